@@ -1,0 +1,2 @@
+//! Side-by-side benchmarks: `cargo xtask bench --help`.
+fn main() {}

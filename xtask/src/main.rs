@@ -1,0 +1,2 @@
+//! Set-up, tests, checks and benchmarks: `cargo xtask --help`.
+fn main() {}
