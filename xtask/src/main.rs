@@ -1,2 +1,67 @@
-//! Set-up, tests, checks and benchmarks: `cargo xtask --help`.
-fn main() {}
+//! Tests, checks and benchmarks of this repository: `cargo xtask --help`.
+#![allow(clippy::print_stdout, reason = "a command-line tool talks on standard output")]
+
+mod bench;
+mod cargo;
+mod ci;
+mod failure;
+mod purity;
+mod results;
+mod source;
+mod suites;
+mod test;
+mod tidy;
+mod tools;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::failure::Failure;
+
+/// Tests, checks and benchmarks of this repository.
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    arg_required_else_help = true,
+    after_help = "Examples:\n  cargo xtask test          everything that a change must pass\n  \
+                  cargo xtask test --long   the same with the long suites\n  \
+                  cargo xtask ci            what the continuous integration runs, in its order\n  \
+                  cargo xtask bench store   measure the stores"
+)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    Test(test::Arguments),
+    Ci(ci::Arguments),
+    Purity(purity::Arguments),
+    Tidy(tidy::Arguments),
+    Bench(bench::Arguments),
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse().task) {
+        Ok(code) => code,
+        Err(failure) => {
+            eprintln!("\n{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: &Task) -> Result<ExitCode, Failure> {
+    let root = workspace::root()?;
+    match task {
+        Task::Test(arguments) => test::run(&root, arguments),
+        Task::Ci(arguments) => ci::run(&root, arguments),
+        Task::Purity(arguments) => purity::run(&root, arguments).map(|()| ExitCode::SUCCESS),
+        Task::Tidy(arguments) => tidy::run(&root, arguments).map(|()| ExitCode::SUCCESS),
+        Task::Bench(arguments) => bench::run(&root, arguments).map(|()| ExitCode::SUCCESS),
+    }
+}

@@ -1,1 +1,77 @@
+//! The protocol of Onceward, pure: no clock, no randomness, no I/O.
+//!
+//! Onceward makes writes safe to retry. This crate is the part that decides; everything that it
+//! needs from the world (time, entropy, what is stored) is an argument, so that the same code runs
+//! in production, under a model checker and in a simulation. Store authors depend on this crate
+//! only.
+//!
+//! Read it in this order:
+//!
+//! 1. [`Record`]: what is remembered of one operation, and its [`State`].
+//! 2. [`Admission`]: the state machine. A request and what is stored give the next swap or a
+//!    [`Verdict`].
+//! 3. [`Claim`]: the right of one execution to run, and how it ends.
+//! 4. [`Store`]: the one primitive that a backend implements.
+//!
+//! ```
+//! use onceward_core::*;
+//!
+//! // A client sends `Idempotency-Key: "8e03978e"`; the server knows who it is and what it asks.
+//! let operation = OperationId::new(
+//!     Scope::of("tenant", "acme")?,
+//!     OperationName::new("POST /charges")?,
+//!     Key::parse(b"\"8e03978e\"")?,
+//! );
+//! let fingerprint = Fingerprint::from_parts(1, [7; 32]);
+//! let terms = Terms::of(Effect::External).build()?;
+//! let request = Request { operation, fingerprints: fingerprint.into(), terms };
+//!
+//! // The first thing to try is to create the record; nobody has read anything yet.
+//! let admission = Admission::new(request, Fence::from_random([1; 16]), Execution::from_bytes([2; 16]));
+//! assert_eq!(admission.change().expected, None);
+//!
+//! // The store took it: this execution, and no other, may run.
+//! let at = Timestamp::from_unix_micros(1_700_000_000_000_000);
+//! let Step::Done(Verdict::Run(claim)) = admission.next(Swap::Stored { at }) else { unreachable!() };
+//! assert_eq!(claim.attempt(), 1);
+//!
+//! // And this is how it ends: one more swap, expecting the fence of the claim.
+//! let outcome = Outcome::inline(201, b"{\"id\":1}".to_vec());
+//! let settlement = claim.settle(Ending::Succeeded(outcome), Fence::from_random([3; 16]));
+//! assert_eq!(settlement.change().expected, Some(claim.fence()));
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
 #![no_std]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod admission;
+mod claim;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod fingerprint;
+mod key;
+mod operation;
+mod record;
+mod scope;
+mod store;
+mod terms;
+pub mod wire;
+
+pub use admission::{Admission, Replay, Request, Step, Verdict};
+pub use claim::{Claim, Ending, Settled, Settlement, SettlementStep};
+pub use fingerprint::*;
+pub use key::{Key, KeyDigest, KeyError};
+pub use operation::{Digest, DigestError, OperationId, OperationName, OperationNameError};
+pub use record::{
+    Body, Effect, Execution, Fence, Header, Outcome, Record, Started, State, Status, Stored,
+    Timestamp, Ttl,
+};
+pub use scope::{Scope, ScopeError};
+pub use store::{
+    BoxFuture, Change, Cursor, Filter, Found, Inspect, Listed, Note, NoteKind, Page, Purge, Spool,
+    SWEEP_MARGIN, SpoolId, Store, StoreError, Swap, Trail, TrailEntry,
+};
+pub use terms::{Terms, TermsBuilder, TermsError};

@@ -1,0 +1,237 @@
+//! THE state machine: a request and what is stored give the next swap or a [`Verdict`].
+//!
+//! ```text
+//! what is stored                                       verdict or next swap
+//! ------------------------------------------------------------------------------------------
+//! nothing, retention over, released                    claim afresh, whatever the fingerprint
+//! other fingerprint, in every other status             Mismatch
+//! succeeded, failed for good                           Replay
+//! failed, may be run again                             claim again, attempts + 1
+//! in progress, lease running                           Busy
+//! in progress, lease over    transactional             take over, attempts + 1
+//!                            external                  Unknown
+//!                            repeatable, still within  take over, attempts + 1
+//!                            repeatable, too late      Unknown
+//! unknown, unreadable                                  Unknown
+//! ```
+//!
+//! What an abandoned claim allows is decided by the effect *stored with it*, never by the reader's
+//! configuration: the reader did not run it. See [`Stored::status`] for the first column.
+
+use alloc::boxed::Box;
+use core::time::Duration;
+
+use crate::{
+    Change, Claim, Effect, Execution, Fence, Fingerprints, Found, Note, NoteKind, OperationId,
+    Outcome, Record, Started, State, Status, Stored, Swap, Terms, Timestamp, Ttl,
+};
+
+/// What a caller asks for: the operation, what the request means, and the terms of its route.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Request {
+    /// What is to be done once.
+    pub operation: OperationId,
+    /// What the request means, under every version that can be computed.
+    pub fingerprints: Fingerprints,
+    /// The terms on which it is run.
+    pub terms: Terms,
+}
+
+/// One request on its way to a verdict: propose [`change`](Self::change), pass the answer to
+/// [`next`](Self::next), until it is done.
+///
+/// After a store error the same change is proposed again: if the first one was made after all, the
+/// conflict shows a record with this admission's own fence, and that *is* the claim.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Admission {
+    request: Request,
+    change: Change,
+    swaps: u8,
+}
+
+/// What to do next for an [`Admission`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Propose the change of this admission.
+    Swap(Admission),
+    /// Nothing more to ask the store.
+    Done(Verdict),
+    /// The record's fingerprint has a version that only newer software can compare.
+    Newer {
+        /// That version.
+        version: u8,
+    },
+}
+
+/// What a request gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// This execution, and no other, runs the operation.
+    Run(Claim),
+    /// The operation has ended; this is its answer.
+    Replay(Replay),
+    /// Another execution is running it.
+    Busy {
+        /// When asking again makes sense.
+        retry_after: Duration,
+    },
+    /// The key was used for a request that means something else. Nothing of it is disclosed.
+    Mismatch,
+    /// It cannot be proven whether the effect happened; `None`: the record cannot be read.
+    Unknown(Option<Box<Stored>>),
+}
+
+/// The stored answer to a duplicate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replay {
+    /// The answer.
+    pub outcome: Outcome,
+    /// The fence of the ended record, under which spooled bodies are kept.
+    pub fence: Fence,
+    /// When the operation ended.
+    pub completed_at: Timestamp,
+    /// Until when the answer is kept.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl Admission {
+    /// How many different changes are proposed before the caller is told to come back: each
+    /// further one means that another request changed the record in between.
+    pub const MAX_SWAPS: u8 = 3;
+    /// Running operations usually end soon: a caller is told to ask again after a second at most.
+    pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+    /// Starts with the proposal to create the record. `fence` and `execution` must be fresh.
+    #[must_use]
+    pub fn new(request: Request, fence: Fence, execution: Execution) -> Self {
+        let record = Record {
+            scope: request.operation.scope().clone(),
+            operation: request.operation.name().clone(),
+            key_digest: request.operation.key().digest(),
+            fence,
+            execution,
+            effect: request.terms.effect(),
+            fingerprint: request.fingerprints.current(),
+            attempts: 1,
+            state: State::InProgress,
+            started: Started::Now,
+            ttl: Ttl::For(request.terms.lease()),
+        };
+        let id = request.operation.digest();
+        let change = Change { id, expected: None, next: record, note: None };
+        Self { request, change, swaps: 1 }
+    }
+
+    /// The change to propose now.
+    #[must_use]
+    pub fn change(&self) -> &Change {
+        &self.change
+    }
+
+    /// Takes the store's answer to that change.
+    #[must_use]
+    pub fn next(self, swap: Swap) -> Step {
+        match swap {
+            Swap::Stored { at } => self.run(at),
+            Swap::Conflict(Found::Nothing) => self.claim_afresh(None),
+            Swap::Conflict(Found::Unreadable { .. }) => Step::Done(Verdict::Unknown(None)),
+            Swap::Conflict(Found::Record(stored)) if self.is_own(&stored) => self.recognise(&stored),
+            Swap::Conflict(Found::Record(stored)) => self.weigh(stored),
+        }
+    }
+
+    fn weigh(self, stored: Box<Stored>) -> Step {
+        let status = stored.status();
+        if matches!(status, Status::Released | Status::Expired) {
+            return self.claim_afresh(Some(stored.record.fence));
+        }
+        let version = stored.record.fingerprint.version();
+        let Some(fingerprint) = self.request.fingerprints.under(version) else {
+            return Step::Newer { version };
+        };
+        if fingerprint != stored.record.fingerprint {
+            return Step::Done(Verdict::Mismatch);
+        }
+        if let State::Succeeded(outcome) | State::FailedFinal(outcome) = stored.record.state {
+            let expires_at = stored.record.ttl.ends_at(stored.read_at);
+            let (fence, completed_at) = (stored.record.fence, stored.updated_at);
+            return Step::Done(Verdict::Replay(Replay { outcome, fence, completed_at, expires_at }));
+        }
+        match status {
+            Status::InProgress => busy(stored.record.ttl),
+            Status::FailedRetryable | Status::Interrupted => match self.effect_of_rerun(&stored) {
+                Some(effect) => self.claim_again(&stored, effect),
+                None => Step::Done(Verdict::Unknown(Some(stored))),
+            },
+            _ => Step::Done(Verdict::Unknown(Some(stored))),
+        }
+    }
+
+    /// What is at stake if this request runs the operation again; `None`: it must not.
+    ///
+    /// An earlier run of a repeatable effect may have happened, so that a runner that would not
+    /// repeat it under the same downstream key may not run it; the shorter promise of both counts.
+    fn effect_of_rerun(&self, stored: &Stored) -> Option<Effect> {
+        match (stored.record.effect, self.request.terms.effect()) {
+            (Effect::Repeatable { within }, Effect::Repeatable { within: own }) => {
+                let within = within.min(own);
+                (stored.age() < within).then_some(Effect::Repeatable { within })
+            }
+            (Effect::Repeatable { .. }, _) => None,
+            (Effect::Transactional | Effect::External, own) => Some(own),
+        }
+    }
+
+    fn claim_afresh(self, expected: Option<Fence>) -> Step {
+        let effect = self.request.terms.effect();
+        let next = Record { effect, attempts: 1, started: Started::Now, ..self.change.next.clone() };
+        self.propose(expected, next, None)
+    }
+
+    fn claim_again(self, stored: &Stored, effect: Effect) -> Step {
+        let note = (stored.record.state == State::InProgress)
+            .then(|| Note::of_protocol(NoteKind::TakeOver, stored.record.execution));
+        let attempts = stored.record.attempts.saturating_add(1);
+        let started = Started::At(stored.started_at());
+        let next = Record { effect, attempts, started, ..self.change.next.clone() };
+        self.propose(Some(stored.record.fence), next, note)
+    }
+
+    /// The claim was made by an earlier try whose reply was lost. It may run if its lease lasts.
+    fn recognise(mut self, stored: &Stored) -> Step {
+        let claimed = Record { ttl: self.change.next.ttl, ..stored.record.clone() };
+        if stored.status() != Status::InProgress {
+            return self.propose(Some(claimed.fence), claimed, None);
+        }
+        self.change.next = claimed;
+        self.run(stored.updated_at)
+    }
+
+    /// A fence that was stored and is gone must not come back: then this request has had its claim.
+    fn propose(mut self, expected: Option<Fence>, next: Record, note: Option<Note>) -> Step {
+        let had_claim = self.change.expected == Some(self.change.next.fence);
+        if had_claim || self.swaps == Self::MAX_SWAPS {
+            return busy(Ttl::Never);
+        }
+        self.swaps += 1;
+        self.change = Change { id: self.change.id, expected, next, note };
+        Step::Swap(self)
+    }
+
+    fn run(self, at: Timestamp) -> Step {
+        let Change { next, .. } = self.change;
+        Step::Done(Verdict::Run(Claim::new(self.request.operation, self.request.terms, next, at)))
+    }
+
+    fn is_own(&self, stored: &Stored) -> bool {
+        stored.record.fence == self.change.next.fence
+    }
+}
+
+fn busy(lease: Ttl) -> Step {
+    let retry_after = match lease {
+        Ttl::For(left) => left.min(Admission::MAX_RETRY_AFTER),
+        Ttl::Never => Admission::MAX_RETRY_AFTER,
+    };
+    Step::Done(Verdict::Busy { retry_after })
+}

@@ -1,0 +1,219 @@
+//! The right of one execution to run one operation, and how it ends.
+
+use crate::{
+    Change, Digest, Effect, Execution, Fence, Found, Key, Note, NoteKind, OperationId, Outcome,
+    Record, Started, State, Swap, Terms, Timestamp, Ttl,
+};
+
+/// The right of one execution to run one operation.
+///
+/// It is data: dropping it ends nothing. A claim that is neither renewed nor settled is abandoned
+/// when its lease is over, and its [`Effect`] says what happens then.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Claim {
+    operation: OperationId,
+    terms: Terms,
+    record: Record,
+    claimed_at: Timestamp,
+}
+
+impl Claim {
+    pub(crate) fn new(
+        operation: OperationId,
+        terms: Terms,
+        mut record: Record,
+        at: Timestamp,
+    ) -> Self {
+        if record.started == Started::Now {
+            record.started = Started::At(at);
+        }
+        Self { operation, terms, record, claimed_at: at }
+    }
+
+    /// What is run.
+    #[must_use]
+    pub fn operation(&self) -> &OperationId {
+        &self.operation
+    }
+
+    /// The digest under which its record is stored.
+    #[must_use]
+    pub fn id(&self) -> Digest {
+        self.operation.digest()
+    }
+
+    /// The owner execution id of this claim.
+    #[must_use]
+    pub fn execution(&self) -> Execution {
+        self.record.execution
+    }
+
+    /// The fence that every change by this claim expects.
+    #[must_use]
+    pub fn fence(&self) -> Fence {
+        self.record.fence
+    }
+
+    /// Which attempt this is, counted from 1.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.record.attempts
+    }
+
+    /// What is at stake, as stored with the claim.
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        self.record.effect
+    }
+
+    /// The terms of the request that made the claim.
+    #[must_use]
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// When this claim was made, by the store's clock.
+    #[must_use]
+    pub fn claimed_at(&self) -> Timestamp {
+        self.claimed_at
+    }
+
+    /// The key for a downstream provider: see [`OperationId::key_for`].
+    #[must_use]
+    pub fn key_for(&self, effect: &str) -> Key {
+        self.operation.key_for(effect)
+    }
+
+    /// Starts the lease anew. The fence stays, so that a lost reply does no harm.
+    ///
+    /// A conflict means that the claim is over: stop, and settle only to be told so.
+    #[must_use]
+    pub fn renew(&self) -> Change {
+        self.change(self.record.clone(), None)
+    }
+
+    /// Ends the claim. `fence` must be fresh: it is what the ended record will carry.
+    #[must_use]
+    pub fn settle(&self, ending: Ending, fence: Fence) -> Settlement {
+        let terms = &self.terms;
+        let retain = Ttl::For(terms.retain());
+        let (state, ttl, note) = match ending {
+            Ending::Succeeded(outcome) => (State::Succeeded(outcome), retain, None),
+            Ending::FailedFinal(outcome) => (State::FailedFinal(outcome), retain, None),
+            Ending::FailedRetryable => (State::FailedRetryable, retain, None),
+            Ending::Released if self.may_have_happened_before() => {
+                (State::FailedRetryable, retain, Some(NoteKind::Release))
+            }
+            Ending::Released => (State::Released, Ttl::For(terms.lease()), Some(NoteKind::Release)),
+            Ending::Unknown => (State::Unknown, terms.unknown_retain(), Some(NoteKind::Unknown)),
+        };
+        let next = Record { fence, state, ttl, ..self.record.clone() };
+        Settlement { change: self.change(next, note) }
+    }
+
+    /// Whether an earlier attempt may have had its effect: then this one cannot give the key free,
+    /// because whoever claims it afresh would not know how long ago that was.
+    fn may_have_happened_before(&self) -> bool {
+        matches!(self.record.effect, Effect::Repeatable { .. }) && self.record.attempts > 1
+    }
+
+    fn change(&self, next: Record, note: Option<NoteKind>) -> Change {
+        Change {
+            id: self.id(),
+            expected: Some(self.record.fence),
+            note: note.map(|kind| Note::of_protocol(kind, self.record.execution)),
+            next,
+        }
+    }
+}
+
+/// How a claim ends.
+///
+/// ```
+/// use onceward_core::{Ending, Outcome};
+///
+/// let declined = Ending::FailedFinal(Outcome::inline(402, b"card declined".to_vec()));
+/// # let _ = declined;
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Ending {
+    /// The effect happened: duplicates get this answer.
+    Succeeded(Outcome),
+    /// Refused for good: duplicates get this answer.
+    FailedFinal(Outcome),
+    /// Nothing happened, or a repetition is harmless: a duplicate runs it again.
+    FailedRetryable,
+    /// Nothing happened and the key is given back: it binds nothing any more.
+    ///
+    /// A re-run of a repeatable effect cannot know that of the runs before it: it ends as
+    /// `FailedRetryable`, which keeps the fingerprint and the time of the first claim.
+    Released,
+    /// It is not known whether the effect happened.
+    Unknown,
+}
+
+/// A claim on its way to its end: propose [`change`](Self::change), pass the answer to
+/// [`next`](Self::next), until it is done. After a store error the same change is proposed again.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Settlement {
+    change: Change,
+}
+
+/// What to do next for a [`Settlement`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettlementStep {
+    /// Propose the change of this settlement.
+    Swap(Settlement),
+    /// Nothing more to ask the store.
+    Done(Settled),
+}
+
+/// The end of a settlement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// The end is durable.
+    Stored {
+        /// The store's time of it.
+        at: Timestamp,
+    },
+    /// The claim was over before: nothing was changed, and this execution's answer must not be sent.
+    FencedOff(Found),
+}
+
+impl Settlement {
+    /// The change to propose now.
+    #[must_use]
+    pub fn change(&self) -> &Change {
+        &self.change
+    }
+
+    /// Takes the store's answer to that change.
+    #[must_use]
+    pub fn next(self, swap: Swap) -> SettlementStep {
+        let found = match swap {
+            Swap::Stored { at } => return SettlementStep::Done(Settled::Stored { at }),
+            Swap::Conflict(found) => found,
+        };
+        if let Found::Record(stored) = &found {
+            // The reply to an earlier try was lost: this is our own write.
+            if stored.record.fence == self.change.next.fence {
+                return SettlementStep::Done(Settled::Stored { at: stored.updated_at });
+            }
+            // The late truth wins over an unknown outcome of the same execution.
+            let unknown = stored.record.state == State::Unknown;
+            if unknown && stored.record.execution == self.change.next.execution {
+                return self.over_unknown(stored.record.fence, stored.updated_at);
+            }
+        }
+        SettlementStep::Done(Settled::FencedOff(found))
+    }
+
+    fn over_unknown(mut self, fence: Fence, at: Timestamp) -> SettlementStep {
+        let adds_nothing = self.change.next.state == State::Unknown;
+        if adds_nothing {
+            return SettlementStep::Done(Settled::Stored { at });
+        }
+        self.change.expected = Some(fence);
+        SettlementStep::Swap(self)
+    }
+}

@@ -1,0 +1,462 @@
+//! What is remembered of one operation, and what it means at the moment it is read.
+
+use alloc::{boxed::Box, string::String, vec::Vec};
+use core::{fmt, time::Duration};
+
+use crate::{Fingerprint, KeyDigest, OperationName, Scope};
+
+/// The durable row of one operation: everything that its writer decides.
+///
+/// ```
+/// use onceward_core::*;
+///
+/// # let operation = OperationId::new(Scope::global(), OperationName::new("pay")?, Key::new("k")?);
+/// # let terms = Terms::of(Effect::External).build()?;
+/// # let fingerprints = Fingerprint::from_parts(1, [0; 32]).into();
+/// # let request = Request { operation, fingerprints, terms };
+/// let admission = Admission::new(request, Fence::from_random([1; 16]), Execution::from_bytes([2; 16]));
+/// let record = &admission.change().next;
+/// assert_eq!((&record.state, record.attempts), (&State::InProgress, 1));
+/// # Ok::<(), Box<dyn core::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Record {
+    /// To whom the operation belongs.
+    pub scope: Scope,
+    /// What was asked for.
+    pub operation: OperationName,
+    /// Stands for the key, which itself is never stored.
+    pub key_digest: KeyDigest,
+    /// The version of this record that a change must expect.
+    pub fence: Fence,
+    /// The claim that ran last.
+    pub execution: Execution,
+    /// What is at stake if that claim is abandoned.
+    pub effect: Effect,
+    /// What the request meant.
+    pub fingerprint: Fingerprint,
+    /// How many claims there were, counted from 1.
+    pub attempts: u32,
+    /// Where the operation stands.
+    pub state: State,
+    /// When the first claim was made.
+    pub started: Started,
+    /// How long the lease (in progress) or the memory (ended) lasts from now on.
+    pub ttl: Ttl,
+}
+
+/// A record as a store gives it back, with the store's own times.
+///
+/// All ages are differences of times of the same clock, the store's; `record.ttl` is what was left
+/// at `read_at`.
+///
+/// ```
+/// use onceward_core::{Status, Stored};
+///
+/// fn is_stuck(stored: &Stored) -> bool {
+///     stored.status() == Status::Unknown
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Stored {
+    /// What was written; `ttl` is what is left of it and `started` is a time.
+    pub record: Record,
+    /// When the store last wrote it: for an ended record, when it ended or was last repaired.
+    pub updated_at: Timestamp,
+    /// The store's time when it was read.
+    pub read_at: Timestamp,
+}
+
+impl Stored {
+    /// What the record means now. This is all that admission, status pages and lists look at.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let over = self.record.ttl.is_over();
+        match (&self.record.state, self.record.effect) {
+            (State::Released, _) => Status::Released,
+            (State::InProgress, _) if !over => Status::InProgress,
+            (State::InProgress, Effect::External) => Status::Unknown,
+            (State::InProgress, Effect::Transactional) => Status::Interrupted,
+            // An ended record whose retention is over binds nothing, purged or not.
+            (State::Succeeded(_) | State::FailedFinal(_), _) if over => Status::Expired,
+            (State::FailedRetryable | State::Unknown, _) if over => Status::Expired,
+            // Downstream may have forgotten the key by now: another run could double the effect.
+            (State::InProgress | State::FailedRetryable, Effect::Repeatable { within })
+                if self.age() >= within =>
+            {
+                Status::Unknown
+            }
+            (State::InProgress, Effect::Repeatable { .. }) => Status::Interrupted,
+            (State::FailedRetryable, _) => Status::FailedRetryable,
+            (State::Succeeded(_), _) => Status::Succeeded,
+            (State::FailedFinal(_), _) => Status::FailedFinal,
+            (State::Unknown, _) => Status::Unknown,
+        }
+    }
+
+    /// How long ago the first claim was made, by the store's clock.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.read_at.since(self.started_at())
+    }
+
+    /// When the first claim was made.
+    #[must_use]
+    pub fn started_at(&self) -> Timestamp {
+        match self.record.started {
+            Started::At(time) => time,
+            Started::Now => self.read_at,
+        }
+    }
+
+    /// When the lease or the retention ends; never for an unknown outcome that is kept.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        match self.record.ttl {
+            Ttl::For(left) => Some(self.read_at.plus(left)),
+            Ttl::Never => None,
+        }
+    }
+}
+
+/// What a [`Stored`] record means at the time it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Status {
+    /// An execution holds the claim and its lease.
+    InProgress,
+    /// Ended well; its outcome is replayed.
+    Succeeded,
+    /// Ended badly for good; its outcome is replayed.
+    FailedFinal,
+    /// Ended without effect; the next request runs it again.
+    FailedRetryable,
+    /// It cannot be proven whether the effect happened.
+    Unknown,
+    /// The owner vanished and another run is safe; the next request takes over.
+    Interrupted,
+    /// Given back without effect; binds nothing.
+    Released,
+    /// Remembered longer than promised; binds nothing.
+    Expired,
+}
+
+impl Status {
+    /// All of them, in the order of this enumeration.
+    pub const ALL: [Self; 8] = [
+        Self::InProgress,
+        Self::Succeeded,
+        Self::FailedFinal,
+        Self::FailedRetryable,
+        Self::Unknown,
+        Self::Interrupted,
+        Self::Released,
+        Self::Expired,
+    ];
+
+    /// The word for it in status documents, lists and metrics.
+    ///
+    /// ```
+    /// # use onceward_core::Status;
+    /// assert_eq!(Status::FailedFinal.as_str(), "failed_final");
+    /// ```
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InProgress => "in_progress",
+            Self::Succeeded => "succeeded",
+            Self::FailedFinal => "failed_final",
+            Self::FailedRetryable => "failed_retryable",
+            Self::Unknown => "unknown",
+            Self::Interrupted => "interrupted",
+            Self::Released => "released",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+/// Where an operation stands, as stored. What it means now is its [`Status`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Claimed; the claim's lease is the record's ttl.
+    InProgress,
+    /// The effect happened; this is the answer.
+    Succeeded(Outcome),
+    /// The operation was refused for good; this is the answer.
+    FailedFinal(Outcome),
+    /// Nothing happened, or happening again is harmless; may be run again.
+    FailedRetryable,
+    /// The outcome cannot be proven.
+    Unknown,
+    /// Binds nothing, not even the fingerprint; kept for one lease, then swept.
+    Released,
+}
+
+/// What is at stake in an operation: decides what happens when its owner vanishes.
+///
+/// ```
+/// use core::time::Duration;
+/// use onceward_core::Effect;
+///
+/// // The provider remembers keys for a day: a second run with the same key is harmless until then.
+/// let effect = Effect::Repeatable { within: Duration::from_secs(23 * 3600) };
+/// # let _ = effect;
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Happens only in the transaction that ends the record. Abandoned: taken over.
+    Transactional,
+    /// Opaque. Abandoned: unknown, never run again by itself.
+    External,
+    /// Downstream honours the operation's key. Abandoned: taken over while young enough.
+    Repeatable {
+        /// How long after the first claim another run is still recognised downstream.
+        within: Duration,
+    },
+}
+
+/// The remembered result of an operation: what a duplicate is answered with.
+///
+/// ```
+/// use onceward_core::{Body, Outcome};
+///
+/// let outcome = Outcome::inline(201, b"{}".to_vec()).header("content-type", b"application/json");
+/// assert_eq!(outcome.body, Body::Inline(b"{}".to_vec()));
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Outcome {
+    /// The HTTP status, or a number with the same meaning.
+    pub status: u16,
+    /// Header lines in order, repeated names included, values as bytes.
+    pub headers: Vec<Header>,
+    /// The bytes of the answer, or where they are.
+    pub body: Body,
+}
+
+/// One header line: name and value.
+pub type Header = (Box<str>, Box<[u8]>);
+
+impl Outcome {
+    /// An outcome whose body is kept in the record.
+    #[must_use]
+    pub fn inline(status: u16, body: Vec<u8>) -> Self {
+        Self { status, headers: Vec::new(), body: Body::Inline(body) }
+    }
+
+    /// Adds a header line.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: &[u8]) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+}
+
+/// Sizes and status only: answers may hold secrets.
+impl fmt::Debug for Outcome {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { status, headers, body } = self;
+        write!(formatter, "Outcome({status}, {} headers, {body:?})", headers.len())
+    }
+}
+
+/// The body of an [`Outcome`].
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub enum Body {
+    /// Kept in the record.
+    Inline(Vec<u8>),
+    /// Kept beside the record, see [`Spool`](crate::Spool).
+    Spooled {
+        /// Its length in bytes.
+        length: u64,
+        /// Its SHA-256 digest, checked at replay.
+        digest: [u8; 32],
+    },
+    /// Rebuilt from the source of truth.
+    Reference {
+        /// The resource's type, like `payment`.
+        kind: String,
+        /// The resource's id.
+        id: String,
+    },
+    /// Could not be kept; a duplicate is told so and is never run again.
+    Unavailable,
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inline(bytes) => write!(formatter, "Inline({} bytes)", bytes.len()),
+            Self::Spooled { length, .. } => write!(formatter, "Spooled({length} bytes)"),
+            Self::Reference { kind, id } => write!(formatter, "Reference({kind}/{id})"),
+            Self::Unavailable => formatter.write_str("Unavailable"),
+        }
+    }
+}
+
+/// 128 bits, unique for ever: names the current version of a claim.
+///
+/// Ending a claim replaces its fence, so that whatever an earlier owner still sends misses. It is
+/// random and not a counter of the row, because a counter restarts after a purge and would let a
+/// zombie through.
+///
+/// ```
+/// # use onceward_core::Fence;
+/// assert_ne!(Fence::from_random([1; 16]), Fence::from_random([2; 16]));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fence([u8; 16]);
+
+impl Fence {
+    /// Makes a fence of fresh random bytes: never use the same twice.
+    #[must_use]
+    pub const fn from_random(random: [u8; 16]) -> Self {
+        Self(random)
+    }
+
+    /// The bytes, for storing.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Fence {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Fence({})", uuid::Uuid::from_bytes(self.0).simple())
+    }
+}
+
+/// The owner execution id: the `UUIDv7` of the claim that ran last.
+///
+/// ```
+/// # use onceward_core::Execution;
+/// let execution = Execution::from_bytes([0; 16]);
+/// assert_eq!(execution.to_string(), "00000000-0000-0000-0000-000000000000");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Execution([u8; 16]);
+
+impl Execution {
+    /// Makes an execution id of a fresh UUID's bytes.
+    #[must_use]
+    pub const fn from_bytes(uuid: [u8; 16]) -> Self {
+        Self(uuid)
+    }
+
+    /// The bytes, for storing.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Execution {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        uuid::Uuid::from_bytes(self.0).fmt(formatter)
+    }
+}
+
+impl fmt::Debug for Execution {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Execution({self})")
+    }
+}
+
+/// A time of the store's clock, in microseconds since 1970.
+///
+/// ```
+/// use core::time::Duration;
+/// use onceward_core::Timestamp;
+///
+/// let start = Timestamp::from_unix_micros(1_000_000);
+/// assert_eq!(start.plus(Duration::from_secs(2)).since(start), Duration::from_secs(2));
+/// assert_eq!(start.since(start.plus(Duration::from_secs(2))), Duration::ZERO);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// A time by its distance from 1970-01-01T00:00:00Z.
+    #[must_use]
+    pub const fn from_unix_micros(micros: i64) -> Self {
+        Self(micros)
+    }
+
+    /// The distance from 1970-01-01T00:00:00Z in microseconds.
+    #[must_use]
+    pub const fn unix_micros(self) -> i64 {
+        self.0
+    }
+
+    /// This time plus a duration, at most the last time there is.
+    #[must_use]
+    pub fn plus(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)))
+    }
+
+    /// This time minus a duration, at least the first time there is.
+    #[must_use]
+    pub fn minus(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)))
+    }
+
+    /// The time passed since an earlier one; zero if the clock went backwards.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+/// When the first claim of an operation was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Started {
+    /// With this very change: the store stamps its own time. Never read back.
+    Now,
+    /// At this time of the store's clock.
+    At(Timestamp),
+}
+
+/// A length of time that the store counts from the moment of writing.
+///
+/// ```
+/// use core::time::Duration;
+/// use onceward_core::Ttl;
+///
+/// assert!(Ttl::For(Duration::ZERO).is_over());
+/// assert!(!Ttl::Never.is_over());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ttl {
+    /// So long; read back as what is left, zero when it is over.
+    For(Duration),
+    /// Does not end by itself.
+    Never,
+}
+
+impl Ttl {
+    /// Whether nothing is left.
+    #[must_use]
+    pub fn is_over(self) -> bool {
+        self == Self::For(Duration::ZERO)
+    }
+
+    /// When it ends if it starts at this time: what a store writes.
+    #[must_use]
+    pub fn ends_at(self, now: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::For(duration) => Some(now.plus(duration)),
+            Self::Never => None,
+        }
+    }
+
+    /// What is left of it at this time: what a store reads back.
+    #[must_use]
+    pub fn left(ends_at: Option<Timestamp>, now: Timestamp) -> Self {
+        ends_at.map_or(Self::Never, |end| Self::For(end.since(now)))
+    }
+}

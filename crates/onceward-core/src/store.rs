@@ -1,0 +1,314 @@
+//! What a backend implements: one primitive, and separate traits for what not every store can do.
+
+use alloc::{boxed::Box, string::String, vec::Vec};
+use core::{error::Error, fmt, future::Future, pin::Pin, time::Duration};
+
+use crate::{Digest, Execution, Fence, OperationName, Record, Scope, Status, Stored, Timestamp};
+
+/// A boxed future, so that the traits are dyn-compatible and a store is chosen at run time.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The one store primitive: replace a record if its fence is the expected one.
+///
+/// `Err` means that the store is broken or unreachable, and says nothing about whether the change
+/// was made. Everything else is a [`Swap`]. What an implementation must do is spelled out, as code
+/// that runs, in the `conformance` module (feature `conformance`).
+///
+/// - A change is atomic, and durable as the store's class promises before `Stored` is returned.
+/// - The store owns the clock: it stamps [`Started::Now`](crate::Started::Now) and `updated_at`,
+///   counts every ttl from its own now, and gives back what is left.
+/// - A record is returned until it is swept, however long its lease or retention is over; native
+///   expiry may be used for ended records only.
+pub trait Store: Send + Sync + 'static {
+    /// Replaces the record iff the stored fence equals `change.expected` (`None`: nothing stored).
+    ///
+    /// Otherwise nothing is changed and what is stored is reported.
+    fn swap<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>>;
+
+    /// Reads one record.
+    fn get<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Found, StoreError>>;
+
+    /// Deletes up to `limit` ended records whose retention was over an hour ago; returns how many.
+    ///
+    /// Never one in progress. The hour ([`SWEEP_MARGIN`]) keeps deletion reversible
+    /// when a clock is set wrong.
+    fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>>;
+}
+
+/// How long an ended record outlives its retention before a sweep deletes it.
+pub const SWEEP_MARGIN: Duration = Duration::from_secs(3600);
+
+/// A proposed write.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Change {
+    /// The operation's digest.
+    pub id: Digest,
+    /// The fence that must be stored; `None`: nothing may be stored.
+    pub expected: Option<Fence>,
+    /// What is stored then.
+    pub next: Record,
+    /// An entry for the trail, written in the same commit.
+    pub note: Option<Note>,
+}
+
+impl Change {
+    /// Whether this makes a new claim, as opposed to renewing or ending one.
+    ///
+    /// Stores refuse claims first when space runs out, so that what runs can still be settled.
+    #[must_use]
+    pub fn is_claim(&self) -> bool {
+        self.next.state == crate::State::InProgress && self.expected != Some(self.next.fence)
+    }
+}
+
+/// The result of a swap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Swap {
+    /// The change was made.
+    Stored {
+        /// The store's time of the change.
+        at: Timestamp,
+    },
+    /// Something else is stored.
+    Conflict(Found),
+}
+
+/// What is stored under a digest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing.
+    Nothing,
+    /// This record.
+    Record(Box<Stored>),
+    /// A record that cannot be read: its outcome is unknown, and it is not absent.
+    Unreadable {
+        /// The fence, which is kept outside the checksum.
+        fence: Fence,
+    },
+}
+
+/// The store is broken or unreachable. Protocol results are never errors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// No answer, or a failing one; the change may or may not have been made.
+    Unavailable(String),
+    /// No room for new claims; nothing was written. Settling and purging still work.
+    Full(String),
+    /// The record was written by newer software that this one must not touch; nothing was written.
+    Newer(String),
+    /// The store cannot be used as it is (corrupt, read-only, wrong file); nothing was written.
+    Unusable(String),
+}
+
+impl StoreError {
+    /// Whether it is certain that nothing was written, now or later.
+    #[must_use]
+    pub fn is_definite(&self) -> bool {
+        !matches!(self, Self::Unavailable(_))
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unavailable(detail) => write!(formatter, "the store does not answer: {detail}"),
+            Self::Full(detail) => write!(formatter, "the store takes no new claims: {detail}"),
+            Self::Newer(detail) => write!(formatter, "written by newer software: {detail}"),
+            Self::Unusable(detail) => write!(formatter, "the store cannot be used: {detail}"),
+        }
+    }
+}
+
+impl Error for StoreError {}
+
+/// An entry of the trail: who changed an operation in an exceptional way, and why.
+///
+/// Claims, completions and replays leave no entry; take-overs, releases, unknown outcomes and
+/// everything that an operator does leave one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Note {
+    /// What happened.
+    pub kind: NoteKind,
+    /// The execution that the record had before.
+    pub execution: Execution,
+    /// The operator; `None`: the protocol itself.
+    pub actor: Option<String>,
+    /// Why, in a person's words.
+    pub reason: Option<String>,
+}
+
+impl Note {
+    /// An entry that the protocol itself makes.
+    #[must_use]
+    pub fn of_protocol(kind: NoteKind, execution: Execution) -> Self {
+        Self { kind, execution, actor: None, reason: None }
+    }
+}
+
+/// The kinds of trail entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NoteKind {
+    /// A claim past its lease was taken over.
+    TakeOver,
+    /// A claim was given back.
+    Release,
+    /// The outcome was declared unknown.
+    Unknown,
+    /// An unknown outcome was resolved.
+    Resolve,
+    /// The record was deleted by an operator.
+    Purge,
+}
+
+impl NoteKind {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::TakeOver, Self::Release, Self::Unknown, Self::Resolve, Self::Purge];
+
+    /// The word for it in stored trails, lists and logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::TakeOver => "take_over",
+            Self::Release => "release",
+            Self::Unknown => "unknown",
+            Self::Resolve => "resolve",
+            Self::Purge => "purge",
+        }
+    }
+}
+
+/// For operators: finds records by what they mean, and deletes one.
+pub trait Inspect: Store {
+    /// Lists records page by page, in a stable order.
+    ///
+    /// A page may be short, even empty, while `next` is there: a store looks at a bounded number
+    /// of records for each page.
+    fn list<'a>(&'a self, filter: &'a Filter) -> BoxFuture<'a, Result<Page, StoreError>>;
+
+    /// Deletes one ended or unreadable record if its fence is the expected one.
+    fn purge<'a>(
+        &'a self,
+        id: &'a Digest,
+        expected: Fence,
+        note: &'a Note,
+    ) -> BoxFuture<'a, Result<Purge, StoreError>>;
+}
+
+/// Which records to list.
+///
+/// ```
+/// use onceward_core::{Filter, Status};
+///
+/// let stuck = Filter { status: Some(Status::Unknown), limit: 50, ..Filter::default() };
+/// # let _ = stuck;
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// Only what means this now; computed, so a claim of an external effect past its lease is unknown.
+    pub status: Option<Status>,
+    /// Only of this scope.
+    pub scope: Option<Scope>,
+    /// Only of this operation name.
+    pub operation: Option<OperationName>,
+    /// Only whose first claim is at least so old.
+    pub older: Option<Duration>,
+    /// Where the page before ended.
+    pub after: Option<Cursor>,
+    /// At most so many, and at most [`Filter::MAX_PAGE`].
+    pub limit: u32,
+}
+
+impl Filter {
+    /// The longest page: 500 records with inline answers still fit in memory.
+    pub const MAX_PAGE: u32 = 500;
+}
+
+impl Default for Filter {
+    fn default() -> Self {
+        Self { status: None, scope: None, operation: None, older: None, after: None, limit: 100 }
+    }
+}
+
+/// A place between two pages; its meaning is the store's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cursor(pub String);
+
+/// One page of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The records; none is in progress of being changed, but the next page may see newer ones.
+    pub listed: Vec<Listed>,
+    /// Where the next page begins; `None`: this was the last.
+    pub next: Option<Cursor>,
+}
+
+/// One line of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The operation's digest.
+    pub id: Digest,
+    /// What is stored; never [`Found::Nothing`].
+    pub found: Found,
+}
+
+/// The result of a purge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purge {
+    /// The record is gone; the key is new.
+    Purged,
+    /// Something else is stored.
+    Conflict(Found),
+    /// The operation is in progress or unknown: it must be resolved first.
+    Open,
+}
+
+/// Reads the notes that swaps and purges left, oldest first.
+pub trait Trail: Store {
+    /// All entries of one operation, also after it was swept or purged.
+    fn trail<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Vec<TrailEntry>, StoreError>>;
+}
+
+/// A note with the store's time of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrailEntry {
+    /// When the store wrote it.
+    pub at: Timestamp,
+    /// What it says.
+    pub note: Note,
+}
+
+/// Keeps answers that are too large for a record, in chunks beside it.
+///
+/// Chunks are written before the swap that makes their record, under the fence that this swap
+/// proposes. A sweep drops chunks without such a record after an hour.
+pub trait Spool: Store {
+    /// Writes one chunk; the same chunk may be written again.
+    fn put<'a>(
+        &'a self,
+        id: &'a SpoolId,
+        index: u32,
+        chunk: &'a [u8],
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// Reads one chunk.
+    fn chunk<'a>(
+        &'a self,
+        id: &'a SpoolId,
+        index: u32,
+    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, StoreError>>;
+
+    /// Drops all chunks of one answer.
+    fn discard<'a>(&'a self, id: &'a SpoolId) -> BoxFuture<'a, Result<(), StoreError>>;
+}
+
+/// Names one spooled answer: the operation and the fence of the record that refers to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SpoolId {
+    /// The operation's digest.
+    pub operation: Digest,
+    /// The fence of the ended record.
+    pub fence: Fence,
+}

@@ -1,0 +1,244 @@
+//! The terms on which one kind of operation is run: checked once, when a service starts.
+
+use core::{error::Error, fmt, time::Duration};
+
+use crate::{Effect, Ttl};
+
+/// What is at stake in an operation, how long a claim lives unrenewed, how long the end is kept.
+///
+/// ```
+/// use core::time::Duration;
+/// use onceward_core::{Effect, Terms};
+///
+/// let terms = Terms::of(Effect::External).retain(Duration::from_secs(7 * 24 * 3600)).build()?;
+/// assert_eq!(terms.lease(), Duration::from_secs(30));
+///
+/// let error = Terms::of(Effect::External)
+///     .retain(Duration::from_secs(60))
+///     .retry_window(Duration::from_secs(3600))
+///     .build()
+///     .unwrap_err();
+/// assert!(error.to_string().contains("retry window"));
+/// # Ok::<(), onceward_core::TermsError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Terms {
+    effect: Effect,
+    lease: Duration,
+    retain: Duration,
+    unknown_retain: Ttl,
+}
+
+impl Terms {
+    /// Starts with the defaults: lease 30 s, retention 24 h, unknown outcomes are kept for ever.
+    #[must_use]
+    pub fn of(effect: Effect) -> TermsBuilder {
+        TermsBuilder {
+            terms: Self {
+                effect,
+                lease: Duration::from_secs(30),
+                retain: Duration::from_secs(24 * 3600),
+                unknown_retain: Ttl::Never,
+            },
+            retry_window: None,
+        }
+    }
+
+    /// What is at stake.
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        self.effect
+    }
+
+    /// How long a claim lives unrenewed.
+    #[must_use]
+    pub fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    /// How long an ended operation is remembered, counted from its end.
+    #[must_use]
+    pub fn retain(&self) -> Duration {
+        self.retain
+    }
+
+    /// How long an unknown outcome is kept.
+    #[must_use]
+    pub fn unknown_retain(&self) -> Ttl {
+        self.unknown_retain
+    }
+}
+
+/// Collects [`Terms`]; nothing is checked before [`build`](TermsBuilder::build).
+#[derive(Clone, Copy, Debug)]
+pub struct TermsBuilder {
+    terms: Terms,
+    retry_window: Option<Duration>,
+}
+
+impl TermsBuilder {
+    /// How long a claim lives unrenewed: 100 ms to 24 h, 30 s if not said.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.terms.lease = lease;
+        self
+    }
+
+    /// How long an ended operation is remembered: 1 s to 10 years, 24 h if not said.
+    #[must_use]
+    pub fn retain(mut self, retain: Duration) -> Self {
+        self.terms.retain = retain;
+        self
+    }
+
+    /// How long an unknown outcome is kept: for ever if not said.
+    #[must_use]
+    pub fn unknown_retain(mut self, retain: Duration) -> Self {
+        self.terms.unknown_retain = Ttl::For(retain);
+        self
+    }
+
+    /// The longest time in which a client, a queue or a reconnect may still retry.
+    ///
+    /// It changes nothing by itself: a retention that is shorter is refused.
+    #[must_use]
+    pub fn retry_window(mut self, window: Duration) -> Self {
+        self.retry_window = Some(window);
+        self
+    }
+
+    /// Checks the terms as a whole.
+    pub fn build(self) -> Result<Terms, TermsError> {
+        const SECOND: Duration = Duration::from_secs(1);
+        const DAY: Duration = Duration::from_secs(24 * 3600);
+        const TEN_YEARS: Duration = Duration::from_secs(3653 * 24 * 3600);
+
+        let Terms { effect, lease, retain, unknown_retain } = self.terms;
+        within("lease", lease, Duration::from_millis(100), DAY)?;
+        within("retain", retain, SECOND, TEN_YEARS)?;
+        if let Ttl::For(unknown_retain) = unknown_retain {
+            within("unknown_retain", unknown_retain, SECOND, TEN_YEARS)?;
+            longer("unknown_retain", unknown_retain, "retention", retain)?;
+        }
+        if let Effect::Repeatable { within: rerun } = effect {
+            within("rerun_within", rerun, SECOND, TEN_YEARS)?;
+        }
+        longer("retain", retain, "lease", lease)?;
+        if let Some(window) = self.retry_window {
+            within("retry_window", window, Duration::ZERO, TEN_YEARS)?;
+            longer("retain", retain, "retry window", window)?;
+        }
+        Ok(self.terms)
+    }
+}
+
+fn within(
+    option: &'static str,
+    value: Duration,
+    least: Duration,
+    most: Duration,
+) -> Result<(), TermsError> {
+    match (least..=most).contains(&value) {
+        true => Ok(()),
+        false => Err(TermsError::Range { option, value, least, most }),
+    }
+}
+
+fn longer(
+    option: &'static str,
+    value: Duration,
+    other: &'static str,
+    than: Duration,
+) -> Result<(), TermsError> {
+    match value >= than {
+        true => Ok(()),
+        false => Err(TermsError::TooShort { option, value, other, than }),
+    }
+}
+
+/// Why [`Terms`] were refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TermsError {
+    /// A duration is out of its range.
+    Range {
+        /// The option.
+        option: &'static str,
+        /// What was given.
+        value: Duration,
+        /// The smallest that is allowed.
+        least: Duration,
+        /// The largest that is allowed.
+        most: Duration,
+    },
+    /// A duration is shorter than another that it must cover.
+    TooShort {
+        /// The option.
+        option: &'static str,
+        /// What was given.
+        value: Duration,
+        /// What it must cover.
+        other: &'static str,
+        /// How long that is.
+        than: Duration,
+    },
+}
+
+impl fmt::Display for TermsError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Range { option, value, least, most } => {
+                write!(formatter, "`{option}` is {value:?}; choose between {least:?} and {most:?}")
+            }
+            Self::TooShort { option, value, other, than } => write!(
+                formatter,
+                "`{option}` is {value:?}, shorter than the {other} of {than:?}: a retry after it \
+                 would run again; raise `{option}` to at least {than:?}"
+            ),
+        }
+    }
+}
+
+impl Error for TermsError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn zero_and_absurd_durations_are_refused() {
+        let of = || Terms::of(Effect::External);
+        let century = HOUR * 24 * 36525;
+        for (option, refused) in [
+            ("lease", of().lease(Duration::ZERO)),
+            ("lease", of().lease(Duration::from_millis(99))),
+            ("lease", of().lease(HOUR * 25).retain(HOUR * 100)),
+            ("retain", of().retain(Duration::ZERO)),
+            ("retain", of().retain(century)),
+            ("retain", of().retain(Duration::MAX)),
+            ("unknown_retain", of().unknown_retain(Duration::ZERO)),
+            ("unknown_retain", of().unknown_retain(HOUR)),
+            ("rerun_within", Terms::of(Effect::Repeatable { within: Duration::ZERO })),
+            ("rerun_within", Terms::of(Effect::Repeatable { within: century })),
+            ("retry_window", of().retry_window(Duration::MAX)),
+        ] {
+            let error = refused.build().unwrap_err().to_string();
+            assert!(error.contains(option), "{option}: {error}");
+        }
+        assert!(of().lease(Duration::from_millis(100)).retain(SECOND).build().is_ok());
+    }
+
+    #[test]
+    fn retention_covers_the_lease_and_the_retry_window() {
+        let of = || Terms::of(Effect::Transactional);
+        let error = of().lease(SECOND * 2).retain(SECOND).build().unwrap_err();
+        assert!(error.to_string().contains("lease of 2s"), "{error}");
+        let error = of().retain(HOUR).retry_window(HOUR + SECOND).build().unwrap_err();
+        assert!(error.to_string().contains("retry window of 3601s"), "{error}");
+        assert!(of().retain(HOUR).retry_window(HOUR).build().is_ok());
+    }
+}

@@ -1,0 +1,325 @@
+//! The bytes of a record, for stores that keep it as a whole.
+//!
+//! ```text
+//! byte 0      version of the format
+//! …           a CBOR map with small integers as keys; unknown keys are passed over
+//! last 8      checksum: the start of SHA-256(operation digest, all bytes before)
+//! ```
+//!
+//! The fence and the times are not in it: a store keeps them as plain columns, because it compares
+//! or computes with them, and so that a damaged record can still be fenced. The operation's digest
+//! is under the checksum, so that a record cannot be mistaken for another's. Changes are additive:
+//! a new member gets a new map key. Only what older software must not touch gets a new version.
+//!
+//! ```
+//! use onceward_core::{wire, *};
+//!
+//! # let operation = OperationId::new(Scope::global(), OperationName::new("pay")?, Key::new("k")?);
+//! # let terms = Terms::of(Effect::External).build()?;
+//! # let fingerprints = Fingerprint::from_parts(1, [0; 32]).into();
+//! # let request = Request { operation, fingerprints, terms };
+//! # let admission = Admission::new(request, Fence::from_random([1; 16]), Execution::from_bytes([2; 16]));
+//! let Change { id, next: record, .. } = admission.change();
+//! let bytes = wire::encode(id, record);
+//! let plain = wire::Plain { fence: record.fence, started: record.started, ttl: record.ttl };
+//! assert_eq!(wire::decode(id, &bytes, plain), Ok(record.clone()));
+//! # Ok::<(), Box<dyn core::error::Error>>(())
+//! ```
+
+use alloc::{boxed::Box, string::String, vec::Vec};
+use core::{convert::Infallible, error::Error, fmt, time::Duration};
+
+use minicbor::{Decoder, Encoder, decode::Error as Unfit, encode::Error as EncodeError};
+use sha2::{Digest as _, Sha256};
+
+use crate::{
+    Body, Digest, Effect, Execution, Fence, Fingerprint, Header, KeyDigest, OperationName, Outcome,
+    Record, Scope, Started, State, Ttl,
+};
+
+/// The version that [`encode`] writes and the newest that [`decode`] reads.
+pub const VERSION: u8 = 1;
+
+const CHECKSUM_BYTES: usize = 8;
+
+/// What a store keeps beside the bytes of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plain {
+    /// The record's fence.
+    pub fence: Fence,
+    /// The time of the first claim.
+    pub started: Started,
+    /// What is left of the ttl.
+    pub ttl: Ttl,
+}
+
+/// Why bytes are not a record that can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WireError {
+    /// They are not what was written: the record counts as unknown.
+    Damaged,
+    /// A newer version wrote them; this one must leave them alone.
+    Newer(u8),
+}
+
+impl fmt::Display for WireError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged => formatter.write_str(
+                "the record is damaged; its outcome counts as unknown until an operator resolves it",
+            ),
+            Self::Newer(version) => write!(
+                formatter,
+                "the record has format {version}, this software knows {VERSION}; finish the upgrade"
+            ),
+        }
+    }
+}
+
+impl Error for WireError {}
+
+/// Writes a record as bytes.
+#[must_use]
+pub fn encode(id: &Digest, record: &Record) -> Vec<u8> {
+    let mut bytes = alloc::vec![VERSION];
+    let done: Result<_, EncodeError<Infallible>> = put_record(&mut Encoder::new(&mut bytes), record);
+    done.expect("writing to a vector cannot fail");
+    let checksum = checksum(id, &bytes);
+    bytes.extend_from_slice(&checksum);
+    bytes
+}
+
+/// Reads the bytes of a record. The checksum is looked at first, then the version.
+pub fn decode(id: &Digest, bytes: &[u8], plain: Plain) -> Result<Record, WireError> {
+    let (content, sum) =
+        bytes.split_last_chunk::<CHECKSUM_BYTES>().ok_or(WireError::Damaged)?;
+    if checksum(id, content) != *sum {
+        return Err(WireError::Damaged);
+    }
+    match content.split_first() {
+        None => Err(WireError::Damaged),
+        Some((&version, _)) if version > VERSION => Err(WireError::Newer(version)),
+        Some((_, map)) => take_record(&mut Decoder::new(map), plain).map_err(|_| WireError::Damaged),
+    }
+}
+
+fn checksum(id: &Digest, content: &[u8]) -> [u8; CHECKSUM_BYTES] {
+    let hash = Sha256::new().chain_update(id.0).chain_update(content).finalize();
+    *hash.first_chunk().expect("a SHA-256 digest has 32 bytes")
+}
+
+/// The keys of the record's map. A number, once used, keeps its meaning.
+mod member {
+    pub(super) const SCOPE: u8 = 0;
+    pub(super) const OPERATION: u8 = 1;
+    pub(super) const KEY_DIGEST: u8 = 2;
+    pub(super) const EXECUTION: u8 = 3;
+    pub(super) const EFFECT: u8 = 4;
+    pub(super) const WITHIN_MICROS: u8 = 5;
+    pub(super) const FINGERPRINT_VERSION: u8 = 6;
+    pub(super) const FINGERPRINT: u8 = 7;
+    pub(super) const ATTEMPTS: u8 = 8;
+    pub(super) const STATE: u8 = 9;
+    pub(super) const STATUS: u8 = 10;
+    pub(super) const HEADERS: u8 = 11;
+    pub(super) const INLINE: u8 = 12;
+    pub(super) const SPOOLED_LENGTH: u8 = 13;
+    pub(super) const SPOOLED_DIGEST: u8 = 14;
+    pub(super) const REFERENCE: u8 = 15;
+}
+
+type Written = Result<(), EncodeError<Infallible>>;
+
+fn put_record(encoder: &mut Encoder<&mut Vec<u8>>, record: &Record) -> Written {
+    encoder.begin_map()?;
+    encoder.u8(member::SCOPE)?.array(2 * record.scope.parts().len() as u64)?;
+    for (name, value) in record.scope.parts() {
+        encoder.str(name)?.str(value)?;
+    }
+    encoder.u8(member::OPERATION)?.str(record.operation.as_str())?;
+    encoder.u8(member::KEY_DIGEST)?.bytes(&record.key_digest.0)?;
+    encoder.u8(member::EXECUTION)?.bytes(record.execution.as_bytes())?;
+    let (effect, within) = match record.effect {
+        Effect::Transactional => (0, None),
+        Effect::External => (1, None),
+        Effect::Repeatable { within } => (2, Some(within)),
+    };
+    encoder.u8(member::EFFECT)?.u8(effect)?;
+    if let Some(within) = within {
+        let micros = u64::try_from(within.as_micros()).unwrap_or(u64::MAX);
+        encoder.u8(member::WITHIN_MICROS)?.u64(micros)?;
+    }
+    encoder.u8(member::FINGERPRINT_VERSION)?.u8(record.fingerprint.version())?;
+    encoder.u8(member::FINGERPRINT)?.bytes(record.fingerprint.digest())?;
+    encoder.u8(member::ATTEMPTS)?.u32(record.attempts)?;
+    let (state, outcome) = match &record.state {
+        State::InProgress => (0, None),
+        State::Succeeded(outcome) => (1, Some(outcome)),
+        State::FailedFinal(outcome) => (2, Some(outcome)),
+        State::FailedRetryable => (3, None),
+        State::Unknown => (4, None),
+        State::Released => (5, None),
+    };
+    encoder.u8(member::STATE)?.u8(state)?;
+    if let Some(outcome) = outcome {
+        put_outcome(encoder, outcome)?;
+    }
+    encoder.end()?;
+    Ok(())
+}
+
+fn put_outcome(encoder: &mut Encoder<&mut Vec<u8>>, outcome: &Outcome) -> Written {
+    encoder.u8(member::STATUS)?.u16(outcome.status)?;
+    encoder.u8(member::HEADERS)?.array(2 * outcome.headers.len() as u64)?;
+    for (name, value) in &outcome.headers {
+        encoder.str(name)?.bytes(value)?;
+    }
+    match &outcome.body {
+        Body::Inline(bytes) => {
+            encoder.u8(member::INLINE)?.bytes(bytes)?;
+        }
+        Body::Spooled { length, digest } => {
+            encoder.u8(member::SPOOLED_LENGTH)?.u64(*length)?;
+            encoder.u8(member::SPOOLED_DIGEST)?.bytes(digest)?;
+        }
+        Body::Reference { kind, id } => {
+            encoder.u8(member::REFERENCE)?.array(2)?.str(kind)?.str(id)?;
+        }
+        Body::Unavailable => {}
+    }
+    Ok(())
+}
+
+/// Everything that a map may hold, before it is known to be whole.
+#[derive(Default)]
+struct Members {
+    scope: Option<Scope>,
+    operation: Option<OperationName>,
+    key_digest: Option<[u8; 32]>,
+    execution: Option<[u8; 16]>,
+    effect: Option<u8>,
+    within: Option<Duration>,
+    fingerprint_version: Option<u8>,
+    fingerprint: Option<[u8; 32]>,
+    attempts: Option<u32>,
+    state: Option<u8>,
+    status: Option<u16>,
+    headers: Vec<Header>,
+    body: Option<Body>,
+    spooled_length: Option<u64>,
+}
+
+fn take_record(decoder: &mut Decoder<'_>, plain: Plain) -> Result<Record, Unfit> {
+    let mut members = take_members(decoder)?;
+    if decoder.position() != decoder.input().len() {
+        return Err(Unfit::message("bytes after the record"));
+    }
+    let effect = match (needed(members.effect)?, members.within) {
+        (0, _) => Effect::Transactional,
+        (1, _) => Effect::External,
+        (2, Some(within)) => Effect::Repeatable { within },
+        _ => return Err(Unfit::message("unknown effect")),
+    };
+    let state = match needed(members.state)? {
+        0 => State::InProgress,
+        1 => State::Succeeded(members.take_outcome()?),
+        2 => State::FailedFinal(members.take_outcome()?),
+        3 => State::FailedRetryable,
+        4 => State::Unknown,
+        5 => State::Released,
+        _ => return Err(Unfit::message("unknown state")),
+    };
+    Ok(Record {
+        scope: needed(members.scope)?,
+        operation: needed(members.operation)?,
+        key_digest: KeyDigest(needed(members.key_digest)?),
+        fence: plain.fence,
+        execution: Execution::from_bytes(needed(members.execution)?),
+        effect,
+        fingerprint: Fingerprint::from_parts(
+            needed(members.fingerprint_version)?,
+            needed(members.fingerprint)?,
+        ),
+        attempts: needed(members.attempts)?,
+        state,
+        started: plain.started,
+        ttl: plain.ttl,
+    })
+}
+
+fn take_members(decoder: &mut Decoder<'_>) -> Result<Members, Unfit> {
+    let mut members = Members::default();
+    let length = decoder.map()?;
+    let mut count = 0;
+    while length.map_or(decoder.datatype()? != minicbor::data::Type::Break, |length| count < length) {
+        count += 1;
+        match decoder.u8()? {
+            member::SCOPE => members.scope = Some(take_scope(decoder)?),
+            member::OPERATION => {
+                let name = OperationName::new(decoder.str()?).map_err(Unfit::message)?;
+                members.operation = Some(name);
+            }
+            member::KEY_DIGEST => members.key_digest = Some(take_array(decoder)?),
+            member::EXECUTION => members.execution = Some(take_array(decoder)?),
+            member::EFFECT => members.effect = Some(decoder.u8()?),
+            member::WITHIN_MICROS => members.within = Some(Duration::from_micros(decoder.u64()?)),
+            member::FINGERPRINT_VERSION => members.fingerprint_version = Some(decoder.u8()?),
+            member::FINGERPRINT => members.fingerprint = Some(take_array(decoder)?),
+            member::ATTEMPTS => members.attempts = Some(decoder.u32()?),
+            member::STATE => members.state = Some(decoder.u8()?),
+            member::STATUS => members.status = Some(decoder.u16()?),
+            member::HEADERS => members.headers = take_headers(decoder)?,
+            member::INLINE => members.body = Some(Body::Inline(decoder.bytes()?.to_vec())),
+            member::SPOOLED_LENGTH => members.spooled_length = Some(decoder.u64()?),
+            member::SPOOLED_DIGEST => {
+                let (length, digest) = (needed(members.spooled_length)?, take_array(decoder)?);
+                members.body = Some(Body::Spooled { length, digest });
+            }
+            member::REFERENCE => {
+                decoder.array()?;
+                let (kind, id) = (String::from(decoder.str()?), String::from(decoder.str()?));
+                members.body = Some(Body::Reference { kind, id });
+            }
+            _ => decoder.skip()?,
+        }
+    }
+    if length.is_none() {
+        decoder.skip()?;
+    }
+    Ok(members)
+}
+
+impl Members {
+    fn take_outcome(&mut self) -> Result<Outcome, Unfit> {
+        Ok(Outcome {
+            status: needed(self.status)?,
+            headers: core::mem::take(&mut self.headers),
+            body: self.body.take().unwrap_or(Body::Unavailable),
+        })
+    }
+}
+
+fn needed<T>(member: Option<T>) -> Result<T, Unfit> {
+    member.ok_or_else(|| Unfit::message("a member is missing"))
+}
+
+fn take_array<const N: usize>(decoder: &mut Decoder<'_>) -> Result<[u8; N], Unfit> {
+    decoder.bytes()?.try_into().map_err(Unfit::message)
+}
+
+fn take_scope(decoder: &mut Decoder<'_>) -> Result<Scope, Unfit> {
+    let pairs = needed(decoder.array()?)? / 2;
+    if pairs == 0 {
+        return Ok(Scope::global());
+    }
+    let parts = (0..pairs).map(|_| Ok((decoder.str()?, decoder.str()?)));
+    let parts = parts.collect::<Result<Vec<_>, Unfit>>()?;
+    Scope::new(parts).map_err(Unfit::message)
+}
+
+fn take_headers(decoder: &mut Decoder<'_>) -> Result<Vec<Header>, Unfit> {
+    let pairs = needed(decoder.array()?)? / 2;
+    (0..pairs)
+        .map(|_| Ok((Box::from(decoder.str()?), Box::from(decoder.bytes()?))))
+        .collect()
+}

@@ -1,0 +1,4 @@
+//! Stores that come with the library.
+
+#[cfg(feature = "sqlite")]
+pub mod sqlite;

@@ -1,0 +1,60 @@
+//! `cargo xtask bench`: the benchmarks, built with optimisation.
+
+use std::path::Path;
+
+use crate::cargo::Cargo;
+use crate::failure::Failure;
+
+/// Runs a benchmark, built with optimisation.
+///
+/// The first word names the benchmark; everything after it goes to the benchmark unchanged. Close
+/// other programs first: numbers from a busy machine are numbers about that machine.
+#[derive(clap::Args)]
+#[command(
+    override_usage = "cargo xtask bench <BENCHMARK> [ARGUMENTS]...",
+    after_help = "Benchmarks:\n  store   how many claims and completions a second each store makes durable\n\n\
+                  Examples:\n  cargo xtask bench store          with the usual settings\n  \
+                  cargo xtask bench store --help   what this benchmark can be told"
+)]
+pub(crate) struct Arguments {
+    /// The benchmark and what it is told
+    #[arg(
+        value_name = "BENCHMARK [ARGUMENTS]",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    benchmark: Vec<String>,
+}
+
+pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<(), Failure> {
+    Cargo::new("run --release -p onceward-bench --").arguments(&arguments.benchmark).run(root)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: super::Arguments,
+    }
+
+    #[test]
+    fn everything_after_the_name_is_passed_through() {
+        let line = Line::try_parse_from(["bench", "store", "--seconds", "5", "--help"]);
+        assert_eq!(line.unwrap().arguments.benchmark, ["store", "--seconds", "5", "--help"]);
+    }
+
+    #[test]
+    fn help_before_a_name_is_about_this_command() {
+        let error = Line::try_parse_from(["bench", "--help"]).err().unwrap();
+        assert_eq!(error.kind(), clap::error::ErrorKind::DisplayHelp);
+    }
+
+    #[test]
+    fn a_benchmark_must_be_named() {
+        assert!(Line::try_parse_from(["bench"]).is_err());
+    }
+}

@@ -1,0 +1,160 @@
+//! The suites: which test targets belong together, and what real thing each of them runs against.
+//!
+//! A new test target in a crate of the table joins that crate's suite by itself. A new engine is one
+//! more row: a name, a rule that claims its targets (by the first word of their file name, as
+//! `sqlite_conformance`), and a function that says what it was found to be, or why it is absent.
+
+use crate::workspace::{Kind, TestTarget, Workspace};
+
+pub(crate) struct Suite {
+    pub(crate) name: &'static str,
+    /// Whether a test target belongs to this suite.
+    pub(crate) claims: fn(&TestTarget) -> bool,
+    /// What it runs against, as found on this machine now.
+    pub(crate) against: fn(&Workspace) -> Against,
+}
+
+pub(crate) enum Against {
+    /// Described for the summary; say plainly when it is not a real server.
+    Present(String),
+    /// The suite is skipped, and the summary says so by name: the engine, and the reason.
+    #[allow(dead_code, reason = "used by the first engine that has a server of its own")]
+    Absent { engine: &'static str, reason: String },
+}
+
+pub(crate) const SUITES: [Suite; 7] = [
+    Suite {
+        name: "protocol core",
+        claims: |target| target.package == "onceward-core" && !target.is_test("model"),
+        against: |_| no_server(),
+    },
+    Suite {
+        name: "model",
+        claims: |target| target.package == "onceward-core" && target.is_test("model"),
+        against: |_| no_server(),
+    },
+    Suite {
+        name: "library and drivers, memory store",
+        claims: |target| {
+            target.package == "onceward" && !target.is_test("simulation") && !is_sqlite(target)
+        },
+        against: |_| Against::Present("memory store (not durable)".to_owned()),
+    },
+    Suite {
+        name: "simulation",
+        claims: |target| target.package == "onceward" && target.is_test("simulation"),
+        against: |_| no_server(),
+    },
+    Suite {
+        name: "SQLite store",
+        claims: |target| target.package == "onceward" && is_sqlite(target),
+        against: sqlite,
+    },
+    Suite {
+        name: "command line",
+        claims: |target| target.package == "onceward-gateway",
+        against: |_| no_server(),
+    },
+    Suite {
+        name: "tooling",
+        claims: |target| ["xtask", "onceward-bench"].contains(&target.package.as_str()),
+        against: |_| no_server(),
+    },
+];
+
+/// What stands in the way of running every test target exactly once; empty when nothing does.
+pub(crate) fn misassigned(suites: &[Suite], targets: &[TestTarget]) -> Vec<String> {
+    targets.iter().filter_map(|target| problem_with(suites, target)).collect()
+}
+
+fn problem_with(suites: &[Suite], target: &TestTarget) -> Option<String> {
+    let claimants: Vec<_> =
+        suites.iter().filter(|suite| (suite.claims)(target)).map(|suite| suite.name).collect();
+    let label = target.label();
+    match claimants.as_slice() {
+        [_] => None,
+        [] => Some(format!(
+            "{label}: no suite runs this test target; add it to a suite in xtask/src/suites.rs"
+        )),
+        several => Some(format!(
+            "{label}: more than one suite runs this test target ({}); let one of them leave it in xtask/src/suites.rs",
+            several.join(", ")
+        )),
+    }
+}
+
+fn is_sqlite(target: &TestTarget) -> bool {
+    target.kind == Kind::Integration && target.name.starts_with("sqlite")
+}
+
+fn no_server() -> Against {
+    Against::Present("no server".to_owned())
+}
+
+fn sqlite(workspace: &Workspace) -> Against {
+    let version = workspace.sqlite_version().unwrap_or_else(|| "of unknown version".to_owned());
+    Against::Present(format!("SQLite {version}, embedded, file in a temporary directory"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workspace::root;
+
+    fn target(package: &str, kind: Kind, name: &str) -> TestTarget {
+        TestTarget {
+            package: package.into(),
+            kind,
+            name: name.into(),
+            manifest: "Cargo.toml".into(),
+        }
+    }
+
+    fn suite_of(target: &TestTarget) -> &'static str {
+        assert_eq!(misassigned(&SUITES, std::slice::from_ref(target)), [""; 0]);
+        SUITES.iter().find(|suite| (suite.claims)(target)).unwrap().name
+    }
+
+    #[test]
+    fn targets_find_their_suite() {
+        use Kind::{Binary, Integration, Library};
+        for (package, kind, name, suite) in [
+            ("onceward-core", Library, "onceward_core", "protocol core"),
+            ("onceward-core", Integration, "wire", "protocol core"),
+            ("onceward-core", Integration, "model", "model"),
+            ("onceward", Library, "onceward", "library and drivers, memory store"),
+            ("onceward", Integration, "memory_conformance", "library and drivers, memory store"),
+            ("onceward", Integration, "simulation", "simulation"),
+            ("onceward", Integration, "sqlite_conformance", "SQLite store"),
+            ("onceward-gateway", Binary, "onceward", "command line"),
+            ("onceward-bench", Binary, "onceward-bench", "tooling"),
+            ("xtask", Binary, "xtask", "tooling"),
+        ] {
+            assert_eq!(suite_of(&target(package, kind, name)), suite, "{package} {name}");
+        }
+    }
+
+    #[test]
+    fn a_target_without_a_suite_is_named() {
+        let stray = target("onceward-shop", Kind::Integration, "checkout");
+        let problems = misassigned(&SUITES, &[stray]);
+        assert!(
+            problems[0].starts_with("onceward-shop tests/checkout.rs: no suite"),
+            "{problems:?}"
+        );
+    }
+
+    #[test]
+    fn a_target_in_two_suites_is_named() {
+        let greedy = || Suite { name: "greedy", claims: |_| true, against: |_| no_server() };
+        let both = [greedy(), greedy()];
+        let problems = misassigned(&both, &[target("a", Kind::Library, "a")]);
+        assert!(problems[0].contains("more than one suite"), "{problems:?}");
+    }
+
+    #[test]
+    fn every_test_target_of_this_workspace_is_in_exactly_one_suite() {
+        let workspace = Workspace::read(&root().unwrap()).unwrap();
+        assert_eq!(misassigned(&SUITES, &workspace.test_targets()), [""; 0]);
+    }
+}

@@ -1,0 +1,46 @@
+//! Programs beside cargo that the checks need, installed at a known version when they are absent.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::cargo::Cargo;
+use crate::failure::Failure;
+
+/// Installs cargo-deny when `cargo deny` does not work.
+pub(crate) fn ensure_cargo_deny(root: &Path) -> Result<(), Failure> {
+    if Cargo::new("deny --version").succeeds(root) {
+        return Ok(());
+    }
+    let install = Cargo::new("install cargo-deny --locked --version 0.20.2");
+    println!("`cargo deny` is not installed; installing it with: {install}");
+    install.run(root)
+}
+
+/// Why code for a target cannot be compiled here.
+pub(crate) struct TargetMissing(pub(crate) String);
+
+/// Installs the standard parts of a compilation target when they are absent.
+pub(crate) fn ensure_target(target: &str) -> Result<(), TargetMissing> {
+    if target_is_installed(target) {
+        return Ok(());
+    }
+    println!(
+        "the target {target} is not installed; installing it with: rustup target add {target}"
+    );
+    match Command::new("rustup").args(["target", "add", target]).status() {
+        Ok(status) if status.success() && target_is_installed(target) => Ok(()),
+        Ok(status) => {
+            Err(TargetMissing(format!("`rustup target add {target}` ended with {status}")))
+        }
+        Err(error) => Err(TargetMissing(format!("rustup could not be started: {error}"))),
+    }
+}
+
+/// Asks the compiler and not rustup, because a compiler may come from elsewhere.
+fn target_is_installed(target: &str) -> bool {
+    let output = Command::new("rustc")
+        .args(["--print", "target-libdir", "--target", target])
+        .stderr(Stdio::null())
+        .output();
+    output.is_ok_and(|output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir())
+}
