@@ -73,10 +73,7 @@ pub(crate) fn run(root: &Path, _: &Arguments) -> Result<ExitCode, Failure> {
             Action::Code(check) => check(root),
         };
         let elapsed = started.elapsed();
-        if let Err(failure) = result {
-            eprintln!("\n{failure}");
-            return Err(stopped(name, &alone, elapsed));
-        }
+        result.map_err(|failure| failure.at_step(name, &readable(elapsed), &alone.to_string()))?;
         println!("## {name}: ok in {}", readable(elapsed));
         finished.push((name, elapsed));
     }
@@ -97,14 +94,4 @@ pub(crate) fn run(root: &Path, _: &Arguments) -> Result<ExitCode, Failure> {
     }
     report.print_totals();
     Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn stopped(name: &str, alone: &Cargo, elapsed: Duration) -> Failure {
-    Failure::new(
-        format!(
-            "the step \"{name}\" failed after {}; the steps after it did not run",
-            readable(elapsed)
-        ),
-        format!("repeat this step alone with: {alone}"),
-    )
 }

@@ -230,7 +230,7 @@ mod tests {
     fn lifetimes_and_raw_identifiers_are_code() {
         assert_eq!(
             texts("fn f<'a>(x: &'a str, r#type: u8)"),
-            ["fn", "f", "a", "x", "a", "str", "r", "type", "u8"]
+            ["fn", "f", "a", "x", "a", "str", "type", "u8"]
         );
     }
 

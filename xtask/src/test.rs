@@ -6,12 +6,12 @@ mod report;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub(crate) use self::report::Report;
 
 use self::build::Programs;
-use self::report::{Entry, Result as SuiteResult};
+use self::report::{Entry, Tally};
 use crate::cargo::{Cargo, readable};
 use crate::failure::Failure;
 use crate::results::Transcript;
@@ -31,7 +31,7 @@ use crate::workspace::{TestTarget, Workspace};
                   cargo xtask test --long   sets ONCEWARD_LONG=1 and runs those too"
 )]
 pub(crate) struct Arguments {
-    /// Also runs the tests marked `#[ignore = "long…"]`, with ONCEWARD_LONG=1
+    /// Also runs the tests marked `#[ignore = "long…"]`, with `ONCEWARD_LONG=1`
     #[arg(long)]
     long: bool,
 }
@@ -60,7 +60,11 @@ pub(crate) fn run_suites(root: &Path, length: Length) -> Result<Report, Failure>
 
     let misassigned = suites::misassigned(&SUITES, &targets);
     if !misassigned.is_empty() {
-        report.add(Entry::broken("assignment of test targets to suites", misassigned));
+        report.add(Entry::broken(
+            "assignment of test targets to suites",
+            misassigned,
+            Duration::ZERO,
+        ));
     }
 
     println!("== building every test");
@@ -68,7 +72,7 @@ pub(crate) fn run_suites(root: &Path, length: Length) -> Result<Report, Failure>
     let programs = match build::build(root) {
         Ok(programs) => programs,
         Err(failure) => {
-            report.add(Entry::broken("build", vec![failure.to_string()]));
+            report.add(Entry::broken("build", vec![failure.to_string()], started.elapsed()));
             return Ok(report);
         }
     };
@@ -102,24 +106,24 @@ fn run_suite(
         Against::Absent { engine, reason } => return Entry::skipped(suite.name, engine, reason),
     };
     let started = Instant::now();
-    let mut result = SuiteResult::default();
+    let mut tally = Tally::default();
     for target in targets {
-        run_target(target, programs, length, &mut result);
+        run_target(target, programs, length, &mut tally);
     }
     if targets.is_empty() {
-        result.problems.push("this suite has no test target in the workspace".to_owned());
-    } else if result.counts.ran() == 0 && result.problems.is_empty() {
-        result.problems.push("ran zero tests, so it proved nothing".to_owned());
+        tally.problems.push("this suite has no test target in the workspace".to_owned());
+    } else if tally.counts.ran() == 0 && tally.problems.is_empty() {
+        tally.problems.push("ran zero tests, so it proved nothing".to_owned());
     }
-    Entry::ran(suite.name, against, result, started.elapsed())
+    Entry::ran(suite.name, against, tally, started.elapsed())
 }
 
 /// Runs one test program as `cargo test` would, without asking cargo to resolve features for one
 /// package alone: that would build half of the tree again inside the time of the suite.
-fn run_target(target: &TestTarget, programs: &Programs, length: Length, result: &mut SuiteResult) {
+fn run_target(target: &TestTarget, programs: &Programs, length: Length, tally: &mut Tally) {
     let label = target.label();
     let Some(mut command) = programs.command(target) else {
-        result.problems.push(format!("{label}: the build made no program for it"));
+        tally.problems.push(format!("{label}: the build made no program for it"));
         return;
     };
     println!("-- {label}");
@@ -133,14 +137,16 @@ fn run_target(target: &TestTarget, programs: &Programs, length: Length, result: 
     let (transcript, status) = match stream(&mut command) {
         Ok(finished) => finished,
         Err(error) => {
-            result.problems.push(format!("{label}: could not be run: {error}"));
+            tally.problems.push(format!("{label}: could not be run: {error}"));
             return;
         }
     };
-    if transcript.results == 0 {
-        result.problems.push(format!("{label}: ended without a `test result:` line ({status})"));
+    if transcript.results == 0 && status.success() {
+        tally.problems.push(format!(
+            "{label}: ended without a `test result:` line, so its tests cannot be counted"
+        ));
     }
-    result.add(&label, &transcript, status, &repeat);
+    tally.add(&label, &transcript, status, &repeat);
 }
 
 const DOCUMENTATION: &str = "documentation examples";
@@ -153,27 +159,27 @@ fn run_documentation_examples(root: &Path, length: Length) -> Entry {
         call = call.environment(LONG.0, LONG.1);
     }
     let started = Instant::now();
-    let mut result = SuiteResult::default();
+    let mut tally = Tally::default();
     match stream(&mut call.command(root)) {
-        Ok((transcript, status)) => result.add(DOCUMENTATION, &transcript, status, &call),
-        Err(error) => result.problems.push(call.not_started(&error).to_string()),
+        Ok((transcript, status)) => tally.add(DOCUMENTATION, &transcript, status, &call),
+        Err(error) => tally.problems.push(call.not_started(&error).to_string()),
     }
-    if result.counts.ran() == 0 && result.problems.is_empty() {
-        result.problems.push("ran zero tests: no library has an example that compiles".to_owned());
+    if tally.counts.ran() == 0 && tally.problems.is_empty() {
+        tally.problems.push("ran zero tests: no library has an example that compiles".to_owned());
     }
-    Entry::ran(DOCUMENTATION, "no server".to_owned(), result, started.elapsed())
+    Entry::ran(DOCUMENTATION, "no server".to_owned(), tally, started.elapsed())
 }
 
 const WITHOUT_DEFAULT_FEATURES: &str = "library without default features (must build)";
 
 fn check_without_default_features(root: &Path) -> Entry {
     let started = Instant::now();
-    let mut result = SuiteResult::default();
+    let mut tally = Tally::default();
     let call = Cargo::new("check -p onceward --no-default-features");
     if let Err(failure) = call.run(root) {
-        result.problems.push(failure.to_string());
+        tally.problems.push(failure.to_string());
     }
-    Entry::checked(WITHOUT_DEFAULT_FEATURES, result, started.elapsed())
+    Entry::checked(WITHOUT_DEFAULT_FEATURES, tally, started.elapsed())
 }
 
 /// Runs a test program with its output passed through, and reads that output on the way.

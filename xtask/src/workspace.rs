@@ -127,7 +127,7 @@ impl Workspace {
         self.members().find_map(|package| package["rust_version"].as_str())
     }
 
-    /// The version of SQLite that is compiled in: the bundled source states it in its header.
+    /// The version of `SQLite` that is compiled in: the bundled source states it in its header.
     pub(crate) fn sqlite_version(&self) -> Option<String> {
         let package = self.packages().find(|package| package["name"] == "libsqlite3-sys")?;
         let manifest = Path::new(package["manifest_path"].as_str()?);

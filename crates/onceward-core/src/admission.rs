@@ -22,20 +22,9 @@ use alloc::boxed::Box;
 use core::time::Duration;
 
 use crate::{
-    Change, Claim, Effect, Execution, Fence, Fingerprints, Found, Note, NoteKind, OperationId,
-    Outcome, Record, Started, State, Status, Stored, Swap, Terms, Timestamp, Ttl,
+    Change, Claim, Effect, Ending, Execution, Fence, Found, Note, NoteKind, Outcome, Record,
+    Request, Settlement, Started, State, Status, Stored, Swap, Terms, Timestamp, Ttl,
 };
-
-/// What a caller asks for: the operation, what the request means, and the terms of its route.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Request {
-    /// What is to be done once.
-    pub operation: OperationId,
-    /// What the request means, under every version that can be computed.
-    pub fingerprints: Fingerprints,
-    /// The terms on which it is run.
-    pub terms: Terms,
-}
 
 /// One request on its way to a verdict: propose [`change`](Self::change), pass the answer to
 /// [`next`](Self::next), until it is done.
@@ -64,6 +53,7 @@ pub enum Step {
 }
 
 /// What a request gets.
+#[expect(clippy::large_enum_variant, reason = "moved once, and most requests run")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// This execution, and no other, runs the operation.
@@ -135,9 +125,18 @@ impl Admission {
             Swap::Stored { at } => self.run(at),
             Swap::Conflict(Found::Nothing) => self.claim_afresh(None),
             Swap::Conflict(Found::Unreadable { .. }) => Step::Done(Verdict::Unknown(None)),
-            Swap::Conflict(Found::Record(stored)) if self.is_own(&stored) => self.recognise(&stored),
+            Swap::Conflict(Found::Record(stored)) if self.is_own(&stored) => {
+                self.recognise(&stored)
+            }
             Swap::Conflict(Found::Record(stored)) => self.weigh(stored),
         }
+    }
+
+    /// Gives back the claim that this admission may hold without knowing it, because no answer came.
+    #[must_use]
+    pub fn give_up(&self, fence: Fence) -> Settlement {
+        let Change { id, next, .. } = &self.change;
+        Settlement::new(*id, next, &self.request.terms, Ending::Released, fence)
     }
 
     fn weigh(self, stored: Box<Stored>) -> Step {
@@ -155,7 +154,12 @@ impl Admission {
         if let State::Succeeded(outcome) | State::FailedFinal(outcome) = stored.record.state {
             let expires_at = stored.record.ttl.ends_at(stored.read_at);
             let (fence, completed_at) = (stored.record.fence, stored.updated_at);
-            return Step::Done(Verdict::Replay(Replay { outcome, fence, completed_at, expires_at }));
+            return Step::Done(Verdict::Replay(Replay {
+                outcome,
+                fence,
+                completed_at,
+                expires_at,
+            }));
         }
         match status {
             Status::InProgress => busy(stored.record.ttl),
@@ -184,7 +188,8 @@ impl Admission {
 
     fn claim_afresh(self, expected: Option<Fence>) -> Step {
         let effect = self.request.terms.effect();
-        let next = Record { effect, attempts: 1, started: Started::Now, ..self.change.next.clone() };
+        let next =
+            Record { effect, attempts: 1, started: Started::Now, ..self.change.next.clone() };
         self.propose(expected, next, None)
     }
 

@@ -89,41 +89,18 @@ impl Claim {
     /// A conflict means that the claim is over: stop, and settle only to be told so.
     #[must_use]
     pub fn renew(&self) -> Change {
-        self.change(self.record.clone(), None)
+        Change {
+            id: self.id(),
+            expected: Some(self.record.fence),
+            next: self.record.clone(),
+            note: None,
+        }
     }
 
     /// Ends the claim. `fence` must be fresh: it is what the ended record will carry.
     #[must_use]
     pub fn settle(&self, ending: Ending, fence: Fence) -> Settlement {
-        let terms = &self.terms;
-        let retain = Ttl::For(terms.retain());
-        let (state, ttl, note) = match ending {
-            Ending::Succeeded(outcome) => (State::Succeeded(outcome), retain, None),
-            Ending::FailedFinal(outcome) => (State::FailedFinal(outcome), retain, None),
-            Ending::FailedRetryable => (State::FailedRetryable, retain, None),
-            Ending::Released if self.may_have_happened_before() => {
-                (State::FailedRetryable, retain, Some(NoteKind::Release))
-            }
-            Ending::Released => (State::Released, Ttl::For(terms.lease()), Some(NoteKind::Release)),
-            Ending::Unknown => (State::Unknown, terms.unknown_retain(), Some(NoteKind::Unknown)),
-        };
-        let next = Record { fence, state, ttl, ..self.record.clone() };
-        Settlement { change: self.change(next, note) }
-    }
-
-    /// Whether an earlier attempt may have had its effect: then this one cannot give the key free,
-    /// because whoever claims it afresh would not know how long ago that was.
-    fn may_have_happened_before(&self) -> bool {
-        matches!(self.record.effect, Effect::Repeatable { .. }) && self.record.attempts > 1
-    }
-
-    fn change(&self, next: Record, note: Option<NoteKind>) -> Change {
-        Change {
-            id: self.id(),
-            expected: Some(self.record.fence),
-            note: note.map(|kind| Note::of_protocol(kind, self.record.execution)),
-            next,
-        }
+        Settlement::new(self.id(), &self.record, &self.terms, ending, fence)
     }
 }
 
@@ -160,6 +137,7 @@ pub struct Settlement {
 }
 
 /// What to do next for a [`Settlement`].
+#[expect(clippy::large_enum_variant, reason = "moved once, and rarely")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettlementStep {
     /// Propose the change of this settlement.
@@ -181,6 +159,29 @@ pub enum Settled {
 }
 
 impl Settlement {
+    pub(crate) fn new(
+        id: Digest,
+        claimed: &Record,
+        terms: &Terms,
+        ending: Ending,
+        fence: Fence,
+    ) -> Self {
+        let retain = Ttl::For(terms.retain());
+        let (state, ttl, note) = match ending {
+            Ending::Succeeded(outcome) => (State::Succeeded(outcome), retain, None),
+            Ending::FailedFinal(outcome) => (State::FailedFinal(outcome), retain, None),
+            Ending::FailedRetryable => (State::FailedRetryable, retain, None),
+            Ending::Released if may_have_happened_before(claimed) => {
+                (State::FailedRetryable, retain, Some(NoteKind::Release))
+            }
+            Ending::Released => (State::Released, Ttl::For(terms.lease()), Some(NoteKind::Release)),
+            Ending::Unknown => (State::Unknown, terms.unknown_retain(), Some(NoteKind::Unknown)),
+        };
+        let note = note.map(|kind| Note::of_protocol(kind, claimed.execution));
+        let next = Record { fence, state, ttl, ..claimed.clone() };
+        Self { change: Change { id, expected: Some(claimed.fence), next, note } }
+    }
+
     /// The change to propose now.
     #[must_use]
     pub fn change(&self) -> &Change {
@@ -216,4 +217,10 @@ impl Settlement {
         self.change.expected = Some(fence);
         SettlementStep::Swap(self)
     }
+}
+
+/// Whether an earlier attempt may have had its effect: then this one cannot give the key free,
+/// because whoever claims it afresh would not know how long ago that was.
+fn may_have_happened_before(claimed: &Record) -> bool {
+    matches!(claimed.effect, Effect::Repeatable { .. }) && claimed.attempts > 1
 }

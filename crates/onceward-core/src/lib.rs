@@ -55,12 +55,13 @@ mod fingerprint;
 mod key;
 mod operation;
 mod record;
+mod request;
 mod scope;
 mod store;
 mod terms;
 pub mod wire;
 
-pub use admission::{Admission, Replay, Request, Step, Verdict};
+pub use admission::{Admission, Replay, Step, Verdict};
 pub use claim::{Claim, Ending, Settled, Settlement, SettlementStep};
 pub use fingerprint::*;
 pub use key::{Key, KeyDigest, KeyError};
@@ -69,9 +70,10 @@ pub use record::{
     Body, Effect, Execution, Fence, Header, Outcome, Record, Started, State, Status, Stored,
     Timestamp, Ttl,
 };
+pub use request::Request;
 pub use scope::{Scope, ScopeError};
 pub use store::{
-    BoxFuture, Change, Cursor, Filter, Found, Inspect, Listed, Note, NoteKind, Page, Purge, Spool,
-    SWEEP_MARGIN, SpoolId, Store, StoreError, Swap, Trail, TrailEntry,
+    BoxFuture, Change, Cursor, Filter, Found, Inspect, Listed, Note, NoteKind, Page, Purge,
+    SWEEP_MARGIN, Spool, SpoolId, Store, StoreError, Swap, Trail, TrailEntry,
 };
 pub use terms::{Terms, TermsBuilder, TermsError};

@@ -229,11 +229,11 @@ where
 {
     let fields = fields.into_iter();
     let mut hash = Sha256::new();
-    hash.update((domain.len() as u64).to_le_bytes());
+    hash.update((domain.len() as u64).to_be_bytes());
     hash.update(domain);
-    hash.update((fields.len() as u64).to_le_bytes());
+    hash.update((fields.len() as u64).to_be_bytes());
     for field in fields {
-        hash.update((field.len() as u64).to_le_bytes());
+        hash.update((field.len() as u64).to_be_bytes());
         hash.update(field);
     }
     hash.finalize().into()
@@ -247,10 +247,11 @@ mod tests {
 
     #[test]
     fn identity_and_derived_keys_never_change() {
+        // Computed by another program, from the encoding as documented.
         let id = id(&[("tenant", "acme"), ("user", "7")], "POST /charges", "8e03978e");
-        assert_eq!(id.digest().to_string(), "GOLDEN-DIGEST");
-        assert_eq!(id.key().digest().to_string(), "GOLDEN-KEY");
-        assert_eq!(id.key_for("stripe.charge").as_str(), "GOLDEN-DERIVED");
+        assert_eq!(id.digest().to_string(), "UaqgmZLN-ewU2HwZAqWjftndSrWo72tqSBq5mRr3Hbc");
+        assert_eq!(id.key().digest().to_string(), "RWod3mYe4Rd9Tl1PfY39ah2Yk1rpAjGlWgEIhP7mqmU");
+        assert_eq!(id.key_for("stripe.charge").as_str(), "99d8497f-f51e-821b-bc73-4f32d0e2e9f4");
     }
 
     #[test]

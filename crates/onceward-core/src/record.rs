@@ -72,26 +72,32 @@ impl Stored {
     #[must_use]
     pub fn status(&self) -> Status {
         let over = self.record.ttl.is_over();
-        match (&self.record.state, self.record.effect) {
-            (State::Released, _) => Status::Released,
-            (State::InProgress, _) if !over => Status::InProgress,
-            (State::InProgress, Effect::External) => Status::Unknown,
-            (State::InProgress, Effect::Transactional) => Status::Interrupted,
-            // An ended record whose retention is over binds nothing, purged or not.
-            (State::Succeeded(_) | State::FailedFinal(_), _) if over => Status::Expired,
-            (State::FailedRetryable | State::Unknown, _) if over => Status::Expired,
-            // Downstream may have forgotten the key by now: another run could double the effect.
-            (State::InProgress | State::FailedRetryable, Effect::Repeatable { within })
-                if self.age() >= within =>
-            {
-                Status::Unknown
-            }
-            (State::InProgress, Effect::Repeatable { .. }) => Status::Interrupted,
-            (State::FailedRetryable, _) => Status::FailedRetryable,
-            (State::Succeeded(_), _) => Status::Succeeded,
-            (State::FailedFinal(_), _) => Status::FailedFinal,
-            (State::Unknown, _) => Status::Unknown,
+        match self.record.state {
+            State::Released => Status::Released,
+            State::InProgress if !over => Status::InProgress,
+            State::InProgress => self.status_when_abandoned(),
+            // An ended record whose retention is over binds nothing, swept or not.
+            _ if over => Status::Expired,
+            State::Succeeded(_) => Status::Succeeded,
+            State::FailedFinal(_) => Status::FailedFinal,
+            State::FailedRetryable if self.is_too_old_to_repeat() => Status::Unknown,
+            State::FailedRetryable => Status::FailedRetryable,
+            State::Unknown => Status::Unknown,
         }
+    }
+
+    fn status_when_abandoned(&self) -> Status {
+        match self.record.effect {
+            Effect::Transactional => Status::Interrupted,
+            Effect::External => Status::Unknown,
+            Effect::Repeatable { .. } if self.is_too_old_to_repeat() => Status::Unknown,
+            Effect::Repeatable { .. } => Status::Interrupted,
+        }
+    }
+
+    /// Downstream may have forgotten the key by now: another run could double the effect.
+    fn is_too_old_to_repeat(&self) -> bool {
+        matches!(self.record.effect, Effect::Repeatable { within } if self.age() >= within)
     }
 
     /// How long ago the first claim was made, by the store's clock.
@@ -109,7 +115,7 @@ impl Stored {
         }
     }
 
-    /// When the lease or the retention ends; never for an unknown outcome that is kept.
+    /// When the lease or the retention ends (the time of reading, once it is over), if it does.
     #[must_use]
     pub fn expires_at(&self) -> Option<Timestamp> {
         match self.record.ttl {
@@ -152,6 +158,12 @@ impl Status {
         Self::Released,
         Self::Expired,
     ];
+
+    /// Whether the operation still has to end: an operator may not delete it.
+    #[must_use]
+    pub const fn is_open(self) -> bool {
+        matches!(self, Self::InProgress | Self::Interrupted | Self::Unknown)
+    }
 
     /// The word for it in status documents, lists and metrics.
     ///

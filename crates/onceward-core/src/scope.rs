@@ -169,6 +169,9 @@ mod tests {
         let long = "v".repeat(Scope::MAX_PART_BYTES + 1);
         assert_eq!(Scope::of("tenant", &long), Err(ScopeError::TooLong("tenant".into())));
         assert!(Scope::of("tenant", &long[1..]).is_ok());
-        assert_eq!(Scope::new([("a", "1"), ("b=,%", "2,")]).unwrap().to_string(), "a=1,b%3D%2C%25=2%2C");
+        assert_eq!(
+            Scope::new([("a", "1"), ("b=,%", "2,")]).unwrap().to_string(),
+            "a=1,b%3D%2C%25=2%2C"
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! What a backend implements: one primitive, and separate traits for what not every store can do.
 
-use alloc::{boxed::Box, string::String, vec::Vec};
+use alloc::{boxed::Box, string::String, sync::Arc, vec::Vec};
 use core::{error::Error, fmt, future::Future, pin::Pin, time::Duration};
 
 use crate::{Digest, Execution, Fence, OperationName, Record, Scope, Status, Stored, Timestamp};
@@ -224,6 +224,16 @@ pub struct Filter {
 impl Filter {
     /// The longest page: 500 records with inline answers still fit in memory.
     pub const MAX_PAGE: u32 = 500;
+
+    /// Whether a record is asked for; `after` and `limit` are the store's business.
+    #[must_use]
+    pub fn matches(&self, stored: &Stored) -> bool {
+        let record = &stored.record;
+        self.status.is_none_or(|status| status == stored.status())
+            && self.scope.as_ref().is_none_or(|scope| *scope == record.scope)
+            && self.operation.as_ref().is_none_or(|operation| *operation == record.operation)
+            && self.older.is_none_or(|older| stored.age() >= older)
+    }
 }
 
 impl Default for Filter {
@@ -311,4 +321,77 @@ pub struct SpoolId {
     pub operation: Digest,
     /// The fence of the ended record.
     pub fence: Fence,
+}
+
+/// A shared store is a store: also `Arc<dyn Store>`, chosen at run time.
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn swap<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>> {
+        (**self).swap(change)
+    }
+
+    fn get<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Found, StoreError>> {
+        (**self).get(id)
+    }
+
+    fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>> {
+        (**self).sweep(limit)
+    }
+}
+
+impl<S: Inspect + ?Sized> Inspect for Arc<S> {
+    fn list<'a>(&'a self, filter: &'a Filter) -> BoxFuture<'a, Result<Page, StoreError>> {
+        (**self).list(filter)
+    }
+
+    fn purge<'a>(
+        &'a self,
+        id: &'a Digest,
+        expected: Fence,
+        note: &'a Note,
+    ) -> BoxFuture<'a, Result<Purge, StoreError>> {
+        (**self).purge(id, expected, note)
+    }
+}
+
+impl<S: Trail + ?Sized> Trail for Arc<S> {
+    fn trail<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Vec<TrailEntry>, StoreError>> {
+        (**self).trail(id)
+    }
+}
+
+impl<S: Spool + ?Sized> Spool for Arc<S> {
+    fn put<'a>(
+        &'a self,
+        id: &'a SpoolId,
+        index: u32,
+        chunk: &'a [u8],
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        (**self).put(id, index, chunk)
+    }
+
+    fn chunk<'a>(
+        &'a self,
+        id: &'a SpoolId,
+        index: u32,
+    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, StoreError>> {
+        (**self).chunk(id, index)
+    }
+
+    fn discard<'a>(&'a self, id: &'a SpoolId) -> BoxFuture<'a, Result<(), StoreError>> {
+        (**self).discard(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The gateway picks the store from a URL at run time.
+    #[test]
+    fn the_traits_are_dyn_compatible() {
+        fn takes(_: &dyn Store, _: &dyn Inspect, _: &dyn Trail, _: &dyn Spool) {}
+        let _ = takes;
+        fn is_store<S: Store>() {}
+        is_store::<Arc<dyn Store>>();
+    }
 }

@@ -82,7 +82,8 @@ impl Error for WireError {}
 #[must_use]
 pub fn encode(id: &Digest, record: &Record) -> Vec<u8> {
     let mut bytes = alloc::vec![VERSION];
-    let done: Result<_, EncodeError<Infallible>> = put_record(&mut Encoder::new(&mut bytes), record);
+    let done: Result<_, EncodeError<Infallible>> =
+        put_record(&mut Encoder::new(&mut bytes), record);
     done.expect("writing to a vector cannot fail");
     let checksum = checksum(id, &bytes);
     bytes.extend_from_slice(&checksum);
@@ -91,15 +92,16 @@ pub fn encode(id: &Digest, record: &Record) -> Vec<u8> {
 
 /// Reads the bytes of a record. The checksum is looked at first, then the version.
 pub fn decode(id: &Digest, bytes: &[u8], plain: Plain) -> Result<Record, WireError> {
-    let (content, sum) =
-        bytes.split_last_chunk::<CHECKSUM_BYTES>().ok_or(WireError::Damaged)?;
+    let (content, sum) = bytes.split_last_chunk::<CHECKSUM_BYTES>().ok_or(WireError::Damaged)?;
     if checksum(id, content) != *sum {
         return Err(WireError::Damaged);
     }
     match content.split_first() {
         None => Err(WireError::Damaged),
         Some((&version, _)) if version > VERSION => Err(WireError::Newer(version)),
-        Some((_, map)) => take_record(&mut Decoder::new(map), plain).map_err(|_| WireError::Damaged),
+        Some((_, map)) => {
+            take_record(&mut Decoder::new(map), plain).map_err(|_| WireError::Damaged)
+        }
     }
 }
 
@@ -251,7 +253,8 @@ fn take_members(decoder: &mut Decoder<'_>) -> Result<Members, Unfit> {
     let mut members = Members::default();
     let length = decoder.map()?;
     let mut count = 0;
-    while length.map_or(decoder.datatype()? != minicbor::data::Type::Break, |length| count < length) {
+    while length.map_or(decoder.datatype()? != minicbor::data::Type::Break, |length| count < length)
+    {
         count += 1;
         match decoder.u8()? {
             member::SCOPE => members.scope = Some(take_scope(decoder)?),
@@ -319,7 +322,5 @@ fn take_scope(decoder: &mut Decoder<'_>) -> Result<Scope, Unfit> {
 
 fn take_headers(decoder: &mut Decoder<'_>) -> Result<Vec<Header>, Unfit> {
     let pairs = needed(decoder.array()?)? / 2;
-    (0..pairs)
-        .map(|_| Ok((Box::from(decoder.str()?), Box::from(decoder.bytes()?))))
-        .collect()
+    (0..pairs).map(|_| Ok((Box::from(decoder.str()?), Box::from(decoder.bytes()?)))).collect()
 }

@@ -1,8 +1,19 @@
 //! Onceward makes writes safe to retry.
-#![doc = ""]
+//!
+//! A client taps "Pay", the network dies after the server did the work, the client retries, and it
+//! must land once. This crate is what a Rust service adds: the [`Engine`], which admits requests to
+//! operations and settles them, and [`stores`] that remember. The protocol itself is pure and lives
+//! in [`onceward_core`], which is re-exported here.
+//!
+//! Start with [`Engine`]; `docs/guarantees.md` in the repository says what is promised and what not.
+
 pub mod clock;
+mod engine;
 pub mod stores;
+mod sweeper;
 pub mod telemetry;
 
+pub use engine::{AdmitError, Drained, Engine, Renewal, Tracked, Unsettled};
 pub use onceward_core as core;
 pub use onceward_core::*;
+pub use sweeper::Sweeper;

@@ -21,12 +21,12 @@ pub(super) struct Entry {
 enum End {
     Ran {
         against: String,
-        result: Result,
+        tally: Tally,
         elapsed: Duration,
     },
     /// It has no tests to count: it holds or it does not.
     Checked {
-        result: Result,
+        tally: Tally,
         elapsed: Duration,
     },
     Skipped {
@@ -36,13 +36,13 @@ enum End {
 }
 
 #[derive(Default)]
-pub(super) struct Result {
+pub(super) struct Tally {
     pub(super) counts: Counts,
     /// What went wrong, each with the way to see it again.
     pub(super) problems: Vec<String>,
 }
 
-impl Result {
+impl Tally {
     /// Adds the run of one test program.
     pub(super) fn add(
         &mut self,
@@ -60,7 +60,7 @@ impl Result {
         } else {
             transcript.failed_tests.join(", ")
         };
-        self.problems.push(format!("{label}: {names}\n    repeat with: {repeat}"));
+        self.problems.push(format!("{label}: {names}\nrepeat with: {repeat}"));
     }
 }
 
@@ -68,43 +68,42 @@ impl Entry {
     pub(super) fn ran(
         name: &'static str,
         against: String,
-        result: Result,
+        tally: Tally,
         elapsed: Duration,
     ) -> Self {
-        Self { name, end: End::Ran { against, result, elapsed } }
+        Self { name, end: End::Ran { against, tally, elapsed } }
     }
 
-    pub(super) fn checked(name: &'static str, result: Result, elapsed: Duration) -> Self {
-        Self { name, end: End::Checked { result, elapsed } }
+    pub(super) fn checked(name: &'static str, tally: Tally, elapsed: Duration) -> Self {
+        Self { name, end: End::Checked { tally, elapsed } }
     }
 
-    pub(super) fn broken(name: &'static str, problems: Vec<String>) -> Self {
-        let result = Result { counts: Counts::default(), problems };
-        Self::checked(name, result, Duration::ZERO)
+    pub(super) fn broken(name: &'static str, problems: Vec<String>, elapsed: Duration) -> Self {
+        Self::checked(name, Tally { counts: Counts::default(), problems }, elapsed)
     }
 
     pub(super) fn skipped(name: &'static str, engine: &'static str, reason: String) -> Self {
         Self { name, end: End::Skipped { engine, reason } }
     }
 
-    fn result(&self) -> Option<&Result> {
+    fn tally(&self) -> Option<&Tally> {
         match &self.end {
-            End::Ran { result, .. } | End::Checked { result, .. } => Some(result),
+            End::Ran { tally, .. } | End::Checked { tally, .. } => Some(tally),
             End::Skipped { .. } => None,
         }
     }
 
     fn problems(&self) -> &[String] {
-        self.result().map_or(&[], |result| &result.problems)
+        self.tally().map_or(&[], |tally| &tally.problems)
     }
 
     /// Its share of the totals; whatever broke without a failed test is one failure.
     fn totals(&self) -> Counts {
-        let Some(result) = self.result() else {
+        let Some(tally) = self.tally() else {
             return Counts { ignored: 1, ..Counts::default() };
         };
-        let broken = u64::from(!result.problems.is_empty());
-        Counts { failed: result.counts.failed.max(broken), ..result.counts }
+        let broken = u64::from(!tally.problems.is_empty());
+        Counts { failed: tally.counts.failed.max(broken), ..tally.counts }
     }
 
     /// One line: how it ended, what it is, what it ran against, how much and how long.
@@ -112,9 +111,9 @@ impl Entry {
         let name = self.name;
         let mark = if self.problems().is_empty() { "ok    " } else { "FAILED" };
         match &self.end {
-            End::Ran { against, result, elapsed } => format!(
+            End::Ran { against, tally, elapsed } => format!(
                 "{mark} {name} — {against}: {} in {}",
-                counted(result.counts),
+                counted(tally.counts),
                 readable(*elapsed)
             ),
             End::Checked { elapsed, .. } => format!("{mark} {name}, in {}", readable(*elapsed)),
@@ -169,7 +168,10 @@ impl Report {
         }
 
         let failures = self.entries.iter().flat_map(|entry| {
-            entry.problems().iter().map(|problem| format!("  {}: {problem}\n", entry.name))
+            entry
+                .problems()
+                .iter()
+                .map(|problem| format!("  {}: {}\n", entry.name, problem.replace('\n', "\n    ")))
         });
         let failures: String = failures.collect();
         if !failures.is_empty() {
@@ -177,10 +179,10 @@ impl Report {
         }
 
         let ignored: u64 =
-            self.entries.iter().filter_map(Entry::result).map(|result| result.counts.ignored).sum();
+            self.entries.iter().filter_map(Entry::tally).map(|tally| tally.counts.ignored).sum();
         if self.length == Length::Usual && ignored > 0 {
             text += &format!(
-                "{ignored} tests were left out; run the long ones: cargo xtask test --long\n"
+                "Left out because marked as ignored: {ignored}. Run them with: cargo xtask test --long\n"
             );
         }
         text
@@ -197,8 +199,8 @@ mod tests {
 
     fn ran(name: &'static str, counts: Counts, problems: &[&str]) -> Entry {
         let problems = problems.iter().map(ToString::to_string).collect();
-        let result = Result { counts, problems };
-        Entry::ran(name, "no server".into(), result, Duration::from_secs(2))
+        let tally = Tally { counts, problems };
+        Entry::ran(name, "no server".into(), tally, Duration::from_secs(2))
     }
 
     #[test]
@@ -232,7 +234,7 @@ mod tests {
                SKIPPED PostgreSQL store — PostgreSQL: no server found\n\
              What failed:\n  \
                SQLite store: ran zero tests\n\
-             1 tests were left out; run the long ones: cargo xtask test --long\n"
+             Left out because marked as ignored: 1. Run them with: cargo xtask test --long\n"
         );
     }
 

@@ -1,4 +1,5 @@
 //! Stores that come with the library.
 
+pub mod memory;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

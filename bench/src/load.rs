@@ -1,0 +1,253 @@
+//! The work that is measured: claims, completions and look-ups, so many in flight.
+
+use std::{
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use onceward::{
+    Admission, Claim, Digest, Effect, Ending, Execution, Fence, Fingerprint, Found, Key,
+    OperationId, OperationName, Outcome, Request, Scope, Settled, Settlement, SettlementStep, Step,
+    Store, Terms, Verdict,
+};
+use tokio::{runtime::Runtime, task::JoinSet};
+
+use crate::{Failure, progress::Progress};
+
+/// The length of the stored answer.
+const ANSWER_BYTES: usize = 500;
+
+/// How many pairs are in flight while a store is filled: enough for full batches all the time.
+const FILLING_IN_FLIGHT: usize = 1024;
+
+/// What all operations of a benchmark have in common.
+pub(crate) struct Work {
+    scope: Scope,
+    name: OperationName,
+    terms: Terms,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self {
+            scope: Scope::of("tenant", "acme").expect("a valid scope"),
+            name: OperationName::new("POST /v1/charges").expect("a valid name"),
+            terms: Terms::of(Effect::External).build().expect("defaults are valid"),
+        }
+    }
+}
+
+impl Work {
+    /// The operation with this number; what is stored under it is spread like any other digest.
+    fn operation(&self, number: u64) -> OperationId {
+        let mut random = fastrand::Rng::with_seed(number);
+        let key = format!("{:032x}", random.u128(..));
+        let key = Key::new(&key).expect("hexadecimal digits are a valid key");
+        OperationId::new(self.scope.clone(), self.name.clone(), key)
+    }
+
+    /// The digest of the operation with this number.
+    pub(crate) fn id(&self, number: u64) -> Digest {
+        self.operation(number).digest()
+    }
+
+    /// The first request for the operation with this number.
+    pub(crate) fn admission(&self, number: u64) -> Admission {
+        let mut fingerprint = [0; 32];
+        fastrand::fill(&mut fingerprint);
+        let request = Request {
+            operation: self.operation(number),
+            fingerprints: Fingerprint::from_parts(1, fingerprint).into(),
+            terms: self.terms,
+        };
+        Admission::new(request, fence(), Execution::from_bytes(random()))
+    }
+
+    /// The end of a claim, with an answer.
+    pub(crate) fn settlement(&self, claim: &Claim) -> Settlement {
+        let outcome = Outcome::inline(201, vec![b'x'; ANSWER_BYTES]);
+        claim.settle(Ending::Succeeded(outcome), fence())
+    }
+}
+
+fn fence() -> Fence {
+    Fence::from_random(random())
+}
+
+fn random() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    fastrand::fill(&mut bytes);
+    bytes
+}
+
+/// Makes one durable claim.
+pub(crate) async fn claim(store: &dyn Store, work: &Work, number: u64) -> Result<Claim, Failure> {
+    let admission = work.admission(number);
+    let swap = store.swap(admission.change()).await?;
+    match admission.next(swap) {
+        Step::Done(Verdict::Run(claim)) => Ok(claim),
+        other => Err(format!("a fresh key was not given a claim: {other:?}").into()),
+    }
+}
+
+/// Makes one durable claim and one durable completion.
+async fn pair(store: &dyn Store, work: &Work, number: u64) -> Result<(), Failure> {
+    let claim = claim(store, work, number).await?;
+    let settlement = work.settlement(&claim);
+    let swap = store.swap(settlement.change()).await?;
+    match settlement.next(swap) {
+        SettlementStep::Done(Settled::Stored { .. }) => Ok(()),
+        other => Err(format!("a claim could not be completed: {other:?}").into()),
+    }
+}
+
+/// What the tasks of a load do again and again.
+#[derive(Clone, Copy)]
+pub(crate) enum Deed {
+    /// A claim that stays open.
+    Claim,
+    /// A claim and its completion.
+    Pair,
+}
+
+/// Tasks that repeat one deed until they are stopped, so many at the same time.
+pub(crate) struct Load {
+    shared: Arc<Shared>,
+    tasks: JoinSet<Result<Vec<Lap>, Failure>>,
+}
+
+struct Shared {
+    work: Work,
+    done: AtomicU64,
+    stopped: AtomicBool,
+}
+
+/// One deed: when it ended and how long it took.
+#[derive(Clone, Copy)]
+pub(crate) struct Lap {
+    pub(crate) ended: Instant,
+    pub(crate) took: Duration,
+}
+
+impl Load {
+    /// Starts the tasks. Each takes its operations' numbers from `numbers`.
+    pub(crate) fn start(
+        runtime: &Runtime,
+        store: &Arc<dyn Store>,
+        numbers: &Arc<AtomicU64>,
+        in_flight: usize,
+        deed: Deed,
+    ) -> Self {
+        let work = Work::default();
+        let shared =
+            Arc::new(Shared { work, done: AtomicU64::new(0), stopped: AtomicBool::new(false) });
+        let mut tasks = JoinSet::new();
+        for _ in 0..in_flight {
+            let (shared, store, numbers) =
+                (Arc::clone(&shared), Arc::clone(store), Arc::clone(numbers));
+            tasks.spawn_on(repeat(shared, store, numbers, deed), runtime.handle());
+        }
+        Self { shared, tasks }
+    }
+
+    /// How many deeds are done so far.
+    pub(crate) fn done(&self) -> u64 {
+        self.shared.done.load(Ordering::Relaxed)
+    }
+
+    /// Lets every task end what it has begun, and returns all laps, in no order.
+    pub(crate) fn stop(self, runtime: &Runtime) -> Result<Vec<Lap>, Failure> {
+        self.shared.stopped.store(true, Ordering::Relaxed);
+        let mut laps = Vec::new();
+        for of_task in runtime.block_on(self.tasks.join_all()) {
+            laps.append(&mut of_task?);
+        }
+        Ok(laps)
+    }
+}
+
+async fn repeat(
+    shared: Arc<Shared>,
+    store: Arc<dyn Store>,
+    numbers: Arc<AtomicU64>,
+    deed: Deed,
+) -> Result<Vec<Lap>, Failure> {
+    let mut laps = Vec::new();
+    while !shared.stopped.load(Ordering::Relaxed) {
+        let number = numbers.fetch_add(1, Ordering::Relaxed);
+        let started = Instant::now();
+        match deed {
+            Deed::Claim => claim(&*store, &shared.work, number).await.map(drop)?,
+            Deed::Pair => pair(&*store, &shared.work, number).await?,
+        }
+        let ended = Instant::now();
+        laps.push(Lap { ended, took: ended - started });
+        shared.done.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(laps)
+}
+
+/// Fills a store with the ended operations of these numbers, by pairs like those that are measured.
+pub(crate) fn fill(
+    runtime: &Runtime,
+    store: &Arc<dyn Store>,
+    numbers: Range<u64>,
+    what: &str,
+) -> Result<(), Failure> {
+    let next = Arc::new(AtomicU64::new(numbers.start));
+    let mut tasks = JoinSet::new();
+    for _ in 0..FILLING_IN_FLIGHT {
+        let (store, next) = (Arc::clone(store), Arc::clone(&next));
+        let task = async move {
+            let work = Work::default();
+            loop {
+                match next.fetch_add(1, Ordering::Relaxed) {
+                    number if number < numbers.end => pair(&*store, &work, number).await?,
+                    _ => return Ok::<_, Failure>(()),
+                }
+            }
+        };
+        tasks.spawn_on(task, runtime.handle());
+    }
+    let mut progress = Progress::new(format!("filling {what}"), numbers.end - numbers.start);
+    while !tasks.is_empty() {
+        std::thread::sleep(Duration::from_millis(20));
+        progress.at(next.load(Ordering::Relaxed).min(numbers.end) - numbers.start);
+        while let Some(ended) = tasks.try_join_next() {
+            ended??;
+        }
+    }
+    progress.end();
+    Ok(())
+}
+
+/// Looks up random operations among the first `records` until the time is over; returns how many.
+pub(crate) async fn look_up(
+    store: &Arc<dyn Store>,
+    records: u64,
+    in_flight: usize,
+    duration: Duration,
+) -> Result<u64, Failure> {
+    let deadline = Instant::now() + duration;
+    let mut tasks = JoinSet::new();
+    for _ in 0..in_flight {
+        let store = Arc::clone(store);
+        tasks.spawn(async move {
+            let work = Work::default();
+            let mut count = 0;
+            while Instant::now() < deadline {
+                let id = work.id(fastrand::u64(..records));
+                match store.get(&id).await? {
+                    Found::Record(_) => count += 1,
+                    other => return Err(format!("a stored record was not found: {other:?}").into()),
+                }
+            }
+            Ok::<u64, Failure>(count)
+        });
+    }
+    tasks.join_all().await.into_iter().sum()
+}

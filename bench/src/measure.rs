@@ -1,0 +1,150 @@
+//! What the process used, and figures about many samples.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// What this process has used since it started.
+#[derive(Clone, Copy)]
+pub(crate) struct Usage {
+    cpu: Duration,
+    written_bytes: Option<u64>,
+}
+
+impl Usage {
+    /// Reads it now.
+    pub(crate) fn now() -> Self {
+        let cpu = clock_gettime(ClockId::ProcessCPUTime);
+        let seconds = Duration::from_secs(cpu.tv_sec.try_into().unwrap_or(0));
+        let nanos = Duration::from_nanos(cpu.tv_nsec.try_into().unwrap_or(0));
+        Self { cpu: seconds + nanos, written_bytes: written_bytes() }
+    }
+
+    /// User and system time since then, of all threads.
+    pub(crate) fn cpu_since(self, earlier: Self) -> Duration {
+        self.cpu.saturating_sub(earlier.cpu)
+    }
+
+    /// Bytes sent towards the disk since then; `None` where the system does not tell.
+    pub(crate) fn written_since(self, earlier: Self) -> Option<u64> {
+        Some(self.written_bytes?.saturating_sub(earlier.written_bytes?))
+    }
+}
+
+/// Linux counts a page each time it becomes dirty: what the disk gets, but for its journal.
+fn written_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/io").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("write_bytes: "))?.trim().parse().ok()
+}
+
+/// Waits until the process has nothing left to do, like a checkpoint that a store does later.
+///
+/// So the next cell does not pay for this one, and this one is charged with what it put off.
+pub(crate) fn wait_until_idle() {
+    const QUIET: Duration = Duration::from_millis(500);
+    const AT_MOST: Duration = Duration::from_secs(5);
+    const IDLE_CPU: Duration = Duration::from_millis(10);
+
+    let started = Instant::now();
+    let mut before = Usage::now();
+    while started.elapsed() < AT_MOST {
+        std::thread::sleep(QUIET);
+        let now = Usage::now();
+        if now.cpu_since(before) < IDLE_CPU && now.written_since(before).unwrap_or(0) == 0 {
+            return;
+        }
+        before = now;
+    }
+}
+
+/// Keeps all threads of this process, and those they start, on one core until it is dropped.
+pub(crate) struct OneCore {
+    #[cfg(target_os = "linux")]
+    before: rustix::thread::CpuSet,
+}
+
+#[cfg(target_os = "linux")]
+impl OneCore {
+    /// Confines the process; `None` where that is not possible.
+    pub(crate) fn confine() -> Option<Self> {
+        let before = rustix::thread::sched_getaffinity(None).ok()?;
+        let core = (0..rustix::thread::CpuSet::MAX_CPU).find(|&core| before.is_set(core))?;
+        let mut one = rustix::thread::CpuSet::new();
+        one.set(core);
+        confine_threads(&one)?;
+        Some(Self { before })
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for OneCore {
+    fn drop(&mut self) {
+        // It worked a moment ago; if not now, the rest of the run is slow but not wrong.
+        let _ = confine_threads(&self.before);
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn confine_threads(to: &rustix::thread::CpuSet) -> Option<()> {
+    for task in std::fs::read_dir("/proc/self/task").ok()? {
+        let id = task.ok()?.file_name().to_str()?.parse().ok()?;
+        // A thread may have ended since it was listed.
+        let _ = rustix::thread::sched_setaffinity(rustix::process::Pid::from_raw(id), to);
+    }
+    Some(())
+}
+
+#[cfg(not(target_os = "linux"))]
+impl OneCore {
+    /// Confines the process; `None` where that is not possible.
+    pub(crate) fn confine() -> Option<Self> {
+        None
+    }
+}
+
+/// The middle one of some figures, or the mean of the middle two; `None` if there are none.
+pub(crate) fn median(figures: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut figures: Vec<f64> = figures.into_iter().collect();
+    figures.sort_by(f64::total_cmp);
+    let upper = *figures.get(figures.len() / 2)?;
+    match figures.len() % 2 {
+        0 => Some(f64::midpoint(figures[figures.len() / 2 - 1], upper)),
+        _ => Some(upper),
+    }
+}
+
+/// The duration that this share of the sorted durations does not exceed; zero if there are none.
+pub(crate) fn quantile(sorted: &[Duration], share: f64) -> Duration {
+    let rank = (sorted.len() as f64 * share).ceil() as usize;
+    sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median([]), None);
+        assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn quantiles() {
+        let durations: Vec<_> = (1..=200).map(Duration::from_millis).collect();
+        assert_eq!(quantile(&durations, 0.5), Duration::from_millis(100));
+        assert_eq!(quantile(&durations, 0.99), Duration::from_millis(198));
+        assert_eq!(quantile(&durations, 1.0), Duration::from_millis(200));
+        assert_eq!(quantile(&durations[..1], 0.5), Duration::from_millis(1));
+        assert_eq!(quantile(&[], 0.5), Duration::ZERO);
+    }
+
+    #[test]
+    fn work_is_seen_as_usage() {
+        let before = Usage::now();
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_millis(20) {}
+        assert!(Usage::now().cpu_since(before) > Duration::ZERO);
+    }
+}

@@ -1,0 +1,160 @@
+//! What operators see and may do.
+
+use alloc::{collections::BTreeSet, string::String};
+
+use super::*;
+use crate::{Cursor, Filter, Inspect, Note, NoteKind, Page, Purge, Status, StoreError, Trail};
+
+/// Page by page every record is listed exactly once.
+pub async fn list_shows_every_record_once_over_pages<B: Bench<Store: Inspect>>(bench: &B) {
+    let store = bench.open().await;
+    let mut expected = BTreeSet::new();
+    for _ in 0..23 {
+        let sample = Sample::new(Effect::External);
+        ended(&store, &sample, Ending::Succeeded(answer(201))).await;
+        expected.insert(sample.id());
+    }
+    let pages = pages(&store, Filter { limit: 10, ..Filter::default() }).await;
+    assert!(pages.iter().all(|page| page.listed.len() <= 10), "a page keeps to its limit");
+    let listed: Vec<Digest> =
+        pages.iter().flat_map(|page| page.listed.iter().map(|listed| listed.id)).collect();
+    assert_eq!(listed.len(), expected.len());
+    assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), expected);
+
+    let bad = Filter { after: Some(Cursor(String::from("?"))), ..Filter::default() };
+    let error = store.list(&bad).await;
+    assert!(matches!(error, Err(StoreError::Unusable(_))), "a cursor of nobody: {error:?}");
+}
+
+/// Status is computed: a claim of an external effect past its lease is listed as unknown.
+pub async fn list_filters_by_what_a_record_means_now<B: Bench<Store: Inspect>>(bench: &B) {
+    let store = bench.open().await;
+    let mut by_status = Vec::new();
+    for (effect, age, status) in [
+        (Effect::External, SECOND, Status::InProgress),
+        (Effect::External, HOUR, Status::Unknown),
+        (Effect::Transactional, HOUR, Status::Interrupted),
+        (REPEATABLE, WITHIN, Status::Unknown),
+    ] {
+        let sample = Sample::new(effect);
+        claim(&store, &sample).await;
+        bench.age(&store, &sample.id(), age).await;
+        by_status.push((status, sample.id()));
+    }
+    for (ending, age, status) in [
+        (Ending::Succeeded(answer(201)), SECOND, Status::Succeeded),
+        (Ending::FailedFinal(answer(402)), SECOND, Status::FailedFinal),
+        (Ending::FailedRetryable, SECOND, Status::FailedRetryable),
+        (Ending::Released, SECOND, Status::Released),
+        (Ending::Unknown, SECOND, Status::Unknown),
+        (Ending::Succeeded(answer(201)), RETAIN, Status::Expired),
+    ] {
+        let sample = Sample::new(Effect::External);
+        ended(&store, &sample, ending).await;
+        bench.age(&store, &sample.id(), age).await;
+        by_status.push((status, sample.id()));
+    }
+    let of = |wanted: Status| {
+        by_status.iter().filter(|(status, _)| *status == wanted).map(|(_, id)| *id).collect()
+    };
+    for status in Status::ALL {
+        let listed = ids(&store, Filter { status: Some(status), ..Filter::default() }).await;
+        assert_eq!(listed, of(status), "{status}");
+    }
+
+    let key = Key::new("k").expect("a valid key");
+    let other = Sample { operation: operation("globex", "refund", key), terms: terms(REPEATABLE) };
+    claim(&store, &other).await;
+    let only = BTreeSet::from([other.id()]);
+    let scope = Some(other.operation.scope().clone());
+    assert_eq!(ids(&store, Filter { scope, ..Filter::default() }).await, only);
+    let operation = Some(other.operation.name().clone());
+    assert_eq!(ids(&store, Filter { operation, ..Filter::default() }).await, only);
+    let older = ids(&store, Filter { older: Some(HOUR * 2), ..Filter::default() }).await;
+    assert_eq!(older.len(), 2, "one abandoned for half a day, one expired");
+}
+
+/// What is open must be resolved first; what changed meanwhile is not deleted.
+pub async fn purge_deletes_only_ended_records<B: Bench<Store: Inspect>>(bench: &B) {
+    let store = bench.open().await;
+    let note = Note {
+        kind: NoteKind::Purge,
+        execution: Execution::from_bytes([0; 16]),
+        actor: Some("ada".into()),
+        reason: Some("asked by the customer".into()),
+    };
+    let open = Sample::new(Effect::External);
+    let running = claim(&store, &open).await;
+    let purge = store.purge(&open.id(), running.fence(), &note).await;
+    assert_eq!(purge, Ok(Purge::Open), "in progress");
+    bench.age(&store, &open.id(), HOUR).await;
+    let purge = store.purge(&open.id(), running.fence(), &note).await;
+    assert_eq!(purge, Ok(Purge::Open), "computed unknown");
+
+    let unknown = Sample::new(Effect::External);
+    ended(&store, &unknown, Ending::Unknown).await;
+    let fence = read(&store, &unknown.id()).await.record.fence;
+    assert_eq!(store.purge(&unknown.id(), fence, &note).await, Ok(Purge::Open), "stored unknown");
+
+    for ending in endings().into_iter().chain([Ending::Released]) {
+        let sample = Sample::new(Effect::External);
+        let claim = ended(&store, &sample, ending).await;
+        let stale = store.purge(&sample.id(), claim.fence(), &note).await;
+        assert!(matches!(stale, Ok(Purge::Conflict(Found::Record(_)))), "{stale:?}");
+        let fence = read(&store, &sample.id()).await.record.fence;
+        assert_eq!(store.purge(&sample.id(), fence, &note).await, Ok(Purge::Purged));
+        assert!(is_absent(&store, &sample.id()).await);
+        let again = store.purge(&sample.id(), fence, &note).await;
+        assert_eq!(again, Ok(Purge::Conflict(Found::Nothing)));
+    }
+}
+
+/// Claim and completion leave no entry; take-over, release, unknown and purge leave one each.
+pub async fn trail_tells_exceptional_changes_only<B: Bench<Store: Inspect + Trail>>(bench: &B) {
+    let store = bench.open().await;
+    let plain = Sample::new(Effect::External);
+    ended(&store, &plain, Ending::Succeeded(answer(201))).await;
+    assert_eq!(store.trail(&plain.id()).await, Ok(Vec::new()));
+
+    let sample = Sample::new(Effect::Transactional);
+    let first = claim(&store, &sample).await;
+    bench.age(&store, &sample.id(), LEASE).await;
+    let second = ended(&store, &sample, Ending::Unknown).await;
+    settle(&store, &second, Ending::Released).await;
+    let fence = read(&store, &sample.id()).await.record.fence;
+    let note = Note {
+        kind: NoteKind::Purge,
+        execution: second.execution(),
+        actor: Some("ada".into()),
+        reason: Some("cleared by hand".into()),
+    };
+    assert_eq!(store.purge(&sample.id(), fence, &note).await, Ok(Purge::Purged));
+
+    let trail = store.trail(&sample.id()).await.expect("the store answers");
+    let notes: Vec<Note> = trail.iter().map(|entry| entry.note.clone()).collect();
+    let expected = [
+        Note::of_protocol(NoteKind::TakeOver, first.execution()),
+        Note::of_protocol(NoteKind::Unknown, second.execution()),
+        Note::of_protocol(NoteKind::Release, second.execution()),
+        note,
+    ];
+    assert_eq!(notes, expected, "in order, and kept after the record is gone");
+    assert!(trail.is_sorted_by_key(|entry| entry.at));
+}
+
+async fn pages<S: Inspect>(store: &S, mut filter: Filter) -> Vec<Page> {
+    let mut pages = Vec::new();
+    loop {
+        let page = store.list(&filter).await.expect("the store answers");
+        filter.after.clone_from(&page.next);
+        pages.push(page);
+        if filter.after.is_none() {
+            return pages;
+        }
+    }
+}
+
+async fn ids<S: Inspect>(store: &S, filter: Filter) -> BTreeSet<Digest> {
+    let pages = pages(store, filter).await;
+    pages.iter().flat_map(|page| page.listed.iter().map(|listed| listed.id)).collect()
+}

@@ -1,0 +1,177 @@
+//! A store of one row that applies the shipped [`Change`]s by the fence rule, and the watch over it.
+
+use std::time::Duration;
+
+use onceward_core::{
+    Change, Effect, Found, NoteKind, Record, Started, State, Status, Stored, Swap, Timestamp, Ttl,
+};
+
+use crate::{
+    mutant::Mutant,
+    protocol::Protocol,
+    world::{Kept, Phase, Row, Run, World, is_memory},
+};
+
+/// The promise of the repeatable effect.
+pub(crate) const WITHIN: Duration = Duration::from_secs(3600);
+/// The store's clock stands still; what has passed is told by the flags of the [`Row`].
+pub(crate) const NOW: Timestamp = Timestamp::from_unix_micros(1_000_000_000_000);
+
+impl Row {
+    /// The record as the shipped code reads it, with the flags turned into times.
+    pub(crate) fn stored(&self) -> Stored {
+        let mut record = Record::clone(&self.record);
+        if self.over {
+            record.ttl = Ttl::For(Duration::ZERO);
+        }
+        let read_at = if self.old { NOW.plus(WITHIN) } else { NOW };
+        Stored { record, updated_at: NOW, read_at }
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        self.stored().status()
+    }
+}
+
+pub(crate) fn read(world: &World) -> Found {
+    world.row.as_ref().map_or(Found::Nothing, |row| Found::Record(Box::new(row.stored())))
+}
+
+/// Replaces the record iff the stored fence is the expected one.
+pub(crate) fn swap(model: &Protocol, world: &mut World, change: &Change) -> Swap {
+    if !is_expected(model, world, change) {
+        return Swap::Conflict(read(world));
+    }
+    watch(world, change);
+    if change.is_claim() {
+        begin(world, change);
+    }
+    write(model, world, change);
+    Swap::Stored { at: NOW }
+}
+
+fn is_expected(model: &Protocol, world: &World, change: &Change) -> bool {
+    let stored = world.row.as_ref();
+    let is_renewal = change.expected == Some(change.next.fence);
+    match model.mutant {
+        Some(Mutant::NoFence) => change.expected.is_some() == stored.is_some(),
+        Some(Mutant::PerRowFenceCounter) => {
+            let number = |fence| world.numbers.iter().find(|(known, _)| *known == fence);
+            let expected = change.expected.map(|fence| number(fence).map_or(0, |(_, n)| *n));
+            expected == stored.map(|row| row.number)
+        }
+        Some(Mutant::RenewAfterTakeOver) if is_renewal => {
+            stored.is_some_and(|row| row.record.state == State::InProgress)
+        }
+        _ => change.expected == stored.map(|row| row.record.fence),
+    }
+}
+
+/// What must be true of every change that is made, judged by what is really stored.
+fn watch(world: &mut World, change: &Change) {
+    let (stored, next) = (world.row.as_ref(), &change.next);
+    let by_owner = stored.is_some_and(|row| row.owner == Run::of(next.execution));
+    if change.expected != stored.map(|row| row.record.fence) || !(change.is_claim() || by_owner) {
+        world.broken.fence = true;
+    }
+    let Some(row) = stored else { return };
+    let bound = !matches!(row.status(), Status::Released | Status::Expired);
+    if bound && row.record.fingerprint != next.fingerprint {
+        world.broken.mismatch = true;
+    }
+    let takes_over = change.is_claim() && row.record.state == State::InProgress;
+    let repeats = matches!(next.effect, Effect::Repeatable { .. });
+    let allowed = match row.record.effect {
+        Effect::Transactional => true,
+        Effect::External => false,
+        Effect::Repeatable { .. } => repeats,
+    };
+    if takes_over && !allowed {
+        world.broken.rerun = true;
+    }
+}
+
+/// A stored claim belongs to the generation that it finds or begins, also when it lands late.
+fn begin(world: &mut World, change: &Change) {
+    if world.row.as_ref().is_some_and(|row| row.over && is_memory(&row.record.state)) {
+        world.generation += 1;
+    }
+    let generation = world.generation;
+    let execution = change.next.execution;
+    for slot in &mut world.slots {
+        if let Phase::Running(running) | Phase::Settling { running, .. } = &mut slot.phase
+            && running.claim.execution() == execution
+        {
+            running.generation = generation;
+        }
+    }
+    for message in &mut world.in_flight {
+        if message.change.next.execution == execution {
+            message.generation = generation;
+        }
+    }
+}
+
+fn write(model: &Protocol, world: &mut World, change: &Change) {
+    let mut next = change.next.clone();
+    let before = world.row.as_ref();
+    let is_fresh = next.started == Started::Now;
+    if is_fresh {
+        next.started = Started::At(NOW);
+    }
+    let is_release = change.note.as_ref().is_some_and(|note| note.kind == NoteKind::Release);
+    match (model.mutant, before) {
+        (Some(Mutant::TakeOverKeepsExecution), Some(row)) => next.execution = row.record.execution,
+        (Some(Mutant::ReleaseOfRerunForgetsAge), _) if is_release => next.state = State::Released,
+        _ => {}
+    }
+    let owner = match before {
+        Some(row) if !change.is_claim() => row.owner,
+        _ => Run::of(change.next.execution),
+    };
+    let number = match (model.mutant, before) {
+        (Some(Mutant::PerRowFenceCounter), None) => 1,
+        (Some(Mutant::PerRowFenceCounter), Some(row)) if change.expected == Some(next.fence) => {
+            row.number
+        }
+        (Some(Mutant::PerRowFenceCounter), Some(row)) => row.number + 1,
+        _ => 0,
+    };
+    if number > 0 {
+        world.numbers.retain(|(fence, _)| *fence != next.fence);
+        world.numbers.push((next.fence, number));
+    }
+    let old = !is_fresh && before.is_some_and(|row| row.old);
+    world.row = Some(Row { record: Kept::new(next), over: false, old, owner, number });
+}
+
+/// Deletes the row as a sweep does: ended, and past its retention.
+pub(crate) fn sweep(model: &Protocol, world: &mut World) -> Option<()> {
+    let row = world.row.as_ref()?;
+    let may_go = match row.record.state {
+        State::InProgress => row.over && model.mutant == Some(Mutant::PurgeOfInProgress),
+        State::Unknown => row.over || model.mutant == Some(Mutant::SweepOfUnknown),
+        _ => row.over,
+    };
+    let allowed = row.over && row.record.state != State::InProgress;
+    may_go.then(|| delete(world, allowed))
+}
+
+/// Deletes the row as an operator does: any ended one, but nothing whose outcome is unknown.
+pub(crate) fn purge(world: &mut World) -> Option<()> {
+    let status = world.row.as_ref()?.status();
+    // An interrupted claim is in progress as well; an expired one is what the sweep is for.
+    let ended = matches!(
+        status,
+        Status::Succeeded | Status::FailedFinal | Status::FailedRetryable | Status::Released
+    );
+    ended.then(|| delete(world, true))
+}
+
+fn delete(world: &mut World, allowed: bool) {
+    let row = world.row.take().expect("only what is there is deleted");
+    if is_memory(&row.record.state) {
+        world.generation += 1;
+    }
+    world.broken.deletion |= !allowed;
+}

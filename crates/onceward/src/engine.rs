@@ -1,0 +1,386 @@
+//! The drivers: thin loops that carry the decisions of the core to a store and back.
+//!
+//! All the rules about answers that get lost are here and nowhere else:
+//!
+//! - After a store error the same change is proposed again; whether the first one was made shows by
+//!   its fence.
+//! - An admission that gets no answer at all, or whose caller goes away, gives its claim back in the
+//!   background for as long as one lease lasts. What lands later counts by its effect.
+//! - A settlement outlives its caller and is repeated until it is stored, fenced off, or
+//!   [`Engine::drain`] ends.
+
+use std::{
+    fmt,
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use onceward_core::{
+    Admission, Change, Claim, Ending, Execution, Fence, Found, Request, Settled, Settlement,
+    SettlementStep, Step, Store, StoreError, Swap, Timestamp, Ttl, Verdict,
+};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::{Instant, sleep, timeout},
+};
+
+use crate::telemetry;
+
+/// Admits requests to operations and settles them, on one store.
+///
+/// Cheap to clone; clones are the same engine. Its methods must be called inside a tokio runtime.
+///
+/// ```
+/// use onceward::{stores::memory::MemoryStore, *};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let engine = Engine::new(MemoryStore::not_durable());
+/// let request = || {
+///     let scope = Scope::of("tenant", "acme")?;
+///     let operation = OperationId::new(scope, OperationName::new("pay")?, Key::new("8e03978e")?);
+///     let fingerprints = Fingerprint::v1(&RequestHead::new("POST", "/pay"), b"{\"cents\":5}").into();
+///     let terms = Terms::of(Effect::External).build()?;
+///     Ok::<_, Box<dyn std::error::Error>>(Request { operation, fingerprints, terms })
+/// };
+///
+/// let Verdict::Run(claim) = engine.admit(request()?).await? else { unreachable!() };
+/// // … charge the card, with `claim.key_for("card.charge")` as the provider's key …
+/// engine.settle(claim, Ending::Succeeded(Outcome::inline(201, b"paid".to_vec()))).await?;
+///
+/// let Verdict::Replay(replay) = engine.admit(request()?).await? else { unreachable!() };
+/// assert_eq!(replay.outcome, Outcome::inline(201, b"paid".to_vec()));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    store: Arc<dyn Store>,
+    unsettled: AtomicUsize,
+    settled: Notify,
+    draining: AtomicBool,
+    stopped: AtomicBool,
+}
+
+impl Engine {
+    /// How many executions may be running or settling at once: each holds its answer in memory.
+    pub const MAX_UNSETTLED: usize = 10_000;
+    /// How often a change is proposed to a store that fails before an admission gives up.
+    pub const MAX_TRIES: u32 = 3;
+    /// How long one call to the store may take; a store that hangs counts as failing.
+    pub const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+    /// How long a caller waits for a settlement; it goes on in the background after that.
+    pub const SETTLE_PATIENCE: Duration = Duration::from_secs(1);
+
+    /// Drives operations on this store.
+    #[must_use]
+    pub fn new(store: impl Store) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                store: Arc::new(store),
+                unsettled: AtomicUsize::new(0),
+                settled: Notify::new(),
+                draining: AtomicBool::new(false),
+                stopped: AtomicBool::new(false),
+            }),
+        }
+    }
+
+    /// The store that this engine drives.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.shared.store
+    }
+
+    /// Asks whether a request may run. Dropping the future never leaves a claim that nobody runs.
+    pub async fn admit(&self, request: Request) -> Result<Verdict, AdmitError> {
+        if self.shared.draining.load(Ordering::SeqCst) {
+            return Err(AdmitError::Draining);
+        }
+        if self.unsettled() >= Self::MAX_UNSETTLED {
+            return Err(AdmitError::Overloaded);
+        }
+        let admission = Admission::new(request, fresh_fence(), fresh_execution());
+        let mut doubt = Doubt { engine: self, admission: Some(admission) };
+        while let Some(admission) = &doubt.admission {
+            let swap = match self.propose(admission.change()).await {
+                Ok(swap) => swap,
+                Err(error) => {
+                    if error.is_definite() {
+                        doubt.admission = None;
+                    }
+                    return Err(AdmitError::Store(error));
+                }
+            };
+            match doubt.admission.take().map(|admission| admission.next(swap)) {
+                Some(Step::Swap(next)) => doubt.admission = Some(next),
+                Some(Step::Done(verdict)) => return Ok(verdict),
+                Some(Step::Newer { version }) => return Err(newer_fingerprint(version)),
+                None => break,
+            }
+        }
+        unreachable!("an admission ends with a verdict or an error")
+    }
+
+    /// Starts the lease of a claim anew.
+    pub async fn renew(&self, claim: &Claim) -> Result<Renewal, StoreError> {
+        Ok(match self.propose(&claim.renew()).await? {
+            Swap::Stored { at } => Renewal::Renewed { at },
+            Swap::Conflict(found) => Renewal::Lost(found),
+        })
+    }
+
+    /// Ends a claim. The settlement runs on by itself, whether or not the future is awaited.
+    ///
+    /// `Err` after a second without success: whoever asked must be told that the outcome is not
+    /// known yet. An answer may be sent only after `Settled::Stored`.
+    pub fn settle(
+        &self,
+        claim: Claim,
+        ending: Ending,
+    ) -> impl Future<Output = Result<Settled, Unsettled>> + Send + use<> {
+        let settlement = claim.settle(ending, fresh_fence());
+        let (sender, receiver) = oneshot::channel();
+        let (engine, tracked) = (self.clone(), self.track());
+        tokio::spawn(async move {
+            let settled = engine.settle_until_done(settlement).await;
+            drop(tracked);
+            // The caller may be gone; the settlement is what counts.
+            let _ = sender.send(settled);
+        });
+        async move {
+            match timeout(Self::SETTLE_PATIENCE, receiver).await {
+                Ok(Ok(Some(settled))) => Ok(settled),
+                _ => Err(Unsettled),
+            }
+        }
+    }
+
+    /// Counts as unsettled until dropped: for an execution that runs detached from its caller.
+    #[must_use]
+    pub fn track(&self) -> Tracked {
+        self.shared.unsettled.fetch_add(1, Ordering::SeqCst);
+        Tracked { shared: self.shared.clone() }
+    }
+
+    /// How many executions are running detached, settling or being given back.
+    #[must_use]
+    pub fn unsettled(&self) -> usize {
+        self.shared.unsettled.load(Ordering::SeqCst)
+    }
+
+    /// Admits nothing more and waits until everything is settled, or for so long.
+    ///
+    /// What is not settled by then is given up: its claim ends with its lease, by its effect.
+    pub async fn drain(&self, patience: Duration) -> Drained {
+        self.shared.draining.store(true, Ordering::SeqCst);
+        let all_settled = async {
+            loop {
+                let settled = self.shared.settled.notified();
+                if self.unsettled() == 0 {
+                    return;
+                }
+                settled.await;
+            }
+        };
+        let in_time = timeout(patience, all_settled).await.is_ok();
+        self.shared.stopped.store(true, Ordering::SeqCst);
+        let abandoned = if in_time { 0 } else { self.unsettled() };
+        if abandoned > 0 {
+            telemetry::SETTLEMENT_ABANDONED
+                .raise(format_args!("{abandoned} operations were not settled within {patience:?}"));
+        }
+        Drained { abandoned }
+    }
+
+    async fn settle_until_done(&self, mut settlement: Settlement) -> Option<Settled> {
+        let mut pause = Pause::default();
+        while !self.shared.stopped.load(Ordering::SeqCst) {
+            match self.call(settlement.change()).await {
+                Ok(swap) => match settlement.next(swap) {
+                    SettlementStep::Swap(next) => settlement = next,
+                    SettlementStep::Done(settled) => return Some(settled),
+                },
+                Err(error) => {
+                    tracing::warn!(%error, "a settlement is tried again");
+                    pause.wait().await;
+                }
+            }
+        }
+        None
+    }
+
+    /// Gives back a claim that may or may not be there, until it is certain or its lease is over.
+    async fn give_back(&self, admission: Admission) {
+        let change = admission.change();
+        let release = admission.give_up(fresh_fence());
+        let lease_over = match change.next.ttl {
+            Ttl::For(lease) => Instant::now() + lease,
+            Ttl::Never => Instant::now(),
+        };
+        let mut pause = Pause::default();
+        while !self.shared.stopped.load(Ordering::SeqCst) && Instant::now() < lease_over {
+            match self.call(release.change()).await {
+                Ok(Swap::Stored { .. }) => return,
+                // Some other version is there: the claim was not made and cannot be any more.
+                Ok(Swap::Conflict(Found::Record(stored)))
+                    if Some(stored.record.fence) != change.expected =>
+                {
+                    return;
+                }
+                Ok(Swap::Conflict(_)) | Err(_) => pause.wait().await,
+            }
+        }
+    }
+
+    async fn propose(&self, change: &Change) -> Result<Swap, StoreError> {
+        let mut pause = Pause::default();
+        let mut tries = 1;
+        loop {
+            match self.call(change).await {
+                Err(error) if !error.is_definite() && tries < Self::MAX_TRIES => {
+                    tries += 1;
+                    pause.wait().await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn call(&self, change: &Change) -> Result<Swap, StoreError> {
+        let no_answer = |_| {
+            let text = format!("no answer within {:?}", Self::CALL_TIMEOUT);
+            Err(StoreError::Unavailable(text))
+        };
+        timeout(Self::CALL_TIMEOUT, self.shared.store.swap(change)).await.unwrap_or_else(no_answer)
+    }
+}
+
+/// While an admission is under way it is not known whether its claim was made. Whoever leaves it
+/// then, by an error or because its future was dropped, leaves somebody behind to give it back.
+struct Doubt<'a> {
+    engine: &'a Engine,
+    admission: Option<Admission>,
+}
+
+impl Drop for Doubt<'_> {
+    fn drop(&mut self) {
+        if let Some(admission) = self.admission.take()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let (engine, tracked) = (self.engine.clone(), self.engine.track());
+            runtime.spawn(async move {
+                engine.give_back(admission).await;
+                drop(tracked);
+            });
+        }
+    }
+}
+
+/// An execution that [`Engine::drain`] waits for; it ends when this is dropped.
+pub struct Tracked {
+    shared: Arc<Shared>,
+}
+
+impl Drop for Tracked {
+    fn drop(&mut self) {
+        self.shared.unsettled.fetch_sub(1, Ordering::SeqCst);
+        self.shared.settled.notify_waiters();
+    }
+}
+
+/// The pauses between tries: doubling from 10 ms to 1 s, jittered so that callers do not march.
+#[derive(Default)]
+struct Pause {
+    tries: u32,
+}
+
+impl Pause {
+    async fn wait(&mut self) {
+        let ceiling_ms = (10 << self.tries.min(7)).min(1000);
+        self.tries += 1;
+        sleep(Duration::from_millis(fastrand::u64(ceiling_ms / 2..=ceiling_ms))).await;
+    }
+}
+
+/// The result of a renewal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// The lease runs anew.
+    Renewed {
+        /// The store's time of it.
+        at: Timestamp,
+    },
+    /// The claim is over: another execution may be running. Stop, and send no answer.
+    Lost(Found),
+}
+
+/// Why a request got no verdict. Nothing was run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AdmitError {
+    /// The store does not answer as it should.
+    Store(StoreError),
+    /// [`Engine::MAX_UNSETTLED`] executions are running or settling.
+    Overloaded,
+    /// This process is shutting down.
+    Draining,
+}
+
+impl fmt::Display for AdmitError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(error) => write!(formatter, "nothing was run: {error}"),
+            Self::Overloaded => formatter.write_str(
+                "nothing was run: too many operations are unsettled here; try again with the same key",
+            ),
+            Self::Draining => formatter.write_str(
+                "nothing was run: this process is shutting down; try again with the same key",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for AdmitError {}
+
+/// A settlement is not durable yet; it is tried again in the background.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsettled;
+
+impl fmt::Display for Unsettled {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(
+            "the operation has run but its end is not durable yet; ask again with the same key",
+        )
+    }
+}
+
+impl std::error::Error for Unsettled {}
+
+/// What [`Engine::drain`] left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drained {
+    /// How many executions were not settled in time.
+    pub abandoned: usize,
+}
+
+fn newer_fingerprint(version: u8) -> AdmitError {
+    let text = format!("a record has fingerprint version {version}; finish the upgrade");
+    AdmitError::Store(StoreError::Newer(text))
+}
+
+fn fresh_fence() -> Fence {
+    Fence::from_random(uuid::Uuid::new_v4().into_bytes())
+}
+
+fn fresh_execution() -> Execution {
+    Execution::from_bytes(uuid::Uuid::now_v7().into_bytes())
+}

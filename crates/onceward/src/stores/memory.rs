@@ -1,0 +1,259 @@
+//! A store in the memory of this process: for tests and trials, and nothing else.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use onceward_core::{
+    BoxFuture, Change, Cursor, Digest, Fence, Filter, Found, Inspect, Listed, Note, Page, Purge,
+    Record, SWEEP_MARGIN, Spool, SpoolId, Started, State, Store, StoreError, Stored, Swap,
+    Timestamp, Trail, TrailEntry, Ttl,
+};
+
+use crate::{
+    clock::{Clock, HostClock, MAX_DISAGREEMENT},
+    telemetry,
+};
+
+/// Keeps records in memory: they are gone with the process, and other processes do not see them.
+///
+/// A retry after a restart would run again, so this store must be asked for by a name that says so.
+///
+/// ```
+/// use onceward::stores::memory::MemoryStore;
+///
+/// let store = MemoryStore::not_durable();
+/// # let _ = store;
+/// ```
+pub struct MemoryStore {
+    clock: Arc<dyn Clock>,
+    tables: Mutex<Tables>,
+}
+
+#[derive(Default)]
+struct Tables {
+    records: BTreeMap<Digest, Row>,
+    trail: BTreeMap<Digest, Vec<TrailEntry>>,
+    spool: BTreeMap<(SpoolId, u32), (Timestamp, Vec<u8>)>,
+}
+
+struct Row {
+    record: Record,
+    started_at: Timestamp,
+    updated_at: Timestamp,
+    expires_at: Option<Timestamp>,
+}
+
+impl MemoryStore {
+    /// Makes an empty store on the host's clock.
+    #[must_use]
+    pub fn not_durable() -> Self {
+        Self::not_durable_with_clock(Arc::new(HostClock::default()))
+    }
+
+    /// Makes an empty store on another clock.
+    #[must_use]
+    pub fn not_durable_with_clock(clock: Arc<dyn Clock>) -> Self {
+        tracing::warn!("records are kept in memory only: a restart forgets every operation");
+        Self { clock, tables: Mutex::default() }
+    }
+
+    /// Moves the stored times of one record back, as if it were so much older.
+    pub fn age(&self, id: &Digest, by: Duration) {
+        if let Some(row) = self.tables().records.get_mut(id) {
+            row.started_at = row.started_at.minus(by);
+            row.updated_at = row.updated_at.minus(by);
+            row.expires_at = row.expires_at.map(|time| time.minus(by));
+        }
+    }
+
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        // Every change is made by one insert or remove: a panic elsewhere leaves the tables whole.
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Row {
+    fn new(mut record: Record, now: Timestamp) -> Self {
+        let started_at = match record.started {
+            Started::Now => now,
+            Started::At(time) => time,
+        };
+        record.started = Started::At(started_at);
+        let expires_at = record.ttl.ends_at(now);
+        Self { record, started_at, updated_at: now, expires_at }
+    }
+
+    fn read(&self, now: Timestamp) -> Stored {
+        let started = Started::At(self.started_at);
+        let ttl = Ttl::left(self.expires_at, now);
+        let record = Record { started, ttl, ..self.record.clone() };
+        Stored { record, updated_at: self.updated_at, read_at: now }
+    }
+
+    fn may_be_swept(&self, now: Timestamp) -> bool {
+        self.record.state != State::InProgress
+            && self.expires_at.is_some_and(|time| time.plus(SWEEP_MARGIN) < now)
+    }
+}
+
+impl Tables {
+    fn found(&self, id: &Digest, now: Timestamp) -> Found {
+        self.records.get(id).map_or(Found::Nothing, |row| Found::Record(Box::new(row.read(now))))
+    }
+
+    fn fence(&self, id: &Digest) -> Option<Fence> {
+        self.records.get(id).map(|row| row.record.fence)
+    }
+
+    fn write_note(&mut self, id: &Digest, at: Timestamp, note: &Note) {
+        self.trail.entry(*id).or_default().push(TrailEntry { at, note: note.clone() });
+    }
+
+    fn sweep(&mut self, limit: u32, now: Timestamp) -> u32 {
+        let over = self.records.iter().filter(|(_, row)| row.may_be_swept(now));
+        let over: Vec<Digest> = over.map(|(id, _)| *id).take(limit as usize).collect();
+        for id in &over {
+            self.records.remove(id);
+        }
+        let Self { records, spool, .. } = self;
+        spool.retain(|(id, _), (at, _)| {
+            let fence = records.get(&id.operation).map(|row| row.record.fence);
+            fence == Some(id.fence) || at.plus(SWEEP_MARGIN) >= now
+        });
+        u32::try_from(over.len()).unwrap_or(limit)
+    }
+}
+
+impl Store for MemoryStore {
+    fn swap<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>> {
+        Box::pin(async move {
+            let now = self.clock.now();
+            let mut tables = self.tables();
+            if tables.fence(&change.id) != change.expected {
+                let found = tables.found(&change.id, now);
+                return Ok(Swap::Conflict(found));
+            }
+            tables.records.insert(change.id, Row::new(change.next.clone(), now));
+            if let Some(note) = &change.note {
+                tables.write_note(&change.id, now, note);
+            }
+            Ok(Swap::Stored { at: now })
+        })
+    }
+
+    fn get<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Found, StoreError>> {
+        Box::pin(async move { Ok(self.tables().found(id, self.clock.now())) })
+    }
+
+    fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>> {
+        Box::pin(async move {
+            let disagreement = self.clock.disagreement();
+            if disagreement > MAX_DISAGREEMENT {
+                let error = StoreError::Unusable(format!(
+                    "nothing is swept: the clock was set by {disagreement:?} since this process \
+                 started; correct it and restart"
+                ));
+                telemetry::CLOCK_JUMPED.raise(&error);
+                return Err(error);
+            }
+            let swept = self.tables().sweep(limit, self.clock.now());
+            Ok(swept)
+        })
+    }
+}
+
+impl Inspect for MemoryStore {
+    fn list<'a>(&'a self, filter: &'a Filter) -> BoxFuture<'a, Result<Page, StoreError>> {
+        Box::pin(async move {
+            let after = match filter.after.as_ref().map(|cursor| cursor.0.parse::<Digest>()) {
+                None => None,
+                Some(Ok(id)) => Some(id),
+                Some(Err(_)) => {
+                    let error =
+                        StoreError::Unusable("the page cursor is not one of this store".into());
+                    return Err(error);
+                }
+            };
+            let now = self.clock.now();
+            let limit = filter.limit.clamp(1, Filter::MAX_PAGE) as usize;
+            let tables = self.tables();
+            let mut listed: Vec<Listed> = (tables.records.iter())
+                .filter(|(id, _)| after.is_none_or(|after| **id > after))
+                .map(|(id, row)| (*id, row.read(now)))
+                .filter(|(_, stored)| filter.matches(stored))
+                .map(|(id, stored)| Listed { id, found: Found::Record(Box::new(stored)) })
+                .take(limit + 1)
+                .collect();
+            let more = listed.len() > limit;
+            listed.truncate(limit);
+            let next = listed.last().filter(|_| more).map(|last| Cursor(last.id.to_string()));
+            Ok(Page { listed, next })
+        })
+    }
+
+    fn purge<'a>(
+        &'a self,
+        id: &'a Digest,
+        expected: Fence,
+        note: &'a Note,
+    ) -> BoxFuture<'a, Result<Purge, StoreError>> {
+        Box::pin(async move {
+            let now = self.clock.now();
+            let mut tables = self.tables();
+            let purge = match tables.found(id, now) {
+                Found::Record(stored) if stored.record.fence == expected => {
+                    if stored.status().is_open() {
+                        Purge::Open
+                    } else {
+                        tables.records.remove(id);
+                        tables.write_note(id, now, note);
+                        Purge::Purged
+                    }
+                }
+                found => Purge::Conflict(found),
+            };
+            Ok(purge)
+        })
+    }
+}
+
+impl Trail for MemoryStore {
+    fn trail<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Vec<TrailEntry>, StoreError>> {
+        Box::pin(async move { Ok(self.tables().trail.get(id).cloned().unwrap_or_default()) })
+    }
+}
+
+impl Spool for MemoryStore {
+    fn put<'a>(
+        &'a self,
+        id: &'a SpoolId,
+        index: u32,
+        chunk: &'a [u8],
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.tables().spool.insert((*id, index), (self.clock.now(), chunk.to_vec()));
+            Ok(())
+        })
+    }
+
+    fn chunk<'a>(
+        &'a self,
+        id: &'a SpoolId,
+        index: u32,
+    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, StoreError>> {
+        Box::pin(async move {
+            let chunk = self.tables().spool.get(&(*id, index)).map(|(_, chunk)| chunk.clone());
+            Ok(chunk)
+        })
+    }
+
+    fn discard<'a>(&'a self, id: &'a SpoolId) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.tables().spool.retain(|(of, _), _| of != id);
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,113 @@
+//! The options of a store, checked when it is opened.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{OpenError, SqliteStore};
+use crate::clock::{Clock, HostClock};
+
+const MIB: u64 = 1 << 20;
+
+/// Collects the options of a [`SqliteStore`]; nothing happens before [`open`](Self::open).
+///
+/// ```
+/// use std::time::Duration;
+/// use onceward::stores::sqlite::SqliteStore;
+///
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("onceward.db");
+/// let store = SqliteStore::builder(path)
+///     .cache_bytes(64 << 20)
+///     .busy_timeout(Duration::from_secs(2))
+///     .open()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "nothing is opened before `open` is called"]
+pub struct SqliteStoreBuilder {
+    options: Options,
+}
+
+/// What the builder has collected.
+pub(super) struct Options {
+    pub(super) path: PathBuf,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) busy_timeout: Duration,
+    pub(super) cache_bytes: u64,
+    pub(super) wal_bytes: u64,
+    pub(super) reserve_bytes: u64,
+}
+
+impl Options {
+    /// A reader forgets its pages whenever somebody has written; more would not be used.
+    pub(super) fn reader_cache_bytes(&self) -> u64 {
+        self.cache_bytes / 16
+    }
+}
+
+impl SqliteStoreBuilder {
+    pub(super) fn new(path: &Path) -> Self {
+        Self {
+            options: Options {
+                path: path.to_path_buf(),
+                clock: Arc::new(HostClock::default()),
+                busy_timeout: Duration::from_secs(5),
+                cache_bytes: 256 * MIB,
+                wal_bytes: 64 * MIB,
+                reserve_bytes: 16 * MIB,
+            },
+        }
+    }
+
+    /// The clock by which leases and retentions are counted; the host's if not said.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.options.clock = clock;
+        self
+    }
+
+    /// How long to wait for another process that is writing: up to an hour, 5 s if not said.
+    pub fn busy_timeout(mut self, timeout: Duration) -> Self {
+        self.options.busy_timeout = timeout;
+        self
+    }
+
+    /// How much memory the writer may use for pages: 1 MiB to 1 TiB, 256 MiB if not said.
+    pub fn cache_bytes(mut self, bytes: u64) -> Self {
+        self.options.cache_bytes = bytes;
+        self
+    }
+
+    /// From which size on the write-ahead log is begun anew: 1 MiB to 1 TiB, 64 MiB if not said.
+    ///
+    /// It may grow to twice this size, and further only while another process reads.
+    pub fn wal_bytes(mut self, bytes: u64) -> Self {
+        self.options.wal_bytes = bytes;
+        self
+    }
+
+    /// How much room is kept for settling what runs: new claims are refused below it, 16 MiB if
+    /// not said.
+    pub fn reserve_bytes(mut self, bytes: u64) -> Self {
+        self.options.reserve_bytes = bytes;
+        self
+    }
+
+    /// Opens or creates the file. This blocks, for as long as the busy time-out: call it at start.
+    pub fn open(mut self) -> Result<SqliteStore, OpenError> {
+        let Options { busy_timeout, cache_bytes, wal_bytes, .. } = self.options;
+        for (option, bytes) in [("cache_bytes", cache_bytes), ("wal_bytes", wal_bytes)] {
+            if !(MIB..=MIB * MIB).contains(&bytes) {
+                let detail = format!("{bytes} is not between 1 MiB and 1 TiB");
+                return Err(OpenError::Setting { option, detail });
+            }
+        }
+        if busy_timeout > Duration::from_secs(3600) {
+            let detail = format!("{busy_timeout:?} is more than an hour");
+            return Err(OpenError::Setting { option: "busy_timeout", detail });
+        }
+        self.options.path = super::schema::locate(&self.options.path)?;
+        SqliteStore::start(&self.options)
+    }
+}

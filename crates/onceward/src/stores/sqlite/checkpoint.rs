@@ -1,0 +1,212 @@
+//! The second connection that writes: copies the log into the file, so that commits need not.
+//!
+//! A passive checkpoint never waits and holds nobody up, but under load it never catches up with
+//! the writer either, and the log would grow for ever. So the writer itself begins the log anew
+//! when it has become long, at a moment when little is left to copy.
+
+use std::{
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use rusqlite::{Connection, Statement};
+
+use super::{OpenError, builder::Options, schema, sql};
+
+/// How long a commit may wait to be copied into the file.
+const INTERVAL: Duration = Duration::from_millis(250);
+
+/// The store's own reads end sooner than this; the reads of other processes are not waited for.
+const READERS_END: Duration = Duration::from_millis(10);
+
+/// When somebody who reads has kept the log from being begun anew, this much later is soon enough.
+const TRY_AGAIN: Duration = Duration::from_millis(500);
+
+/// The header of a frame in the log, beside its page.
+const FRAME_HEADER_BYTES: u64 = 24;
+
+/// The checkpointing thread; dropping it stops and joins the thread.
+pub(super) struct Checkpointer {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the writer and the checkpointing thread have in common.
+pub(super) struct Shared {
+    wish: Mutex<Wish>,
+    wished: Condvar,
+    /// Held while a checkpoint runs: SQLite runs one at a time and refuses the other.
+    turn: Mutex<()>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Wish {
+    Nothing,
+    Soon,
+    Now,
+    Stop,
+}
+
+impl Checkpointer {
+    pub(super) fn start(options: &Options) -> Result<Self, OpenError> {
+        let connection = schema::open_checkpointer(options)?;
+        let shared = Arc::new(Shared {
+            wish: Mutex::new(Wish::Nothing),
+            wished: Condvar::new(),
+            turn: Mutex::new(()),
+        });
+        let for_thread = Arc::clone(&shared);
+        let thread = super::spawn(options, "checkpoint", move || run(&connection, &for_thread))?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    pub(super) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        self.shared.wish(Wish::Stop);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn wish(&self, wish: Wish) {
+        let mut current = lock(&self.wish);
+        if *current < wish {
+            *current = wish;
+            self.wished.notify_one();
+        }
+    }
+
+    /// Waits until there is something to do; `false`: stop.
+    fn wait(&self) -> bool {
+        let nothing = |wish: &mut Wish| *wish == Wish::Nothing;
+        let calm = |wish: &mut Wish| *wish < Wish::Now;
+        let guard = self.wished.wait_while(lock(&self.wish), nothing);
+        let guard = guard.unwrap_or_else(PoisonError::into_inner);
+        let waited = self.wished.wait_timeout_while(guard, INTERVAL, calm);
+        let (mut guard, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if *guard == Wish::Stop {
+            return false;
+        }
+        *guard = Wish::Nothing;
+        true
+    }
+}
+
+fn run(connection: &Connection, shared: &Shared) {
+    while shared.wait() {
+        let position = {
+            let _turn = lock(&shared.turn);
+            connection.query_row(sql::CHECKPOINT, [], Position::read)
+        };
+        match position {
+            Ok(position) if position.is_copied() => {}
+            // The writer was faster, or somebody reads an old state.
+            Ok(_) => shared.wish(Wish::Soon),
+            Err(error) => {
+                tracing::warn!("a checkpoint failed and will be tried again: {error}");
+                shared.wish(Wish::Soon);
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long the log is and how much of it is in the file, in frames.
+#[derive(Clone, Copy)]
+struct Position {
+    written: u64,
+    copied: u64,
+}
+
+impl Position {
+    fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
+        // Minus one means that nothing is known yet, which is as good as nothing.
+        let frames = |index| row.get(index).map(|count: i64| u64::try_from(count).unwrap_or(0));
+        Ok(Self { written: frames(1)?, copied: frames(2)? })
+    }
+
+    fn is_copied(self) -> bool {
+        self.copied >= self.written
+    }
+}
+
+/// The writer's view of the log: asks for checkpoints and begins the log anew.
+pub(super) struct Log<'c> {
+    connection: &'c Connection,
+    shared: Arc<Shared>,
+    position: Statement<'c>,
+    restart: Statement<'c>,
+    limit_frames: u64,
+    not_before: Option<Instant>,
+}
+
+impl<'c> Log<'c> {
+    pub(super) fn new(
+        connection: &'c Connection,
+        shared: Arc<Shared>,
+        wal_bytes: u64,
+    ) -> rusqlite::Result<Self> {
+        let page: u64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+        Ok(Self {
+            connection,
+            shared,
+            position: connection.prepare(sql::LOG_POSITION)?,
+            restart: connection.prepare(sql::RESTART_LOG)?,
+            limit_frames: wal_bytes / (page + FRAME_HEADER_BYTES),
+            not_before: None,
+        })
+    }
+
+    /// Called between two transactions. Trouble is left to the next time: nothing is lost by it.
+    pub(super) fn tend(&mut self) {
+        let Ok(position) = self.position.query_row([], Position::read) else {
+            return;
+        };
+        let waiting = position.written.saturating_sub(position.copied);
+        let is_little = waiting < self.limit_frames / 8;
+        self.shared.wish(if is_little { Wish::Soon } else { Wish::Now });
+        if position.written < self.limit_frames
+            || self.not_before.is_some_and(|time| Instant::now() < time)
+        {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        let turn = match position.written < 2 * self.limit_frames {
+            true if is_little => shared.turn.try_lock().ok(),
+            true => None,
+            false => Some(lock(&shared.turn)),
+        };
+        if turn.is_some() {
+            self.restart();
+        }
+    }
+
+    /// Copies what is left, then lets the next commit write at the beginning of the log.
+    fn restart(&mut self) {
+        let restarted = self
+            .connection
+            .busy_timeout(READERS_END)
+            .and_then(|()| self.restart.query_row([], |row| row.get(0)))
+            .and_then(|busy: bool| self.connection.busy_timeout(Duration::ZERO).map(|()| busy));
+        self.not_before = match restarted {
+            Ok(false) => None,
+            Ok(true) => Some(Instant::now() + TRY_AGAIN),
+            Err(error) => {
+                tracing::warn!("the write-ahead log could not be begun anew: {error}");
+                Some(Instant::now() + TRY_AGAIN)
+            }
+        };
+    }
+}

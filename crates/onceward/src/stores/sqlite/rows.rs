@@ -1,0 +1,208 @@
+//! A row and what it means; a proposed change and the columns it becomes.
+
+use onceward_core::{
+    Change, Digest, Fence, Found, Note, NoteKind, Record, Started, State, StoreError, Stored,
+    Timestamp, TrailEntry, Ttl,
+    wire::{self, WireError},
+};
+use rusqlite::{Error, types::ValueRef};
+
+use crate::telemetry;
+
+/// The numbers of the states, as in the schema.
+pub(super) mod state {
+    pub(in super::super) const IN_PROGRESS: i64 = 0;
+    pub(in super::super) const SUCCEEDED: i64 = 1;
+    pub(in super::super) const FAILED_FINAL: i64 = 2;
+    pub(in super::super) const FAILED_RETRYABLE: i64 = 3;
+    pub(in super::super) const UNKNOWN: i64 = 4;
+    pub(in super::super) const RELEASED: i64 = 5;
+}
+
+fn number_of(state: &State) -> i64 {
+    match state {
+        State::InProgress => state::IN_PROGRESS,
+        State::Succeeded(_) => state::SUCCEEDED,
+        State::FailedFinal(_) => state::FAILED_FINAL,
+        State::FailedRetryable => state::FAILED_RETRYABLE,
+        State::Unknown => state::UNKNOWN,
+        State::Released => state::RELEASED,
+    }
+}
+
+/// A change that owns its bytes: encoded by the caller, so that the writer only writes.
+pub(super) struct Proposal {
+    pub(super) id: Digest,
+    pub(super) fence: Fence,
+    pub(super) state: i64,
+    pub(super) started: Started,
+    pub(super) ttl: Ttl,
+    pub(super) body: Vec<u8>,
+    pub(super) note: Option<Note>,
+    pub(super) is_claim: bool,
+    pub(super) over: Over,
+}
+
+/// What a proposal expects to be stored.
+pub(super) enum Over {
+    /// Nothing; these columns are written once, they never change for one digest.
+    Nothing { scope: String, operation: String },
+    /// A record with this fence.
+    Fence(Fence),
+}
+
+impl Proposal {
+    pub(super) fn of(change: &Change) -> Self {
+        let record = &change.next;
+        let over = match change.expected {
+            Some(fence) => Over::Fence(fence),
+            None => Over::Nothing {
+                scope: record.scope.to_string(),
+                operation: record.operation.as_str().to_owned(),
+            },
+        };
+        Self {
+            id: change.id,
+            fence: record.fence,
+            state: number_of(&record.state),
+            started: record.started,
+            ttl: record.ttl,
+            body: wire::encode(&change.id, record),
+            note: change.note.clone(),
+            is_claim: change.is_claim(),
+            over,
+        }
+    }
+
+    pub(super) fn started_at(&self, now: Timestamp) -> i64 {
+        match self.started {
+            Started::Now => now.unix_micros(),
+            Started::At(time) => time.unix_micros(),
+        }
+    }
+
+    pub(super) fn expires_at(&self, now: Timestamp) -> Option<i64> {
+        self.ttl.ends_at(now).map(Timestamp::unix_micros)
+    }
+}
+
+/// A record as it lies in the file, decoded by whoever asked for it.
+#[derive(Debug)]
+pub(super) struct Row {
+    fence: Fence,
+    times: Option<Times>,
+    body: Vec<u8>,
+    read_at: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    started_at: Timestamp,
+    updated_at: Timestamp,
+    expires_at: Option<Timestamp>,
+}
+
+impl Row {
+    /// Takes the columns `fence, started_at, updated_at, expires_at, body`, which begin at `first`.
+    pub(super) fn read(
+        row: &rusqlite::Row<'_>,
+        first: usize,
+        read_at: Timestamp,
+    ) -> Result<Self, Error> {
+        let fence = Fence::from_random(row.get(first)?);
+        let body = match row.get_ref(first + 4)? {
+            ValueRef::Blob(bytes) => bytes.to_vec(),
+            _ => Vec::new(),
+        };
+        Ok(Self { fence, times: Times::read(row, first + 1)?, body, read_at })
+    }
+
+    pub(super) fn fence(&self) -> Fence {
+        self.fence
+    }
+
+    /// What the row means; an unreadable one raises its alarm.
+    pub(super) fn decode(self, id: &Digest) -> Result<Found, StoreError> {
+        let record = match self.times {
+            Some(times) => self.record(id, times),
+            None => Err(WireError::Damaged),
+        };
+        match record {
+            Ok(stored) => Ok(Found::Record(Box::new(stored))),
+            Err(WireError::Newer(version)) => Err(StoreError::Newer(format!(
+                "record {id} has format {version}, this software knows {}; it was left alone: \
+                 finish the upgrade of this process",
+                wire::VERSION
+            ))),
+            Err(WireError::Damaged) => {
+                raise_unreadable(id);
+                Ok(Found::Unreadable { fence: self.fence })
+            }
+        }
+    }
+
+    fn record(&self, id: &Digest, times: Times) -> Result<Stored, WireError> {
+        let plain = wire::Plain {
+            fence: self.fence,
+            started: Started::At(times.started_at),
+            ttl: Ttl::left(times.expires_at, self.read_at),
+        };
+        let record = wire::decode(id, &self.body, plain)?;
+        Ok(Stored { record, updated_at: times.updated_at, read_at: self.read_at })
+    }
+}
+
+impl Times {
+    /// `None` if the columns hold something else than times.
+    fn read(row: &rusqlite::Row<'_>, first: usize) -> Result<Option<Self>, Error> {
+        let time = |index| row.get_ref(index).map(|value| value.as_i64().ok());
+        let expires_at = match row.get_ref(first + 2)? {
+            ValueRef::Null => Some(None),
+            value => value.as_i64().ok().map(Some),
+        };
+        let (started_at, updated_at) = (time(first)?, time(first + 1)?);
+        let (Some(started_at), Some(updated_at), Some(expires_at)) =
+            (started_at, updated_at, expires_at)
+        else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            started_at: Timestamp::from_unix_micros(started_at),
+            updated_at: Timestamp::from_unix_micros(updated_at),
+            expires_at: expires_at.map(Timestamp::from_unix_micros),
+        }))
+    }
+}
+
+/// Whether a record could be read; only then its alarm is not due.
+pub(super) fn raise_unreadable(id: &Digest) {
+    telemetry::RECORD_UNREADABLE.raise(format_args!(
+        "record {id} does not match its checksum: its outcome counts as unknown until its owner \
+         settles it or an operator resolves it"
+    ));
+}
+
+/// What the body of an ended row says, for a sweep: its times no longer matter.
+pub(super) fn read_ended(id: &Digest, fence: Fence, body: &[u8]) -> Result<Record, WireError> {
+    let started = Started::At(Timestamp::from_unix_micros(0));
+    wire::decode(id, body, wire::Plain { fence, started, ttl: Ttl::Never })
+}
+
+/// Takes the columns of a trail entry.
+pub(super) fn read_entry(row: &rusqlite::Row<'_>) -> Result<Result<TrailEntry, StoreError>, Error> {
+    let kind = row.get_ref(1)?.as_str()?;
+    let Some(kind) = NoteKind::ALL.into_iter().find(|known| known.as_str() == kind) else {
+        return Ok(Err(StoreError::Newer(format!(
+            "the trail has an entry of kind {kind:?}; finish the upgrade of this process"
+        ))));
+    };
+    Ok(Ok(TrailEntry {
+        at: Timestamp::from_unix_micros(row.get(0)?),
+        note: Note {
+            kind,
+            execution: onceward_core::Execution::from_bytes(row.get(2)?),
+            actor: row.get(3)?,
+            reason: row.get(4)?,
+        },
+    }))
+}

@@ -1,0 +1,224 @@
+//! Opens the file: checks where it lies, makes it durable, brings its tables up to date.
+
+use std::{
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use onceward_core::Timestamp;
+use rusqlite::{Connection, OpenFlags, params};
+
+use super::{OpenError, builder::Options, error::is_busy, space, sql};
+
+/// The migrations in the order of their versions, which count from 1. Append only.
+const MIGRATIONS: &[&str] = &[include_str!("../../../migrations/sqlite/0001_records.sql")];
+
+/// Only a new file takes it.
+const PAGE_BYTES: u32 = 4096;
+
+/// How long to sleep before a lock is asked for again. Short, because the holder's transactions
+/// are: SQLite's own steps of up to 100 ms would rarely meet the gap between two of them.
+const ASK_AGAIN: Duration = Duration::from_micros(500);
+
+/// Durability as the writing connection reports it.
+///
+/// ```
+/// # let directory = tempfile::tempdir()?;
+/// let store = onceward::stores::sqlite::SqliteStore::open(directory.path().join("onceward.db"))?;
+/// assert_eq!(store.durability().journal_mode, "wal");
+/// assert_eq!(store.durability().synchronous, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Durability {
+    /// SQLite's `journal_mode`: always `wal`.
+    pub journal_mode: String,
+    /// SQLite's `synchronous`: 2 is `FULL`, every commit is on the disk before it is answered.
+    pub synchronous: u8,
+}
+
+/// Opens the connection that writes; makes or updates the tables.
+pub(super) fn open(options: &Options, now: Timestamp) -> Result<Connection, OpenError> {
+    let path = &options.path;
+    let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
+    let prepared = prepare(&connection, options, now);
+    prepared.map_err(|refusal| match refusal {
+        Refusal::Sqlite(error) if is_busy(&error) => {
+            OpenError::Busy { path: path.clone(), waited: options.busy_timeout }
+        }
+        Refusal::Sqlite(error) => OpenError::from_sqlite(path, &error),
+        Refusal::Newer(found) => {
+            OpenError::Newer { path: path.clone(), found, known: MIGRATIONS.len() as u32 }
+        }
+        Refusal::NotDurable(detail) => OpenError::Failed { path: path.clone(), detail },
+        Refusal::ReadOnly => OpenError::ReadOnly { path: path.clone() },
+    })?;
+    Ok(connection)
+}
+
+/// Opens a connection that only reads.
+pub(super) fn open_reader(options: &Options) -> Result<Connection, OpenError> {
+    let connection = connect(&options.path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    let tuned = connection
+        .busy_timeout(options.busy_timeout)
+        .and_then(|()| set_cache(&connection, options.reader_cache_bytes()))
+        .and_then(|()| connection.pragma_update(None, "query_only", true));
+    tuned.map_err(|error| OpenError::from_sqlite(&options.path, &error))?;
+    Ok(connection)
+}
+
+/// Opens the connection that copies the log into the file.
+pub(super) fn open_checkpointer(options: &Options) -> Result<Connection, OpenError> {
+    let connection = connect(&options.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let tuned = make_durable(&connection);
+    tuned.map_err(|error| OpenError::from_sqlite(&options.path, &error))?;
+    Ok(connection)
+}
+
+/// Repeats what others' locks prevent until it works or time is up.
+pub(super) fn patiently<T>(
+    patience: Duration,
+    mut ask: impl FnMut() -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    let start = Instant::now();
+    loop {
+        match ask() {
+            Err(error) if is_busy(&error) && start.elapsed() < patience => thread::sleep(ASK_AGAIN),
+            answer => return answer,
+        }
+    }
+}
+
+/// Where the file is or will be, if that is a place where SQLite's promises hold.
+pub(super) fn locate(path: &Path) -> Result<PathBuf, OpenError> {
+    let Some(name) = path.file_name().filter(|name| *name != ":memory:") else {
+        let detail = "the store is a file that outlives the process; name one".into();
+        return Err(OpenError::Setting { option: "path", detail });
+    };
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let failed = |error: std::io::Error| OpenError::Failed {
+        path: path.to_path_buf(),
+        detail: error.to_string(),
+    };
+    let missing = |_| OpenError::DirectoryMissing { directory: directory.to_path_buf() };
+    let directory = directory.canonicalize().map_err(missing)?;
+    let path = directory.join(name);
+    let present = if path.exists() { &path } else { &directory };
+    match space::network_file_system(present).map_err(failed)? {
+        Some(kind) => Err(OpenError::NetworkFileSystem { path, kind }),
+        None => Ok(path),
+    }
+}
+
+/// Reads back what the connection promises.
+pub(super) fn durability(connection: &Connection) -> rusqlite::Result<Durability> {
+    Ok(Durability {
+        journal_mode: connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?,
+        synchronous: connection.pragma_query_value(None, "synchronous", |row| row.get(0))?,
+    })
+}
+
+fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
+    let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Connection::open_with_flags(path, flags).map_err(|error| match path.exists() {
+        false => OpenError::ReadOnly { path: path.to_path_buf() },
+        true => OpenError::from_sqlite(path, &error),
+    })
+}
+
+enum Refusal {
+    Sqlite(rusqlite::Error),
+    Newer(u32),
+    NotDurable(String),
+    ReadOnly,
+}
+
+impl From<rusqlite::Error> for Refusal {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sqlite(error)
+    }
+}
+
+fn prepare(connection: &Connection, options: &Options, now: Timestamp) -> Result<(), Refusal> {
+    connection.busy_timeout(Duration::ZERO)?;
+    let patience = options.busy_timeout;
+    // Nothing is changed before it is known that this software may.
+    let version = patiently(patience, || version(connection))?;
+    if version > MIGRATIONS.len() as u32 {
+        return Err(Refusal::Newer(version));
+    }
+    if connection.is_readonly("main")? {
+        return Err(Refusal::ReadOnly);
+    }
+    connection.pragma_update(None, "page_size", PAGE_BYTES)?;
+    let mode: String = patiently(patience, || {
+        connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))
+    })?;
+    if mode != "wal" {
+        return Err(Refusal::NotDurable(format!("SQLite keeps its journal mode `{mode}`")));
+    }
+    make_durable(connection)?;
+    let durability = durability(connection)?;
+    if durability.synchronous < 2 {
+        return Err(Refusal::NotDurable("SQLite does not accept `synchronous=FULL`".into()));
+    }
+    connection.pragma_update(None, "journal_size_limit", options.wal_bytes)?;
+    connection.pragma_update(None, "temp_store", "memory")?;
+    set_cache(connection, options.cache_bytes)?;
+    migrate(connection, patience, now)
+}
+
+fn make_durable(connection: &Connection) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "synchronous", "full")?;
+    // Without these, macOS leaves synced data in the drive's volatile cache. No effect elsewhere.
+    connection.pragma_update(None, "fullfsync", true)?;
+    connection.pragma_update(None, "checkpoint_fullfsync", true)?;
+    // The second connection checkpoints; a commit must not have to.
+    connection.pragma_update(None, "wal_autocheckpoint", 0)
+}
+
+fn set_cache(connection: &Connection, bytes: u64) -> rusqlite::Result<()> {
+    // Negative: in KiB, not in pages.
+    let kib = i64::try_from(bytes / 1024).unwrap_or(i64::MAX);
+    connection.pragma_update(None, "cache_size", -kib)
+}
+
+fn version(connection: &Connection) -> rusqlite::Result<u32> {
+    match connection.query_row(sql::HAS_SCHEMA, [], |row| row.get(0))? {
+        true => connection.query_row(sql::SCHEMA_VERSION, [], |row| row.get(0)),
+        false => Ok(0),
+    }
+}
+
+/// Applies what is missing, all of it or nothing; another process may be doing the same.
+fn migrate(connection: &Connection, patience: Duration, now: Timestamp) -> Result<(), Refusal> {
+    if version(connection)? == MIGRATIONS.len() as u32 {
+        return Ok(());
+    }
+    patiently(patience, || connection.execute_batch(sql::BEGIN))?;
+    let migrated = migrate_locked(connection, now).and_then(|()| {
+        connection.execute_batch(sql::COMMIT)?;
+        Ok(())
+    });
+    if migrated.is_err() && !connection.is_autocommit() {
+        connection.execute_batch(sql::ROLLBACK)?;
+    }
+    migrated
+}
+
+fn migrate_locked(connection: &Connection, now: Timestamp) -> Result<(), Refusal> {
+    connection.execute_batch(sql::CREATE_SCHEMA)?;
+    let applied = version(connection)?;
+    if applied > MIGRATIONS.len() as u32 {
+        return Err(Refusal::Newer(applied));
+    }
+    for (version, migration) in (1..).zip(MIGRATIONS).skip(applied as usize) {
+        connection.execute_batch(migration)?;
+        connection.execute(sql::APPLIED, params![version, now.unix_micros()])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! Every statement that is sent to SQLite, in full.
+
+/// Takes the write lock at once: a transaction that reads first and writes later could find its
+/// snapshot outdated half-way.
+pub(super) const BEGIN: &str = "BEGIN IMMEDIATE";
+pub(super) const BEGIN_READING: &str = "BEGIN DEFERRED";
+pub(super) const COMMIT: &str = "COMMIT";
+pub(super) const ROLLBACK: &str = "ROLLBACK";
+
+pub(super) const INSERT: &str = "
+    INSERT INTO onceward_record
+        (digest, fence, state, started_at, updated_at, expires_at, scope, operation, body)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+    ON CONFLICT (digest) DO NOTHING";
+
+pub(super) const UPDATE: &str = "
+    UPDATE onceward_record
+    SET fence = ?3, state = ?4, started_at = ?5, updated_at = ?6, expires_at = ?7, body = ?8
+    WHERE digest = ?1 AND fence = ?2";
+
+pub(super) const READ: &str = "
+    SELECT fence, started_at, updated_at, expires_at, body
+    FROM onceward_record
+    WHERE digest = ?1";
+
+pub(super) const DELETE: &str = "DELETE FROM onceward_record WHERE digest = ?1 AND fence = ?2";
+
+pub(super) const NOTE: &str = "
+    INSERT INTO onceward_trail (digest, at, kind, execution, actor, reason)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+
+pub(super) const TRAIL: &str = "
+    SELECT at, kind, execution, actor, reason
+    FROM onceward_trail
+    WHERE digest = ?1
+    ORDER BY seq";
+
+pub(super) const PUT_CHUNK: &str = "
+    INSERT INTO onceward_spool (digest, fence, chunk, at, bytes)
+    VALUES (?1, ?2, ?3, ?4, ?5)
+    ON CONFLICT (digest, fence, chunk) DO UPDATE SET at = excluded.at, bytes = excluded.bytes";
+
+pub(super) const READ_CHUNK: &str = "
+    SELECT bytes FROM onceward_spool WHERE digest = ?1 AND fence = ?2 AND chunk = ?3";
+
+pub(super) const DISCARD_CHUNKS: &str = "
+    DELETE FROM onceward_spool WHERE digest = ?1 AND fence = ?2";
+
+/// The conditions on `state` and `expires_at` repeat those of the partial index.
+pub(super) const SWEEPABLE: &str = "
+    SELECT seq, expires_at, digest, fence, body
+    FROM onceward_record INDEXED BY onceward_record_expiry
+    WHERE state <> 0 AND expires_at IS NOT NULL
+        AND (expires_at, seq) > (?1, ?2) AND expires_at < ?3
+    ORDER BY expires_at, seq
+    LIMIT ?4";
+
+pub(super) const DELETE_SWEPT: &str = "DELETE FROM onceward_record WHERE seq = ?1";
+
+/// Takes what cannot be read out of the sweep's way, to where operators look.
+pub(super) const KEEP_UNREADABLE: &str = "
+    UPDATE onceward_record SET state = 4, expires_at = NULL WHERE seq = ?1";
+
+pub(super) const OLD_CHUNKS: &str = "
+    SELECT seq, at, NOT EXISTS (
+        SELECT 1 FROM onceward_record AS record
+        WHERE record.digest = spool.digest AND record.fence = spool.fence)
+    FROM onceward_spool AS spool INDEXED BY onceward_spool_age
+    WHERE (at, seq) > (?1, ?2) AND at < ?3
+    ORDER BY at, seq
+    LIMIT ?4";
+
+pub(super) const DELETE_CHUNK: &str = "DELETE FROM onceward_spool WHERE seq = ?1";
+
+pub(super) const LIST: &str = "
+    SELECT seq, digest, state, scope, operation, fence, started_at, updated_at, expires_at, body
+    FROM onceward_record
+    WHERE seq > ?1
+    ORDER BY seq";
+
+/// The condition on `state` repeats that of the partial index.
+pub(super) const LIST_OPEN: &str = "
+    SELECT seq, digest, state, scope, operation, fence, started_at, updated_at, expires_at, body
+    FROM onceward_record INDEXED BY onceward_record_open
+    WHERE state IN (0, 3, 4) AND seq > ?1
+    ORDER BY seq";
+
+pub(super) const HAS_SCHEMA: &str = "
+    SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'onceward_schema')";
+
+pub(super) const CREATE_SCHEMA: &str = "
+    CREATE TABLE IF NOT EXISTS onceward_schema (
+        version    INTEGER PRIMARY KEY,
+        applied_at INTEGER NOT NULL
+    ) STRICT";
+
+pub(super) const SCHEMA_VERSION: &str = "SELECT coalesce(max(version), 0) FROM onceward_schema";
+
+pub(super) const APPLIED: &str = "
+    INSERT INTO onceward_schema (version, applied_at) VALUES (?1, ?2)";
+
+/// How far the log reaches and how much of it is in the database file; does nothing.
+pub(super) const LOG_POSITION: &str = "PRAGMA main.wal_checkpoint(NOOP)";
+pub(super) const CHECKPOINT: &str = "PRAGMA main.wal_checkpoint(PASSIVE)";
+pub(super) const RESTART_LOG: &str = "PRAGMA main.wal_checkpoint(RESTART)";

@@ -1,0 +1,220 @@
+//! The one thread that writes. It takes everything that waits, commits it at once, then answers.
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    thread::JoinHandle,
+};
+
+use onceward_core::StoreError;
+use rusqlite::Connection;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use super::{
+    OpenError,
+    builder::Options,
+    checkpoint::{Log, Shared},
+    error::stopped,
+    schema,
+    session::{Applied, Session, Trouble, Work},
+    sweep::{Progress, Sweep},
+};
+
+/// How many changes one transaction takes: more would not save much, but hold up the first ones.
+const MAX_CHANGES: usize = 512;
+
+/// How much one transaction takes, for the same reason.
+const MAX_BATCH_KIB: u32 = 16 << 10;
+
+/// How much may wait. Whoever comes later waits outside, with his change in his own memory.
+const MAX_WAITING_KIB: u32 = 64 << 10;
+
+/// The writing thread; dropping it lets the thread finish what waits, and joins it.
+pub(super) struct Writer {
+    queue: Option<mpsc::UnboundedSender<Request>>,
+    room: Arc<Semaphore>,
+    thread: Option<JoinHandle<()>>,
+}
+
+enum Request {
+    Write(Write),
+    Sweep(Sweep),
+}
+
+/// One piece of work on its way through the writer.
+pub(super) struct Write {
+    work: Work,
+    kib: u32,
+    reply: oneshot::Sender<Result<Applied, StoreError>>,
+}
+
+impl Writer {
+    pub(super) fn start(
+        connection: Connection,
+        options: &Options,
+        log: Arc<Shared>,
+    ) -> Result<Self, OpenError> {
+        let (queue, waiting) = mpsc::unbounded_channel();
+        let room = Arc::new(Semaphore::new(MAX_WAITING_KIB as usize));
+        let (ready, started) = std::sync::mpsc::channel();
+        let (for_thread, wal_bytes) = (Arc::clone(&room), options.wal_bytes);
+        let settings = options.session();
+        let thread = super::spawn(options, "writer", move || {
+            let _closing = CloseRoom(&for_thread);
+            let session = Session::new(&connection, settings);
+            let prepared = session.and_then(|session| {
+                Ok((session, Log::new(&connection, log, wal_bytes)?))
+            });
+            match prepared {
+                Ok((session, log)) => {
+                    // Whoever opens the store waits for this; if he is gone, the queue ends too.
+                    let _ = ready.send(Ok(()));
+                    let sweeps = VecDeque::new();
+                    Loop { session, log, waiting, sweeps, room: &for_thread }.run();
+                }
+                Err(error) => drop(ready.send(Err(error))),
+            }
+        })?;
+        let writer = Self { queue: Some(queue), room, thread: Some(thread) };
+        match started.recv() {
+            Ok(Ok(())) => Ok(writer),
+            Ok(Err(error)) => Err(OpenError::from_sqlite(&options.path, &error)),
+            Err(_) => Err(schema::failed(&options.path, "the writing thread did not start")),
+        }
+    }
+
+    /// Hands work to the writer and waits for the commit. Once handed over it is not cancelled.
+    pub(super) async fn write(&self, work: Work) -> Result<Applied, StoreError> {
+        let kib = u32::try_from(1 + work.bytes() / 1024).unwrap_or(u32::MAX).min(MAX_WAITING_KIB);
+        let (reply, answer) = oneshot::channel();
+        self.enqueue(Request::Write(Write { work, kib, reply }), kib).await?;
+        answer.await.map_err(|_| stopped())?
+    }
+
+    /// Lets the writer sweep between its transactions.
+    pub(super) async fn sweep(&self, limit: u32) -> Result<u32, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.enqueue(Request::Sweep(Sweep::new(limit, reply)), 1).await?;
+        answer.await.map_err(|_| stopped())?
+    }
+
+    async fn enqueue(&self, request: Request, kib: u32) -> Result<(), StoreError> {
+        // Given back by the writer with the answer.
+        self.room.acquire_many(kib).await.map_err(|_| stopped())?.forget();
+        let queue = self.queue.as_ref().ok_or_else(stopped)?;
+        queue.send(request).map_err(|_| stopped())
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Wakes those who wait for room when the thread ends, for whatever reason.
+struct CloseRoom<'a>(&'a Semaphore);
+
+impl Drop for CloseRoom<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+struct Loop<'c> {
+    session: Session<'c>,
+    log: Log<'c>,
+    waiting: mpsc::UnboundedReceiver<Request>,
+    sweeps: VecDeque<Sweep>,
+    room: &'c Semaphore,
+}
+
+impl Loop<'_> {
+    fn run(mut self) {
+        let mut requests = Vec::with_capacity(MAX_CHANGES);
+        let mut batch = Vec::with_capacity(MAX_CHANGES);
+        while self.take(&mut requests) {
+            let mut kib = 0;
+            for request in requests.drain(..) {
+                match request {
+                    Request::Write(write) => {
+                        kib += write.kib;
+                        batch.push(write);
+                        if kib >= MAX_BATCH_KIB {
+                            self.commit(&mut batch);
+                            kib = 0;
+                        }
+                    }
+                    Request::Sweep(sweep) => self.sweeps.push_back(sweep),
+                }
+            }
+            self.commit(&mut batch);
+            self.sweep_a_little();
+        }
+    }
+
+    /// Takes what waits. Waits for more only if there is nothing to sweep; `false`: all is done.
+    fn take(&mut self, requests: &mut Vec<Request>) -> bool {
+        if self.sweeps.is_empty() {
+            return self.waiting.blocking_recv_many(requests, MAX_CHANGES) > 0;
+        }
+        while requests.len() < MAX_CHANGES
+            && let Ok(request) = self.waiting.try_recv()
+        {
+            requests.push(request);
+        }
+        true
+    }
+
+    fn commit(&mut self, batch: &mut Vec<Write>) {
+        if batch.is_empty() {
+            return;
+        }
+        match self.session.commit(batch.iter().map(|write| &write.work)) {
+            Ok(applied) => {
+                for (write, applied) in batch.drain(..).zip(applied) {
+                    self.answer(write, Ok(applied));
+                }
+            }
+            // One change is to blame, and the others shall not suffer: each on its own.
+            Err(Trouble::Change(_)) if batch.len() > 1 => {
+                for write in batch.drain(..) {
+                    let alone = self.session.commit(std::iter::once(&write.work));
+                    let applied = alone.map_err(Trouble::into_error);
+                    self.answer(write, applied.and_then(|mut one| one.pop().ok_or_else(stopped)));
+                }
+            }
+            Err(trouble) => {
+                let error = trouble.into_error();
+                for write in batch.drain(..) {
+                    self.answer(write, Err(error.clone()));
+                }
+            }
+        }
+        self.log.tend();
+    }
+
+    fn answer(&self, write: Write, applied: Result<Applied, StoreError>) {
+        self.room.add_permits(write.kib as usize);
+        // The asker may be gone; what was written stays written.
+        let _ = write.reply.send(applied);
+    }
+
+    fn sweep_a_little(&mut self) {
+        let Some(mut sweep) = self.sweeps.pop_front() else {
+            return;
+        };
+        match sweep.advance(&mut self.session) {
+            Progress::More => self.sweeps.push_front(sweep),
+            Progress::Done(answer) => {
+                self.room.add_permits(1);
+                sweep.answer(answer);
+            }
+        }
+        self.log.tend();
+    }
+}
