@@ -35,11 +35,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_delimiter = ',', value_name = "COUNTS")]
     in_flight: Option<Vec<Count>>,
 
-    /// How often each store gets its turn; the median counts [default: 3]
+    /// How often each store gets its turn; the median counts [default: 5]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
 
-    /// How long each turn takes [default: 2]
+    /// How long each turn takes [default: 1]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<Duration>,
 
@@ -90,26 +90,52 @@ pub(crate) struct Plan {
 impl Arguments {
     /// Fills in what was not said.
     pub(crate) fn plan(&self) -> Plan {
-        let of = |full: &[u64], quick: &[u64]| if self.quick { quick.to_vec() } else { full.to_vec() };
-        let counts = |given: &Option<Vec<Count>>, full: &[u64], quick: &[u64]| match given {
+        let usual = if self.quick { &QUICK } else { &FULL };
+        let counts = |given: &Option<Vec<Count>>, usual: &[u64]| match given {
             Some(given) => given.iter().map(|count| count.0).collect(),
-            None => of(full, quick),
+            None => usual.to_vec(),
         };
-        let count = |given: Option<Count>, full, quick| {
-            given.map_or(if self.quick { quick } else { full }, |count| count.0)
-        };
-        let in_flight = counts(&self.in_flight, &[1, 16, 128, 1024], &[1, 128]);
+        let count = |given: Option<Count>, usual: u64| given.map_or(usual, |count| count.0);
+        let in_flight = counts(&self.in_flight, usual.in_flight);
         Plan {
             parts: self.parts.clone().unwrap_or_else(|| Part::value_variants().to_vec()),
-            records: counts(&self.records, &[0, 1_000_000, 5_000_000], &[0, 20_000]),
+            records: counts(&self.records, usual.records),
             in_flight: in_flight.into_iter().map(|count| count.max(1) as usize).collect(),
-            rounds: self.rounds.unwrap_or(if self.quick { 1 } else { 3 }),
-            turn: self.seconds.unwrap_or(Duration::from_millis(if self.quick { 500 } else { 2000 })),
-            sweep_records: count(self.sweep_records, 200_000, 20_000),
-            reopen_records: count(self.reopen_records, 1_000_000, 20_000),
+            rounds: self.rounds.unwrap_or(usual.rounds),
+            turn: self.seconds.unwrap_or(usual.turn),
+            sweep_records: count(self.sweep_records, usual.sweep_records),
+            reopen_records: count(self.reopen_records, usual.reopen_records),
         }
     }
 }
+
+/// What is run if nothing is said.
+struct Usual {
+    records: &'static [u64],
+    in_flight: &'static [u64],
+    rounds: u32,
+    turn: Duration,
+    sweep_records: u64,
+    reopen_records: u64,
+}
+
+const FULL: Usual = Usual {
+    records: &[0, 1_000_000, 5_000_000],
+    in_flight: &[1, 16, 128, 1024],
+    rounds: 5,
+    turn: Duration::from_secs(1),
+    sweep_records: 200_000,
+    reopen_records: 1_000_000,
+};
+
+const QUICK: Usual = Usual {
+    records: &[0, 20_000],
+    in_flight: &[1, 128],
+    rounds: 1,
+    turn: Duration::from_millis(500),
+    sweep_records: 20_000,
+    reopen_records: 20_000,
+};
 
 impl Plan {
     /// Whether a part is to be run.
@@ -130,7 +156,8 @@ impl FromStr for Count {
             Some(digits) => (digits, 1_000),
             None => text.strip_suffix(['m', 'M']).map_or((text, 1), |digits| (digits, 1_000_000)),
         };
-        let count = digits.replace('_', "").parse().ok().and_then(|count: u64| count.checked_mul(unit));
+        let count =
+            digits.replace('_', "").parse().ok().and_then(|count: u64| count.checked_mul(unit));
         count.map(Self).ok_or_else(|| "expected a count like 1024, 200k or 5M".into())
     }
 }
@@ -148,7 +175,9 @@ mod tests {
 
     #[test]
     fn counts_have_units() {
-        for (text, count) in [("0", 0), ("1024", 1024), ("2_000", 2000), ("200k", 200_000), ("5M", 5_000_000)] {
+        for (text, count) in
+            [("0", 0), ("1024", 1024), ("2_000", 2000), ("200k", 200_000), ("5M", 5_000_000)]
+        {
             assert_eq!(text.parse(), Ok(Count(count)));
         }
         for text in ["", "M", "-1", "1.5M", "99999999999999999999", "18446744073709551615k"] {

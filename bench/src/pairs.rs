@@ -76,7 +76,8 @@ pub(crate) fn run(
             progress.at(round * rows.len() as u64 + index as u64);
             let row = &mut rows[index];
             let turn = |subject: &Subject| take_turn(runtime, subject, row.in_flight, plan.turn);
-            let (log, sqlite) = match contests.iter().find(|contest| contest.records == row.records) {
+            let (log, sqlite) = match contests.iter().find(|contest| contest.records == row.records)
+            {
                 Some(contest) => (turn(&contest.log)?, turn(&contest.sqlite)?),
                 // What is to be empty is made anew for each turn.
                 None => {

@@ -24,7 +24,8 @@ impl Progress {
 
     /// Tells that so many steps are done; says it now and then.
     pub(crate) fn at(&mut self, done: u64) {
-        let every = if self.same_line { Duration::from_millis(500) } else { Duration::from_secs(10) };
+        let every =
+            if self.same_line { Duration::from_millis(500) } else { Duration::from_secs(10) };
         if self.said.elapsed() < every {
             return;
         }

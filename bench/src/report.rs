@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use onceward::stores::sqlite::sqlite_version;
+
 use crate::{
     lookups::Lookups,
     machine::Machine,
@@ -70,7 +72,7 @@ impl Report {
         let date = self.date.as_ref().map(|date| format!(", {date}")).unwrap_or_default();
         let (rounds, turn) = (self.rounds, self.turn.as_secs_f64());
         println!("- Command: `{}`{date}", command());
-        println!("- Machine: {processor}; {kernel}; {file_system}; SQLite {}", rusqlite::version());
+        println!("- Machine: {processor}; {kernel}; {file_system}; SQLite {}", sqlite_version());
         println!("- Turns of {turn} s, {rounds} for each store and line, in turn; medians.");
     }
 

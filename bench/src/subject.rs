@@ -8,13 +8,10 @@ use std::{
     },
 };
 
-use onceward::{Store, clock::Clock};
+use onceward::{Store, clock::Clock, stores::sqlite::SqliteStore};
 use tokio::runtime::Runtime;
 
 use crate::{Failure, append_log::AppendLog, load};
-
-/// Room in the log's index beyond the first records, so that it does not grow while measured.
-const GROWTH: u64 = 3_000_000;
 
 /// One store under measurement.
 pub(crate) struct Subject {
@@ -27,7 +24,7 @@ pub(crate) struct Subject {
 impl Subject {
     /// A log in a new file that holds so many ended records.
     pub(crate) fn log(runtime: &Runtime, path: &Path, records: u64) -> Result<Self, Failure> {
-        let capacity = usize::try_from(records + GROWTH)?;
+        let capacity = usize::try_from(2 * records)?;
         let log = AppendLog::create(path, capacity)?;
         Self::filled(runtime, Arc::new(log), records, "the log")
     }
@@ -53,13 +50,15 @@ impl Subject {
 
 /// Opens or makes a `SQLite` store with the settings that a user gets.
 pub(crate) fn open_sqlite(path: &Path) -> Result<Arc<dyn Store>, Failure> {
-    Ok(Arc::new(AppendLog::create(path, 1)?))
+    Ok(Arc::new(SqliteStore::builder(path).open()?))
 }
 
 /// The same by another clock.
-pub(crate) fn open_sqlite_by(path: &Path, clock: Arc<dyn Clock>) -> Result<Arc<dyn Store>, Failure> {
-    drop(clock);
-    Ok(Arc::new(AppendLog::create(path, 1)?))
+pub(crate) fn open_sqlite_by(
+    path: &Path,
+    clock: Arc<dyn Clock>,
+) -> Result<Arc<dyn Store>, Failure> {
+    Ok(Arc::new(SqliteStore::builder(path).clock(clock).open()?))
 }
 
 /// Both stores with the same number of records.

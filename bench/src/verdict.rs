@@ -42,7 +42,8 @@ impl Figure {
         use Unit::{Each, Ratio};
 
         let row = |records| {
-            let same = move |row: &&pairs::Row| (row.records, row.in_flight) == (records, IN_FLIGHT);
+            let same =
+                move |row: &&pairs::Row| (row.records, row.in_flight) == (records, IN_FLIGHT);
             report.pairs.iter().find(same)
         };
         let usual = row(RECORDS);

@@ -60,6 +60,7 @@ use crate::telemetry;
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<Shared>,
+    call_timeout: Duration,
 }
 
 struct Shared {
@@ -75,8 +76,6 @@ impl Engine {
     pub const MAX_UNSETTLED: usize = 10_000;
     /// How often a change is proposed to a store that fails before an admission gives up.
     pub const MAX_TRIES: u32 = 3;
-    /// How long one call to the store may take; a store that hangs counts as failing.
-    pub const CALL_TIMEOUT: Duration = Duration::from_secs(10);
     /// How long a caller waits for a settlement; it goes on in the background after that.
     pub const SETTLE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -91,7 +90,16 @@ impl Engine {
                 draining: AtomicBool::new(false),
                 stopped: AtomicBool::new(false),
             }),
+            call_timeout: Duration::from_secs(10),
         }
+    }
+
+    /// How long one call to the store may take, 10 s if not said; a store that hangs counts as
+    /// failing.
+    #[must_use]
+    pub fn call_timeout(mut self, call_timeout: Duration) -> Self {
+        self.call_timeout = call_timeout;
+        self
     }
 
     /// The store that this engine drives.
@@ -257,10 +265,10 @@ impl Engine {
 
     async fn call(&self, change: &Change) -> Result<Swap, StoreError> {
         let no_answer = |_| {
-            let text = format!("no answer within {:?}", Self::CALL_TIMEOUT);
+            let text = format!("no answer within {:?}", self.call_timeout);
             Err(StoreError::Unavailable(text))
         };
-        timeout(Self::CALL_TIMEOUT, self.shared.store.swap(change)).await.unwrap_or_else(no_answer)
+        timeout(self.call_timeout, self.shared.store.swap(change)).await.unwrap_or_else(no_answer)
     }
 }
 

@@ -8,6 +8,8 @@
 //! Start with [`Engine`]; `docs/guarantees.md` in the repository says what is promised and what not.
 
 pub mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod engine;
 pub mod stores;
 mod sweeper;

@@ -4,6 +4,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use onceward::{Digest, core::conformance::Bench, stores::memory::MemoryStore};
 
+#[derive(Clone)]
 struct Memory;
 
 impl Bench for Memory {
@@ -37,3 +38,4 @@ fn block_on<F: Future>(future: F) -> F::Output {
 onceward::core::store_conformance!(Memory, block_on);
 onceward::core::inspect_conformance!(Memory, block_on);
 onceward::core::spool_conformance!(Memory, block_on);
+onceward::driver_conformance!(Memory, block_on);

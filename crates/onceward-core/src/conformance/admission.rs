@@ -8,7 +8,7 @@ pub async fn first_request_claims_and_is_read_back<B: Bench>(bench: &B) {
     let (store, sample) = (bench.open().await, Sample::new(REPEATABLE));
     assert!(is_absent(&store, &sample.id()).await, "an empty store has nothing");
 
-    let claim = claim(&store, &sample).await;
+    let claim = claim(bench, &store, &sample).await;
     let stored = read(&store, &sample.id()).await;
     let Record { scope, operation, key_digest, fence, execution, effect, .. } = &stored.record;
     assert_eq!((scope, operation), (sample.operation.scope(), sample.operation.name()));
@@ -24,9 +24,9 @@ pub async fn first_request_claims_and_is_read_back<B: Bench>(bench: &B) {
 pub async fn duplicate_of_a_running_operation_is_busy<B: Bench>(bench: &B) {
     for effect in [Effect::External, Effect::Transactional, REPEATABLE] {
         let (store, sample) = (bench.open().await, Sample::new(effect));
-        claim(&store, &sample).await;
+        claim(bench, &store, &sample).await;
         let before = essence(&store, &sample.id()).await;
-        let verdict = ask(&store, &sample, b'a').await;
+        let verdict = ask(bench, &store, &sample, b'a').await;
         assert!(matches!(verdict, Verdict::Busy { .. }), "{effect:?}: {verdict:?}");
         assert_eq!(essence(&store, &sample.id()).await, before, "a duplicate changes nothing");
     }
@@ -39,11 +39,11 @@ pub async fn ended_operations_are_replayed_verbatim<B: Bench>(bench: &B) {
         [(Ending::Succeeded(answer(201)), 201), (Ending::FailedFinal(answer(402)), 402)]
     {
         let sample = Sample::new(Effect::External);
-        let claim = claim(&store, &sample).await;
-        let Settled::Stored { at } = settle(&store, &claim, ending).await else {
+        let claim = claim(bench, &store, &sample).await;
+        let Settled::Stored { at } = settle(bench, &store, &claim, ending).await else {
             panic!("the owner settles");
         };
-        let Verdict::Replay(replay) = ask(&store, &sample, b'a').await else {
+        let Verdict::Replay(replay) = ask(bench, &store, &sample, b'a').await else {
             panic!("an ended operation is replayed");
         };
         assert_eq!(replay.outcome, answer(status));
@@ -57,19 +57,19 @@ pub async fn other_fingerprint_is_a_mismatch_in_every_live_state<B: Bench>(bench
     let store = bench.open().await;
     for effect in [Effect::External, Effect::Transactional, REPEATABLE] {
         let [running, abandoned, unknown] = [(); 3].map(|()| Sample::new(effect));
-        claim(&store, &running).await;
-        claim(&store, &abandoned).await;
+        claim(bench, &store, &running).await;
+        claim(bench, &store, &abandoned).await;
         bench.age(&store, &abandoned.id(), LEASE + SECOND).await;
-        ended(&store, &unknown, Ending::Unknown).await;
+        ended(bench, &store, &unknown, Ending::Unknown).await;
         let mut live = alloc::vec![running, abandoned, unknown];
         for ending in endings() {
             let sample = Sample::new(effect);
-            ended(&store, &sample, ending).await;
+            ended(bench, &store, &sample, ending).await;
             live.push(sample);
         }
         for sample in live {
             let before = essence(&store, &sample.id()).await;
-            assert_eq!(ask(&store, &sample, b'b').await, Verdict::Mismatch, "{before:?}");
+            assert_eq!(ask(bench, &store, &sample, b'b').await, Verdict::Mismatch, "{before:?}");
             assert_eq!(essence(&store, &sample.id()).await, before, "a mismatch changes nothing");
         }
     }
@@ -79,33 +79,33 @@ pub async fn other_fingerprint_is_a_mismatch_in_every_live_state<B: Bench>(bench
 pub async fn retryable_failure_is_claimed_again<B: Bench>(bench: &B) {
     for effect in [Effect::External, Effect::Transactional, REPEATABLE] {
         let (store, sample) = (bench.open().await, Sample::new(effect));
-        let first = ended(&store, &sample, Ending::FailedRetryable).await;
-        let second = claim(&store, &sample).await;
+        let first = ended(bench, &store, &sample, Ending::FailedRetryable).await;
+        let second = claim(bench, &store, &sample).await;
         assert_eq!(second.attempt(), 2);
         assert_ne!(second.execution(), first.execution(), "every claim is a new execution");
         let stored = read(&store, &sample.id()).await;
         assert_eq!(stored.started_at(), first.claimed_at());
     }
     let (store, sample) = (bench.open().await, Sample::new(REPEATABLE));
-    ended(&store, &sample, Ending::FailedRetryable).await;
-    let other = ask(&store, &sample.on(terms(Effect::External)), b'a').await;
+    ended(bench, &store, &sample, Ending::FailedRetryable).await;
+    let other = ask(bench, &store, &sample.on(terms(Effect::External)), b'a').await;
     assert!(matches!(other, Verdict::Unknown(Some(_))), "it would not repeat the key: {other:?}");
     bench.age(&store, &sample.id(), WITHIN).await;
-    let late = ask(&store, &sample, b'a').await;
+    let late = ask(bench, &store, &sample, b'a').await;
     assert!(matches!(late, Verdict::Unknown(Some(_))), "downstream may have forgotten: {late:?}");
 }
 
 /// Released: anyone may use the key for anything, from the start.
 pub async fn released_key_binds_nothing<B: Bench>(bench: &B) {
     let (store, sample) = (bench.open().await, Sample::new(Effect::External));
-    let first = ended(&store, &sample, Ending::Released).await;
+    let first = ended(bench, &store, &sample, Ending::Released).await;
     assert_eq!(read(&store, &sample.id()).await.status(), Status::Released);
-    let second = run(ask(&store, &sample, b'b').await);
+    let second = run(ask(bench, &store, &sample, b'b').await);
     assert_eq!(second.attempt(), 1, "it starts afresh");
     let stored = read(&store, &sample.id()).await;
     assert_eq!(stored.started_at(), second.claimed_at());
     assert_eq!(stored.record.fingerprint, sample.request(b'b').fingerprints.current());
-    let late = settle(&store, &first, Ending::Succeeded(answer(201))).await;
+    let late = settle(bench, &store, &first, Ending::Succeeded(answer(201))).await;
     assert!(matches!(late, Settled::FencedOff(_)), "a released claim is over: {late:?}");
 }
 
@@ -114,12 +114,12 @@ pub async fn expired_record_is_absent<B: Bench>(bench: &B) {
     let store = bench.open().await;
     for ending in endings() {
         let sample = Sample::new(Effect::External);
-        ended(&store, &sample, ending).await;
+        ended(bench, &store, &sample, ending).await;
         bench.age(&store, &sample.id(), RETAIN - HOUR).await;
         assert_ne!(read(&store, &sample.id()).await.status(), Status::Expired, "an hour is left");
         bench.age(&store, &sample.id(), HOUR).await;
         assert_eq!(read(&store, &sample.id()).await.status(), Status::Expired);
-        let claim = run(ask(&store, &sample, b'b').await);
+        let claim = run(ask(bench, &store, &sample, b'b').await);
         assert_eq!(claim.attempt(), 1, "after expiry the key is new");
     }
 }
@@ -127,11 +127,11 @@ pub async fn expired_record_is_absent<B: Bench>(bench: &B) {
 /// The owner of an opaque effect vanished: nobody can know, and nothing is run again.
 pub async fn abandoned_external_effect_is_unknown<B: Bench>(bench: &B) {
     let (store, sample) = (bench.open().await, Sample::new(Effect::External));
-    claim(&store, &sample).await;
+    claim(bench, &store, &sample).await;
     bench.age(&store, &sample.id(), LEASE).await;
     let before = essence(&store, &sample.id()).await;
     for effect in [Effect::External, Effect::Transactional, REPEATABLE] {
-        let verdict = ask(&store, &sample.on(terms(effect)), b'a').await;
+        let verdict = ask(bench, &store, &sample.on(terms(effect)), b'a').await;
         let Verdict::Unknown(Some(stored)) = verdict else {
             panic!("by the stored effect, not by the reader's {effect:?}: {verdict:?}");
         };
@@ -144,11 +144,11 @@ pub async fn abandoned_external_effect_is_unknown<B: Bench>(bench: &B) {
 pub async fn abandoned_transactional_effect_is_taken_over<B: Bench>(bench: &B) {
     for runner in [Effect::Transactional, Effect::External, REPEATABLE] {
         let (store, sample) = (bench.open().await, Sample::new(Effect::Transactional));
-        let first = claim(&store, &sample).await;
+        let first = claim(bench, &store, &sample).await;
         bench.age(&store, &sample.id(), LEASE).await;
         let before = read(&store, &sample.id()).await;
         assert_eq!(before.status(), Status::Interrupted);
-        let second = claim(&store, &sample.on(terms(runner))).await;
+        let second = claim(bench, &store, &sample.on(terms(runner))).await;
         assert_eq!((second.attempt(), second.effect()), (2, runner), "the runner's own effect");
         assert_ne!(second.fence(), first.fence());
         assert_ne!(second.execution(), first.execution());
@@ -162,46 +162,50 @@ pub async fn abandoned_repeatable_effect_is_taken_over_only_within<B: Bench>(ben
     let store = bench.open().await;
     let abandoned = async |age: Duration| {
         let sample = Sample::new(REPEATABLE);
-        claim(&store, &sample).await;
+        claim(bench, &store, &sample).await;
         bench.age(&store, &sample.id(), age).await;
         sample
     };
 
     let sample = abandoned(LEASE).await;
     for runner in [Effect::External, Effect::Transactional] {
-        let verdict = ask(&store, &sample.on(terms(runner)), b'a').await;
+        let verdict = ask(bench, &store, &sample.on(terms(runner)), b'a').await;
         assert!(
             matches!(verdict, Verdict::Unknown(Some(_))),
             "{runner:?} would double: {verdict:?}"
         );
     }
     let shorter = Effect::Repeatable { within: SECOND };
-    let verdict = ask(&store, &sample.on(terms(shorter)), b'a').await;
+    let verdict = ask(bench, &store, &sample.on(terms(shorter)), b'a').await;
     assert!(matches!(verdict, Verdict::Unknown(Some(_))), "its own promise is over: {verdict:?}");
     let longer = Effect::Repeatable { within: WITHIN * 2 };
-    let claim = claim(&store, &sample.on(terms(longer))).await;
+    let claim = claim(bench, &store, &sample.on(terms(longer))).await;
     assert_eq!((claim.attempt(), claim.effect()), (2, REPEATABLE), "the shorter promise counts");
 
     let sample = abandoned(WITHIN).await;
-    let verdict = ask(&store, &sample, b'a').await;
+    let verdict = ask(bench, &store, &sample, b'a').await;
     assert!(matches!(verdict, Verdict::Unknown(Some(_))), "too late: {verdict:?}");
 }
 
 /// No timer turns Unknown into anything else, unless a retention for it was set.
 pub async fn unknown_stays_unknown<B: Bench>(bench: &B) {
     let (store, sample) = (bench.open().await, Sample::new(Effect::External));
-    ended(&store, &sample, Ending::Unknown).await;
+    ended(bench, &store, &sample, Ending::Unknown).await;
     bench.age(&store, &sample.id(), RETAIN * 1000).await;
-    let verdict = ask(&store, &sample, b'a').await;
+    let verdict = ask(bench, &store, &sample, b'a').await;
     assert!(matches!(verdict, Verdict::Unknown(Some(_))), "{verdict:?}");
 
     let bounded = Terms::of(Effect::External).unknown_retain(RETAIN).build().expect("valid terms");
     let sample = Sample::new(Effect::External).on(bounded);
-    ended(&store, &sample, Ending::Unknown).await;
+    ended(bench, &store, &sample, Ending::Unknown).await;
     bench.age(&store, &sample.id(), RETAIN - HOUR).await;
-    assert!(matches!(ask(&store, &sample, b'a').await, Verdict::Unknown(Some(_))));
+    assert!(matches!(ask(bench, &store, &sample, b'a').await, Verdict::Unknown(Some(_))));
     bench.age(&store, &sample.id(), HOUR).await;
-    assert_eq!(claim(&store, &sample).await.attempt(), 1, "unknown_retain was set explicitly");
+    assert_eq!(
+        claim(bench, &store, &sample).await.attempt(),
+        1,
+        "unknown_retain was set explicitly"
+    );
 }
 
 /// The same key under another caller or for another operation is another record.
@@ -213,7 +217,7 @@ pub async fn operations_differ_by_scope_name_and_key<B: Bench>(bench: &B) {
     {
         let operation = operation(tenant, name, key(text));
         let sample = Sample { operation, terms: terms(Effect::External) };
-        let claim = claim(&store, &sample).await;
+        let claim = claim(bench, &store, &sample).await;
         assert_eq!(claim.attempt(), 1, "{tenant} {name} {text}");
     }
 }

@@ -8,37 +8,37 @@ pub async fn ending_a_claim_moves_its_fence<B: Bench>(bench: &B) {
     let store = bench.open().await;
     for first in endings().into_iter().chain([Ending::Released]) {
         let sample = Sample::new(Effect::Transactional);
-        let claim = ended(&store, &sample, first).await;
+        let claim = ended(bench, &store, &sample, first).await;
         assert_ne!(read(&store, &sample.id()).await.record.fence, claim.fence());
-        fails_to_change(&store, &claim).await;
+        fails_to_change(bench, &store, &claim).await;
     }
 }
 
 /// Owner A past its lease, B took over: whatever A still sends, B's record stays identical.
 pub async fn fenced_off_owner_changes_nothing<B: Bench>(bench: &B) {
     let (store, sample) = (bench.open().await, Sample::new(Effect::Transactional));
-    let zombie = claim(&store, &sample).await;
+    let zombie = claim(bench, &store, &sample).await;
     bench.age(&store, &sample.id(), LEASE).await;
-    let owner = claim(&store, &sample).await;
-    fails_to_change(&store, &zombie).await;
-    let settled = settle(&store, &owner, Ending::Succeeded(answer(201))).await;
+    let owner = claim(bench, &store, &sample).await;
+    fails_to_change(bench, &store, &zombie).await;
+    let settled = settle(bench, &store, &owner, Ending::Succeeded(answer(201))).await;
     assert!(matches!(settled, Settled::Stored { .. }), "{settled:?}");
-    fails_to_change(&store, &zombie).await;
+    fails_to_change(bench, &store, &zombie).await;
 
     // Also when the record went and came back: a fence is never used twice.
     bench.age(&store, &sample.id(), RETAIN + HOUR + SECOND).await;
     assert_eq!(store.sweep(10).await, Ok(1));
-    claim(&store, &sample).await;
-    fails_to_change(&store, &zombie).await;
-    fails_to_change(&store, &owner).await;
+    claim(bench, &store, &sample).await;
+    fails_to_change(bench, &store, &zombie).await;
+    fails_to_change(bench, &store, &owner).await;
 }
 
-async fn fails_to_change<S: Store>(store: &S, claim: &Claim) {
+async fn fails_to_change<B: Bench>(bench: &B, store: &B::Store, claim: &Claim) {
     let before = essence(store, &claim.id()).await;
     let renewed = store.swap(&claim.renew()).await.expect("the store answers");
     assert!(matches!(renewed, Swap::Conflict(Found::Record(_))), "renew: {renewed:?}");
     for ending in endings().into_iter().chain([Ending::Released, Ending::Unknown]) {
-        let settled = settle(store, claim, ending.clone()).await;
+        let settled = settle(bench, store, claim, ending.clone()).await;
         assert!(matches!(settled, Settled::FencedOff(_)), "{ending:?}: {settled:?}");
     }
     assert_eq!(essence(store, &claim.id()).await, before, "a write under an old fence is lost");
@@ -47,7 +47,7 @@ async fn fails_to_change<S: Store>(store: &S, claim: &Claim) {
 /// Renewing may be repeated, because it changes nothing but the time.
 pub async fn renewal_keeps_the_fence_and_restarts_the_lease<B: Bench>(bench: &B) {
     let (store, sample) = (bench.open().await, Sample::new(Effect::External));
-    let claim = claim(&store, &sample).await;
+    let claim = claim(bench, &store, &sample).await;
     for _ in 0..2 {
         bench.age(&store, &sample.id(), LEASE - SECOND).await;
         let renewed = store.swap(&claim.renew()).await.expect("the store answers");
@@ -60,7 +60,7 @@ pub async fn renewal_keeps_the_fence_and_restarts_the_lease<B: Bench>(bench: &B)
     let stored = read(&store, &sample.id()).await;
     assert_eq!(stored.record.fence, claim.fence());
     assert!(!stored.record.ttl.is_over(), "the lease runs again");
-    let settled = settle(&store, &claim, Ending::Succeeded(answer(201))).await;
+    let settled = settle(bench, &store, &claim, Ending::Succeeded(answer(201))).await;
     assert!(matches!(settled, Settled::Stored { .. }), "{settled:?}");
 }
 
@@ -69,32 +69,32 @@ pub async fn late_truth_wins_over_unknown<B: Bench>(bench: &B) {
     let store = bench.open().await;
     for ending in endings().into_iter().chain([Ending::Released]) {
         let sample = Sample::new(Effect::External);
-        let claim = ended(&store, &sample, Ending::Unknown).await;
+        let claim = ended(bench, &store, &sample, Ending::Unknown).await;
         let renewed = store.swap(&claim.renew()).await.expect("the store answers");
         assert!(matches!(renewed, Swap::Conflict(_)), "a renewal is no truth: {renewed:?}");
-        let settled = settle(&store, &claim, ending.clone()).await;
+        let settled = settle(bench, &store, &claim, ending.clone()).await;
         assert!(matches!(settled, Settled::Stored { .. }), "{ending:?}: {settled:?}");
         let state = read(&store, &sample.id()).await.record.state;
         assert_ne!(state, State::Unknown, "{ending:?}");
     }
 
     let sample = Sample::new(Effect::Transactional);
-    let zombie = claim(&store, &sample).await;
+    let zombie = claim(bench, &store, &sample).await;
     bench.age(&store, &sample.id(), LEASE).await;
-    ended(&store, &sample, Ending::Unknown).await;
-    let settled = settle(&store, &zombie, Ending::Succeeded(answer(201))).await;
+    ended(bench, &store, &sample, Ending::Unknown).await;
+    let settled = settle(bench, &store, &zombie, Ending::Succeeded(answer(201))).await;
     assert!(matches!(settled, Settled::FencedOff(_)), "another execution's: {settled:?}");
 }
 
 /// A lease that is over changes nothing in the store: the owner may still tell what happened.
 pub async fn late_owner_settles_a_computed_unknown<B: Bench>(bench: &B) {
     let (store, sample) = (bench.open().await, Sample::new(Effect::External));
-    let claim = claim(&store, &sample).await;
+    let claim = claim(bench, &store, &sample).await;
     bench.age(&store, &sample.id(), HOUR).await;
-    assert!(matches!(ask(&store, &sample, b'a').await, Verdict::Unknown(Some(_))));
-    let settled = settle(&store, &claim, Ending::Succeeded(answer(201))).await;
+    assert!(matches!(ask(bench, &store, &sample, b'a').await, Verdict::Unknown(Some(_))));
+    let settled = settle(bench, &store, &claim, Ending::Succeeded(answer(201))).await;
     assert!(matches!(settled, Settled::Stored { .. }), "{settled:?}");
-    assert!(matches!(ask(&store, &sample, b'a').await, Verdict::Replay(_)));
+    assert!(matches!(ask(bench, &store, &sample, b'a').await, Verdict::Replay(_)));
 }
 
 /// The reply was lost and the change is sent again: the conflict shows our own fence.
@@ -132,14 +132,14 @@ pub async fn recognised_claim_past_its_lease_is_renewed_first<B: Bench>(bench: &
 /// Its first run may have had its effect: the fingerprint and the first claim's time must stay.
 pub async fn rerun_of_a_repeatable_effect_cannot_release_the_key<B: Bench>(bench: &B) {
     let (store, sample) = (bench.open().await, Sample::new(REPEATABLE));
-    let first = claim(&store, &sample).await;
+    let first = claim(bench, &store, &sample).await;
     bench.age(&store, &sample.id(), LEASE).await;
     let started_at = read(&store, &sample.id()).await.started_at();
     assert!(started_at < first.claimed_at());
-    ended(&store, &sample, Ending::Released).await;
+    ended(bench, &store, &sample, Ending::Released).await;
     let stored = read(&store, &sample.id()).await;
     assert_eq!(stored.record.state, State::FailedRetryable);
     assert_eq!(stored.started_at(), started_at);
-    assert_eq!(ask(&store, &sample, b'b').await, Verdict::Mismatch);
-    assert_eq!(claim(&store, &sample).await.attempt(), 3);
+    assert_eq!(ask(bench, &store, &sample, b'b').await, Verdict::Mismatch);
+    assert_eq!(claim(bench, &store, &sample).await.attempt(), 3);
 }

@@ -11,7 +11,7 @@ pub async fn list_shows_every_record_once_over_pages<B: Bench<Store: Inspect>>(b
     let mut expected = BTreeSet::new();
     for _ in 0..23 {
         let sample = Sample::new(Effect::External);
-        ended(&store, &sample, Ending::Succeeded(answer(201))).await;
+        ended(bench, &store, &sample, Ending::Succeeded(answer(201))).await;
         expected.insert(sample.id());
     }
     let pages = pages(&store, Filter { limit: 10, ..Filter::default() }).await;
@@ -37,7 +37,7 @@ pub async fn list_filters_by_what_a_record_means_now<B: Bench<Store: Inspect>>(b
         (REPEATABLE, WITHIN, Status::Unknown),
     ] {
         let sample = Sample::new(effect);
-        claim(&store, &sample).await;
+        claim(bench, &store, &sample).await;
         bench.age(&store, &sample.id(), age).await;
         by_status.push((status, sample.id()));
     }
@@ -50,7 +50,7 @@ pub async fn list_filters_by_what_a_record_means_now<B: Bench<Store: Inspect>>(b
         (Ending::Succeeded(answer(201)), RETAIN, Status::Expired),
     ] {
         let sample = Sample::new(Effect::External);
-        ended(&store, &sample, ending).await;
+        ended(bench, &store, &sample, ending).await;
         bench.age(&store, &sample.id(), age).await;
         by_status.push((status, sample.id()));
     }
@@ -64,7 +64,7 @@ pub async fn list_filters_by_what_a_record_means_now<B: Bench<Store: Inspect>>(b
 
     let key = Key::new("k").expect("a valid key");
     let other = Sample { operation: operation("globex", "refund", key), terms: terms(REPEATABLE) };
-    claim(&store, &other).await;
+    claim(bench, &store, &other).await;
     let only = BTreeSet::from([other.id()]);
     let scope = Some(other.operation.scope().clone());
     assert_eq!(ids(&store, Filter { scope, ..Filter::default() }).await, only);
@@ -84,7 +84,7 @@ pub async fn purge_deletes_only_ended_records<B: Bench<Store: Inspect>>(bench: &
         reason: Some("asked by the customer".into()),
     };
     let open = Sample::new(Effect::External);
-    let running = claim(&store, &open).await;
+    let running = claim(bench, &store, &open).await;
     let purge = store.purge(&open.id(), running.fence(), &note).await;
     assert_eq!(purge, Ok(Purge::Open), "in progress");
     bench.age(&store, &open.id(), HOUR).await;
@@ -92,13 +92,13 @@ pub async fn purge_deletes_only_ended_records<B: Bench<Store: Inspect>>(bench: &
     assert_eq!(purge, Ok(Purge::Open), "computed unknown");
 
     let unknown = Sample::new(Effect::External);
-    ended(&store, &unknown, Ending::Unknown).await;
+    ended(bench, &store, &unknown, Ending::Unknown).await;
     let fence = read(&store, &unknown.id()).await.record.fence;
     assert_eq!(store.purge(&unknown.id(), fence, &note).await, Ok(Purge::Open), "stored unknown");
 
     for ending in endings().into_iter().chain([Ending::Released]) {
         let sample = Sample::new(Effect::External);
-        let claim = ended(&store, &sample, ending).await;
+        let claim = ended(bench, &store, &sample, ending).await;
         let stale = store.purge(&sample.id(), claim.fence(), &note).await;
         assert!(matches!(stale, Ok(Purge::Conflict(Found::Record(_)))), "{stale:?}");
         let fence = read(&store, &sample.id()).await.record.fence;
@@ -113,14 +113,14 @@ pub async fn purge_deletes_only_ended_records<B: Bench<Store: Inspect>>(bench: &
 pub async fn trail_tells_exceptional_changes_only<B: Bench<Store: Inspect + Trail>>(bench: &B) {
     let store = bench.open().await;
     let plain = Sample::new(Effect::External);
-    ended(&store, &plain, Ending::Succeeded(answer(201))).await;
+    ended(bench, &store, &plain, Ending::Succeeded(answer(201))).await;
     assert_eq!(store.trail(&plain.id()).await, Ok(Vec::new()));
 
     let sample = Sample::new(Effect::Transactional);
-    let first = claim(&store, &sample).await;
+    let first = claim(bench, &store, &sample).await;
     bench.age(&store, &sample.id(), LEASE).await;
-    let second = ended(&store, &sample, Ending::Unknown).await;
-    settle(&store, &second, Ending::Released).await;
+    let second = ended(bench, &store, &sample, Ending::Unknown).await;
+    settle(bench, &store, &second, Ending::Released).await;
     let fence = read(&store, &sample.id()).await.record.fence;
     let note = Note {
         kind: NoteKind::Purge,

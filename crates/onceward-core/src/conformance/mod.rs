@@ -24,8 +24,8 @@ use core::{
 
 use crate::{
     Admission, Claim, Digest, Effect, Ending, Execution, Fence, Fingerprint, Found, Key,
-    OperationId, OperationName, Outcome, Record, Request, Scope, Settled, SettlementStep, Step,
-    Store, Stored, Terms, Timestamp, Ttl, Verdict,
+    OperationId, OperationName, Outcome, Record, Request, Scope, Settled, Settlement,
+    SettlementStep, Step, Store, Stored, Terms, Timestamp, Ttl, Verdict,
 };
 
 mod admission;
@@ -43,7 +43,7 @@ pub use retention::*;
 pub use spool::*;
 
 /// What the suite needs from the author of a store.
-pub trait Bench: Sync {
+pub trait Bench: Clone + Send + Sync + 'static {
     /// The store under test, cheap to clone: clones are the same store.
     type Store: Store + Clone;
 
@@ -66,6 +66,21 @@ pub trait Bench: Sync {
         &self,
         task: impl Future<Output = T> + Send + 'static,
     ) -> impl Future<Output = T> + Send;
+
+    /// Asks whether a request may run; here by the bare protocol, elsewhere through a driver.
+    fn admit(&self, store: &Self::Store, request: Request) -> impl Future<Output = Verdict> + Send {
+        drive(store, Admission::new(request, fresh_fence(), Execution::from_bytes(fresh_bytes())))
+    }
+
+    /// Ends a claim; here by the bare protocol, elsewhere through a driver.
+    fn settle(
+        &self,
+        store: &Self::Store,
+        claim: &Claim,
+        ending: Ending,
+    ) -> impl Future<Output = Settled> + Send {
+        drive_settlement(store, claim.settle(ending, fresh_fence()))
+    }
 }
 
 /// Makes one `#[test]` for each rule of [`Store`].
@@ -241,8 +256,13 @@ pub(crate) fn endings() -> [Ending; 3] {
     [Ending::Succeeded(answer(201)), Ending::FailedFinal(answer(402)), Ending::FailedRetryable]
 }
 
-pub(crate) async fn ask<S: Store>(store: &S, sample: &Sample, meaning: u8) -> Verdict {
-    drive(store, sample.admission(meaning)).await
+pub(crate) async fn ask<B: Bench>(
+    bench: &B,
+    store: &B::Store,
+    sample: &Sample,
+    meaning: u8,
+) -> Verdict {
+    bench.admit(store, sample.request(meaning)).await
 }
 
 pub(crate) async fn drive<S: Store>(store: &S, mut admission: Admission) -> Verdict {
@@ -264,12 +284,7 @@ pub(crate) fn run(verdict: Verdict) -> Claim {
     }
 }
 
-pub(crate) async fn claim<S: Store>(store: &S, sample: &Sample) -> Claim {
-    run(ask(store, sample, b'a').await)
-}
-
-pub(crate) async fn settle<S: Store>(store: &S, claim: &Claim, ending: Ending) -> Settled {
-    let mut settlement = claim.settle(ending, fresh_fence());
+async fn drive_settlement<S: Store>(store: &S, mut settlement: Settlement) -> Settled {
     loop {
         let swap = store.swap(settlement.change()).await.expect("the store answers");
         match settlement.next(swap) {
@@ -279,10 +294,28 @@ pub(crate) async fn settle<S: Store>(store: &S, claim: &Claim, ending: Ending) -
     }
 }
 
+pub(crate) async fn claim<B: Bench>(bench: &B, store: &B::Store, sample: &Sample) -> Claim {
+    run(ask(bench, store, sample, b'a').await)
+}
+
+pub(crate) async fn settle<B: Bench>(
+    bench: &B,
+    store: &B::Store,
+    claim: &Claim,
+    ending: Ending,
+) -> Settled {
+    bench.settle(store, claim, ending).await
+}
+
 /// Claims and ends an operation in one go.
-pub(crate) async fn ended<S: Store>(store: &S, sample: &Sample, ending: Ending) -> Claim {
-    let claim = claim(store, sample).await;
-    let settled = settle(store, &claim, ending).await;
+pub(crate) async fn ended<B: Bench>(
+    bench: &B,
+    store: &B::Store,
+    sample: &Sample,
+    ending: Ending,
+) -> Claim {
+    let claim = claim(bench, store, sample).await;
+    let settled = settle(bench, store, &claim, ending).await;
     assert!(matches!(settled, Settled::Stored { .. }), "the owner settles: {settled:?}");
     claim
 }

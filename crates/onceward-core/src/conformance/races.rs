@@ -16,12 +16,12 @@ pub async fn of_200_first_requests_one_runs<B: Bench>(bench: &B) {
 pub async fn of_200_claims_over_an_old_record_one_runs<B: Bench>(bench: &B) {
     let store = bench.open().await;
     let [expired, released, failed] = [(); 3].map(|()| Sample::new(Effect::External));
-    ended(&store, &expired, Ending::Succeeded(answer(201))).await;
+    ended(bench, &store, &expired, Ending::Succeeded(answer(201))).await;
     bench.age(&store, &expired.id(), RETAIN).await;
-    ended(&store, &released, Ending::Released).await;
-    ended(&store, &failed, Ending::FailedRetryable).await;
+    ended(bench, &store, &released, Ending::Released).await;
+    ended(bench, &store, &failed, Ending::FailedRetryable).await;
     let abandoned = Sample::new(Effect::Transactional);
-    claim(&store, &abandoned).await;
+    claim(bench, &store, &abandoned).await;
     bench.age(&store, &abandoned.id(), LEASE).await;
     for sample in [expired, released, failed, abandoned] {
         one_of_many_runs(bench, &store, &sample).await;
@@ -30,8 +30,8 @@ pub async fn of_200_claims_over_an_old_record_one_runs<B: Bench>(bench: &B) {
 
 async fn one_of_many_runs<B: Bench>(bench: &B, store: &B::Store, sample: &Sample) {
     let tasks = (0..TASKS).map(|_| {
-        let (store, sample) = (store.clone(), sample.clone());
-        async move { ask(&store, &sample, b'a').await }
+        let (bench, store, sample) = (bench.clone(), store.clone(), sample.clone());
+        async move { ask(&bench, &store, &sample, b'a').await }
     });
     let verdicts = gather(bench, tasks).await;
     let running = verdicts.iter().filter(|verdict| matches!(verdict, Verdict::Run(_))).count();
@@ -44,15 +44,15 @@ pub async fn of_200_claims_during_a_sweep_one_runs<B: Bench>(bench: &B) {
     let store = bench.open().await;
     for _ in 0..5 {
         let sample = Sample::new(Effect::External);
-        ended(&store, &sample, Ending::Succeeded(answer(201))).await;
+        ended(bench, &store, &sample, Ending::Succeeded(answer(201))).await;
         bench.age(&store, &sample.id(), RETAIN + HOUR + SECOND).await;
         let tasks = (0..TASKS).map(|index| {
-            let (store, sample) = (store.clone(), sample.clone());
+            let (bench, store, sample) = (bench.clone(), store.clone(), sample.clone());
             async move {
                 if index % 4 == 0 {
                     store.sweep(10).await.expect("the store answers");
                 }
-                matches!(ask(&store, &sample, b'a').await, Verdict::Run(_))
+                matches!(ask(&bench, &store, &sample, b'a').await, Verdict::Run(_))
             }
         });
         let running = gather(bench, tasks).await.into_iter().filter(|runs| *runs).count();
@@ -63,17 +63,18 @@ pub async fn of_200_claims_during_a_sweep_one_runs<B: Bench>(bench: &B) {
 /// One claim, 200 ways to end it at once: the first is durable, the others learn of it.
 pub async fn of_200_settlements_one_is_stored<B: Bench>(bench: &B) {
     let (store, sample) = (bench.open().await, Sample::new(Effect::External));
-    let claim = claim(&store, &sample).await;
+    let claim = claim(bench, &store, &sample).await;
     let tasks = (0..TASKS as u16).map(|index| {
-        let (store, claim) = (store.clone(), claim.clone());
+        let (bench, store, claim) = (bench.clone(), store.clone(), claim.clone());
         async move {
-            let settled = settle(&store, &claim, Ending::Succeeded(answer(200 + index))).await;
+            let settled =
+                settle(&bench, &store, &claim, Ending::Succeeded(answer(200 + index))).await;
             matches!(settled, Settled::Stored { .. }).then_some(200 + index)
         }
     });
     let stored: Vec<u16> = gather(bench, tasks).await.into_iter().flatten().collect();
     let [status] = stored[..] else { panic!("exactly one is stored, not {stored:?}") };
-    let Verdict::Replay(replay) = ask(&store, &sample, b'a').await else {
+    let Verdict::Replay(replay) = ask(bench, &store, &sample, b'a').await else {
         panic!("an ended operation is replayed");
     };
     assert_eq!(replay.outcome, answer(status), "and it is the one that is replayed");
@@ -84,12 +85,12 @@ pub async fn of_owner_and_zombie_only_the_owner_settles<B: Bench>(bench: &B) {
     let store = bench.open().await;
     for _ in 0..25 {
         let sample = Sample::new(Effect::Transactional);
-        let zombie = claim(&store, &sample).await;
+        let zombie = claim(bench, &store, &sample).await;
         bench.age(&store, &sample.id(), LEASE).await;
-        let owner = claim(&store, &sample).await;
+        let owner = claim(bench, &store, &sample).await;
         let tasks = [(zombie, 500), (owner, 201)].map(|(claim, status)| {
-            let store = store.clone();
-            async move { settle(&store, &claim, Ending::Succeeded(answer(status))).await }
+            let (bench, store) = (bench.clone(), store.clone());
+            async move { settle(&bench, &store, &claim, Ending::Succeeded(answer(status))).await }
         });
         let settled = gather(bench, tasks).await;
         assert!(matches!(settled[0], Settled::FencedOff(_)), "zombie: {:?}", settled[0]);
@@ -102,14 +103,14 @@ pub async fn distinct_operations_do_not_disturb_each_other<B: Bench>(bench: &B) 
     let store = bench.open().await;
     let samples: Vec<Sample> = (0..TASKS).map(|_| Sample::new(Effect::External)).collect();
     let tasks = samples.iter().cloned().zip(200..).map(|(sample, status)| {
-        let store = store.clone();
+        let (bench, store) = (bench.clone(), store.clone());
         async move {
-            ended(&store, &sample, Ending::Succeeded(answer(status))).await;
+            ended(&bench, &store, &sample, Ending::Succeeded(answer(status))).await;
         }
     });
     gather(bench, tasks).await;
     for (sample, status) in samples.iter().zip(200..) {
-        let Verdict::Replay(replay) = ask(&store, sample, b'a').await else {
+        let Verdict::Replay(replay) = ask(bench, &store, sample, b'a').await else {
             panic!("an ended operation is replayed");
         };
         assert_eq!(replay.outcome, answer(status));

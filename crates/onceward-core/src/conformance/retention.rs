@@ -6,7 +6,7 @@ use crate::{State, Status, Swap};
 /// A ttl is written as a length and read back as what is left by the store's clock.
 pub async fn times_are_counted_by_the_stores_clock<B: Bench>(bench: &B) {
     let (store, sample) = (bench.open().await, Sample::new(Effect::External));
-    let claim = claim(&store, &sample).await;
+    let claim = claim(bench, &store, &sample).await;
     bench.age(&store, &sample.id(), SECOND * 10).await;
     let stored = read(&store, &sample.id()).await;
     let Ttl::For(left) = stored.record.ttl else { panic!("a lease ends") };
@@ -14,7 +14,8 @@ pub async fn times_are_counted_by_the_stores_clock<B: Bench>(bench: &B) {
     assert!(stored.age() >= SECOND * 10);
     assert!(stored.updated_at <= stored.read_at);
 
-    let Settled::Stored { at } = settle(&store, &claim, Ending::Succeeded(answer(201))).await
+    let Settled::Stored { at } =
+        settle(bench, &store, &claim, Ending::Succeeded(answer(201))).await
     else {
         panic!("the owner settles");
     };
@@ -28,7 +29,7 @@ pub async fn claim_long_past_its_lease_is_still_returned<B: Bench>(bench: &B) {
     let store = bench.open().await;
     for effect in [Effect::External, Effect::Transactional, REPEATABLE] {
         let sample = Sample::new(effect);
-        let claim = claim(&store, &sample).await;
+        let claim = claim(bench, &store, &sample).await;
         bench.age(&store, &sample.id(), RETAIN * 30).await;
         assert_eq!(store.sweep(1000).await, Ok(0), "{effect:?}");
         let stored = read(&store, &sample.id()).await;
@@ -43,22 +44,22 @@ pub async fn sweep_deletes_only_ended_records_past_the_margin<B: Bench>(bench: &
     for ending in endings().into_iter().chain([Ending::Released]) {
         let sample = Sample::new(Effect::External);
         let ttl = if ending == Ending::Released { LEASE } else { RETAIN };
-        ended(&store, &sample, ending.clone()).await;
+        ended(bench, &store, &sample, ending.clone()).await;
         bench.age(&store, &sample.id(), ttl + HOUR - SECOND * 30).await;
         assert_eq!(store.sweep(1000).await, Ok(0), "{ending:?} is kept for an hour more");
         bench.age(&store, &sample.id(), SECOND * 31).await;
         assert_eq!(store.sweep(1000).await, Ok(1), "{ending:?} is over");
         assert!(is_absent(&store, &sample.id()).await);
-        assert_eq!(claim(&store, &sample).await.attempt(), 1, "the key is new");
+        assert_eq!(claim(bench, &store, &sample).await.attempt(), 1, "the key is new");
     }
     let sample = Sample::new(Effect::External);
-    ended(&store, &sample, Ending::Unknown).await;
+    ended(bench, &store, &sample, Ending::Unknown).await;
     bench.age(&store, &sample.id(), RETAIN * 1000).await;
     assert_eq!(store.sweep(1000).await, Ok(0), "an unknown outcome is not swept");
 
     let bounded = Terms::of(Effect::External).unknown_retain(RETAIN).build().expect("valid terms");
     let sample = Sample::new(Effect::External).on(bounded);
-    ended(&store, &sample, Ending::Unknown).await;
+    ended(bench, &store, &sample, Ending::Unknown).await;
     bench.age(&store, &sample.id(), RETAIN + HOUR + SECOND).await;
     assert_eq!(store.sweep(1000).await, Ok(1), "unless a retention for it was set");
 }
@@ -68,7 +69,7 @@ pub async fn sweep_keeps_to_its_limit<B: Bench>(bench: &B) {
     let store = bench.open().await;
     for _ in 0..25 {
         let sample = Sample::new(Effect::External);
-        ended(&store, &sample, Ending::Succeeded(answer(201))).await;
+        ended(bench, &store, &sample, Ending::Succeeded(answer(201))).await;
         bench.age(&store, &sample.id(), RETAIN + HOUR + SECOND).await;
     }
     for expected in [10, 10, 5, 0] {
@@ -80,11 +81,11 @@ pub async fn sweep_keeps_to_its_limit<B: Bench>(bench: &B) {
 pub async fn records_survive_a_reopen<B: Bench>(bench: &B) {
     let store = bench.open().await;
     let running = Sample::new(Effect::External);
-    claim(&store, &running).await;
+    claim(bench, &store, &running).await;
     let mut samples = alloc::vec![running];
     for ending in endings().into_iter().chain([Ending::Released, Ending::Unknown]) {
         let sample = Sample::new(REPEATABLE);
-        ended(&store, &sample, ending).await;
+        ended(bench, &store, &sample, ending).await;
         samples.push(sample);
     }
     let mut before = Vec::new();
@@ -107,7 +108,7 @@ pub async fn large_records_are_kept_whole<B: Bench>(bench: &B) {
     let large = (0..8u32 << 20).map(|index| (index ^ index >> 9).to_le_bytes()[0]).collect();
     for outcome in [Outcome::inline(204, Vec::new()), wide, Outcome::inline(200, large)] {
         let sample = Sample::new(Effect::External);
-        ended(&store, &sample, Ending::Succeeded(outcome.clone())).await;
+        ended(bench, &store, &sample, Ending::Succeeded(outcome.clone())).await;
         let stored = read(&store, &sample.id()).await;
         assert_eq!(stored.status(), Status::Succeeded);
         assert!(stored.record.state == State::Succeeded(outcome), "kept whole");
@@ -116,7 +117,7 @@ pub async fn large_records_are_kept_whole<B: Bench>(bench: &B) {
     let value = "v".repeat(Scope::MAX_PART_BYTES);
     let key = Key::new(&"k".repeat(Key::MAX_BYTES)).expect("a valid key");
     let sample = Sample { operation: operation(&value, &name, key), terms: terms(REPEATABLE) };
-    claim(&store, &sample).await;
+    claim(bench, &store, &sample).await;
     let stored = read(&store, &sample.id()).await;
     assert_eq!(stored.record.scope, *sample.operation.scope());
     assert_eq!(stored.record.operation, *sample.operation.name());

@@ -24,7 +24,7 @@ pub async fn spooled_chunks_are_kept_by_operation_and_fence<B: Bench<Store: Spoo
 /// Chunks live as long as the record that carries their fence.
 pub async fn sweep_drops_chunks_with_their_record<B: Bench<Store: Spool>>(bench: &B) {
     let (store, sample) = (bench.open().await, Sample::new(Effect::External));
-    let claim = claim(&store, &sample).await;
+    let claim = claim(bench, &store, &sample).await;
     let fence = fresh_fence();
     let id = SpoolId { operation: sample.id(), fence };
     store.put(&id, 0, b"chunk").await.expect("the store answers");
@@ -35,7 +35,7 @@ pub async fn sweep_drops_chunks_with_their_record<B: Bench<Store: Spool>>(bench:
     let outcome = Outcome { body, ..answer(201) };
     let settlement = claim.settle(Ending::Succeeded(outcome.clone()), fence);
     store.swap(settlement.change()).await.expect("the store answers");
-    let Verdict::Replay(replay) = ask(&store, &sample, b'a').await else {
+    let Verdict::Replay(replay) = ask(bench, &store, &sample, b'a').await else {
         panic!("an ended operation is replayed");
     };
     assert_eq!((replay.outcome, replay.fence), (outcome, fence), "the replay tells where they are");

@@ -8,9 +8,11 @@ pub(crate) enum Mutant {
     /// The fence is a counter kept in the row: it restarts when the row is deleted.
     PerRowFenceCounter,
     /// The sweep deletes claims whose lease is over.
-    PurgeOfInProgress,
+    SweepOfInProgress,
     /// The sweep deletes unknown outcomes that are to be kept.
     SweepOfUnknown,
+    /// Rows are deleted while changes that were sent before may still land.
+    MessageOutlivesDeletion,
     /// An abandoned external effect is taken for a transactional one.
     TakeOverOfExternal,
     /// An abandoned claim is judged by the effect of whoever reads it.

@@ -148,30 +148,32 @@ fn write(model: &Protocol, world: &mut World, change: &Change) {
 /// Deletes the row as a sweep does: ended, and past its retention.
 pub(crate) fn sweep(model: &Protocol, world: &mut World) -> Option<()> {
     let row = world.row.as_ref()?;
-    let may_go = match row.record.state {
-        State::InProgress => row.over && model.mutant == Some(Mutant::PurgeOfInProgress),
-        State::Unknown => row.over || model.mutant == Some(Mutant::SweepOfUnknown),
-        _ => row.over,
-    };
     let allowed = row.over && row.record.state != State::InProgress;
-    may_go.then(|| delete(world, allowed))
+    let mistaken = match model.mutant {
+        Some(Mutant::SweepOfInProgress) => row.over,
+        Some(Mutant::SweepOfUnknown) => row.record.state == State::Unknown,
+        _ => false,
+    };
+    (allowed || mistaken).then(|| delete(model, world, allowed))
 }
 
-/// Deletes the row as an operator does: any ended one, but nothing whose outcome is unknown.
-pub(crate) fn purge(world: &mut World) -> Option<()> {
-    let status = world.row.as_ref()?.status();
-    // An interrupted claim is in progress as well; an expired one is what the sweep is for.
-    let ended = matches!(
-        status,
-        Status::Succeeded | Status::FailedFinal | Status::FailedRetryable | Status::Released
-    );
-    ended.then(|| delete(world, true))
+/// Deletes the row as an operator does: whatever is not open.
+pub(crate) fn purge(model: &Protocol, world: &mut World) -> Option<()> {
+    let is_open = world.row.as_ref()?.status().is_open();
+    (!is_open).then(|| delete(model, world, true))
 }
 
-fn delete(world: &mut World, allowed: bool) {
+fn delete(model: &Protocol, world: &mut World, allowed: bool) {
     let row = world.row.take().expect("only what is there is deleted");
-    if is_memory(&row.record.state) {
+    // What must not be forgotten still counts: only an allowed end of the memory begins anew.
+    if allowed && is_memory(&row.record.state) {
         world.generation += 1;
     }
     world.broken.deletion |= !allowed;
+    // A claim in flight expects that nothing is stored: landing after the deletion, it would bring
+    // back a fence that was gone. The margin of the sweep is longer than any message lives; an
+    // operator who purges must wait as long.
+    if model.mutant != Some(Mutant::MessageOutlivesDeletion) {
+        world.in_flight.clear();
+    }
 }

@@ -90,6 +90,7 @@ pub(crate) enum Version {
     Unknown,
     Ended,
     NotCommitted,
+    GivenUp,
 }
 
 /// One client and its present request.
@@ -113,6 +114,9 @@ pub(crate) enum Phase {
         /// A commit was sent and not answered: it must be resolved by reading.
         doubtful: bool,
     },
+    /// No answer to its claim came, and the client was told to come back. The claim, which may land
+    /// still, is given back in the background.
+    GivingUp(Kept<Settlement>),
     Answered(Answer),
     /// The worker crashed: its requests vanish, their clients hear nothing.
     Lost,

@@ -158,13 +158,13 @@ impl<'c> Log<'c> {
         shared: Arc<Shared>,
         wal_bytes: u64,
     ) -> rusqlite::Result<Self> {
-        let page: u64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+        let page: u32 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
         Ok(Self {
             connection,
             shared,
             position: connection.prepare(sql::LOG_POSITION)?,
             restart: connection.prepare(sql::RESTART_LOG)?,
-            limit_frames: wal_bytes / (page + FRAME_HEADER_BYTES),
+            limit_frames: wal_bytes / (u64::from(page) + FRAME_HEADER_BYTES),
             not_before: None,
         })
     }

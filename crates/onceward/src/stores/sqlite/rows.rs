@@ -121,8 +121,12 @@ impl Row {
         self.fence
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        self.body.len()
+    }
+
     /// What the row means; an unreadable one raises its alarm.
-    pub(super) fn decode(self, id: &Digest) -> Result<Found, StoreError> {
+    pub(super) fn decode(&self, id: &Digest) -> Result<Found, StoreError> {
         let record = match self.times {
             Some(times) => self.record(id, times),
             None => Err(WireError::Damaged),
@@ -174,7 +178,6 @@ impl Times {
     }
 }
 
-/// Whether a record could be read; only then its alarm is not due.
 pub(super) fn raise_unreadable(id: &Digest) {
     telemetry::RECORD_UNREADABLE.raise(format_args!(
         "record {id} does not match its checksum: its outcome counts as unknown until its owner \

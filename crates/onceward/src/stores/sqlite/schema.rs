@@ -39,10 +39,10 @@ pub struct Durability {
 }
 
 /// Opens the connection that writes; makes or updates the tables.
-pub(super) fn open(options: &Options, now: Timestamp) -> Result<Connection, OpenError> {
+pub(super) fn open(options: &Options) -> Result<Connection, OpenError> {
     let path = &options.path;
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
-    let prepared = prepare(&connection, options, now);
+    let prepared = prepare(&connection, options);
     prepared.map_err(|refusal| match refusal {
         Refusal::Sqlite(error) if is_busy(&error) => {
             OpenError::Busy { path: path.clone(), waited: options.busy_timeout }
@@ -143,7 +143,7 @@ impl From<rusqlite::Error> for Refusal {
     }
 }
 
-fn prepare(connection: &Connection, options: &Options, now: Timestamp) -> Result<(), Refusal> {
+fn prepare(connection: &Connection, options: &Options) -> Result<(), Refusal> {
     connection.busy_timeout(Duration::ZERO)?;
     let patience = options.busy_timeout;
     // Nothing is changed before it is known that this software may.
@@ -166,10 +166,10 @@ fn prepare(connection: &Connection, options: &Options, now: Timestamp) -> Result
     if durability.synchronous < 2 {
         return Err(Refusal::NotDurable("SQLite does not accept `synchronous=FULL`".into()));
     }
-    connection.pragma_update(None, "journal_size_limit", options.wal_bytes)?;
+    connection.pragma_update(None, "journal_size_limit", signed(options.wal_bytes))?;
     connection.pragma_update(None, "temp_store", "memory")?;
     set_cache(connection, options.cache_bytes)?;
-    migrate(connection, patience, now)
+    migrate(connection, patience, options.clock.now())
 }
 
 fn make_durable(connection: &Connection) -> rusqlite::Result<()> {
@@ -183,8 +183,11 @@ fn make_durable(connection: &Connection) -> rusqlite::Result<()> {
 
 fn set_cache(connection: &Connection, bytes: u64) -> rusqlite::Result<()> {
     // Negative: in KiB, not in pages.
-    let kib = i64::try_from(bytes / 1024).unwrap_or(i64::MAX);
-    connection.pragma_update(None, "cache_size", -kib)
+    connection.pragma_update(None, "cache_size", -signed(bytes / 1024))
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 fn version(connection: &Connection) -> rusqlite::Result<u32> {

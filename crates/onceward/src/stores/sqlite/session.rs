@@ -6,6 +6,7 @@ use onceward_core::{Digest, Fence, Found, Note, SpoolId, Status, StoreError, Tim
 use rusqlite::{Connection, Statement, params};
 
 use super::{
+    builder::Options,
     error::{at_commit, before_commit, is_io},
     rows::{Over, Proposal, Row},
     schema::patiently,
@@ -61,10 +62,21 @@ impl Trouble {
 
 /// What a session needs to know beside its connection.
 pub(super) struct Settings {
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) busy_timeout: Duration,
-    pub(super) space: Space,
-    pub(super) presence: Presence,
+    clock: Arc<dyn Clock>,
+    busy_timeout: Duration,
+    space: Space,
+    presence: Presence,
+}
+
+impl Settings {
+    pub(super) fn of(options: &Options) -> Self {
+        Self {
+            clock: Arc::clone(&options.clock),
+            busy_timeout: options.busy_timeout,
+            space: Space::new(&options.path, options.reserve_bytes),
+            presence: Presence::of(&options.path),
+        }
+    }
 }
 
 /// The writing connection, used by one thread.
@@ -99,10 +111,6 @@ impl<'c> Session<'c> {
             put_chunk: connection.prepare(sql::PUT_CHUNK)?,
             discard_chunks: connection.prepare(sql::DISCARD_CHUNKS)?,
         })
-    }
-
-    pub(super) fn connection(&self) -> &'c Connection {
-        self.connection
     }
 
     pub(super) fn clock(&self) -> &dyn Clock {

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use onceward_core::{
-    Body, Digest, Fence, Outcome, SWEEP_MARGIN, State, StoreError, Timestamp, wire::WireError,
+    Body, Digest, Fence, SWEEP_MARGIN, State, StoreError, Timestamp, wire::WireError,
 };
-use rusqlite::params;
+use rusqlite::{Connection, Statement, params};
 use tokio::sync::oneshot;
 
 use super::{
@@ -13,13 +13,16 @@ use super::{
     session::{Session, Trouble},
     sql,
 };
-use crate::{clock::MAX_DISAGREEMENT, telemetry};
+use crate::{
+    clock::{Clock, MAX_DISAGREEMENT},
+    telemetry,
+};
 
-/// How long one transaction of a sweep may take before the writer looks at its queue again.
-const SLICE: Duration = Duration::from_millis(10);
+/// How long one step may look for rows before the writer turns to its queue again.
+const STEP: Duration = Duration::from_millis(5);
 
-/// How many rows one transaction looks at.
-const SLICE_ROWS: u32 = 512;
+/// How many rows one step takes.
+const STEP_ROWS: u32 = 512;
 
 /// How many old chunks one sweep looks at: the next one goes on behind them.
 const MAX_CHUNKS: u32 = 2048;
@@ -27,79 +30,214 @@ const MAX_CHUNKS: u32 = 2048;
 /// The age at which a chunk without a record was forgotten by its writer.
 const ORPHAN_AGE: Duration = Duration::from_secs(3600);
 
-/// A place in the order of age. The smallest one is before everything.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+/// A sweep that was asked for.
+pub(super) struct Sweep {
+    records_left: u32,
+    chunks_left: u32,
+    deleted: u32,
+    reply: oneshot::Sender<Result<u32, StoreError>>,
+}
+
+impl Sweep {
+    pub(super) fn new(limit: u32, reply: oneshot::Sender<Result<u32, StoreError>>) -> Self {
+        Self { records_left: limit, chunks_left: MAX_CHUNKS, deleted: 0, reply }
+    }
+
+    fn is_done(&self) -> bool {
+        self.records_left == 0 && self.chunks_left == 0
+    }
+
+    fn answer(self, answer: Result<u32, StoreError>) {
+        // The asker may be gone; what was deleted stays deleted.
+        let _ = self.reply.send(answer);
+    }
+}
+
+/// The statements of sweeps, and where the next one goes on.
+pub(super) struct Sweeper<'c> {
+    sweepable: Statement<'c>,
+    delete: Statement<'c>,
+    keep_unreadable: Statement<'c>,
+    discard_chunks: Statement<'c>,
+    old_chunks: Statement<'c>,
+    delete_chunk: Statement<'c>,
+    next_record: Place,
+    next_chunk: Place,
+}
+
+/// A place in the order of age.
+#[derive(Clone, Copy)]
+struct Place {
     time: i64,
     seq: i64,
 }
 
 impl Place {
-    pub(super) const START: Self = Self { time: i64::MIN, seq: i64::MIN };
+    const START: Self = Self { time: i64::MIN, seq: i64::MIN };
 }
 
-/// A sweep on its way, in steps between which the writer does other things.
-pub(super) struct Sweep {
-    left: u32,
+/// What a step has done.
+struct Done {
+    examined: u32,
     deleted: u32,
-    chunks_left: u32,
-    records_done: bool,
-    reply: oneshot::Sender<Result<u32, StoreError>>,
+    is_last: bool,
 }
 
-/// Whether a sweep needs another step.
-pub(super) enum Progress {
-    More,
-    Done(Result<u32, StoreError>),
+/// What a sweep does with a row whose retention is over.
+enum Fate {
+    Delete,
+    DeleteSpooled(Digest, Fence),
+    Unreadable(Digest),
+    Newer,
 }
 
-/// Where sweeps go on: behind what they had to leave.
-#[derive(Clone, Copy)]
-pub(super) struct Places {
-    record: Place,
-    chunk: Place,
-}
-
-impl Default for Places {
-    fn default() -> Self {
-        Self { record: Place::START, chunk: Place::START }
-    }
-}
-
-impl Sweep {
-    pub(super) fn new(limit: u32, reply: oneshot::Sender<Result<u32, StoreError>>) -> Self {
-        Self { left: limit, deleted: 0, chunks_left: MAX_CHUNKS, records_done: false, reply }
+impl<'c> Sweeper<'c> {
+    pub(super) fn new(connection: &'c Connection) -> rusqlite::Result<Self> {
+        Ok(Self {
+            sweepable: connection.prepare(sql::SWEEPABLE)?,
+            delete: connection.prepare(sql::DELETE_SWEPT)?,
+            keep_unreadable: connection.prepare(sql::KEEP_UNREADABLE)?,
+            discard_chunks: connection.prepare(sql::DISCARD_CHUNKS)?,
+            old_chunks: connection.prepare(sql::OLD_CHUNKS)?,
+            delete_chunk: connection.prepare(sql::DELETE_CHUNK)?,
+            next_record: Place::START,
+            next_chunk: Place::START,
+        })
     }
 
-    pub(super) fn answer(self, answer: Result<u32, StoreError>) {
-        // The asker may be gone; what was deleted stays deleted.
-        let _ = self.reply.send(answer);
-    }
-
-    /// One short transaction.
-    pub(super) fn advance(&mut self, session: &mut Session<'_>) -> Progress {
-        if let Err(error) = check_clock(session) {
-            return Progress::Done(Err(error));
-        }
-        let before = session.places;
-        let step = session.transact(|session, now| match self.records_done {
-            false => self.sweep_records(session, now),
-            true => self.sweep_chunks(session, now),
+    /// Takes one step of a sweep, in a transaction of its own; gives the sweep back if there is
+    /// more to do.
+    pub(super) fn step(&mut self, session: &mut Session<'_>, mut sweep: Sweep) -> Option<Sweep> {
+        let stepped = check_clock(session.clock()).and_then(|()| {
+            let step = session.transact(|_, now| match sweep.records_left {
+                0 => self.sweep_chunks(sweep.chunks_left, now),
+                left => self.sweep_records(left, now),
+            });
+            step.map_err(Trouble::into_error)
         });
-        match step {
-            Ok(Step { deleted, is_last }) => {
-                self.deleted += deleted;
-                match (is_last, self.records_done) {
-                    (true, true) => return Progress::Done(Ok(self.deleted)),
-                    (true, false) => self.records_done = true,
-                    (false, _) => {}
-                }
-                Progress::More
+        let done = match stepped {
+            Ok(done) => done,
+            Err(error) => {
+                sweep.answer(Err(error));
+                return None;
             }
-            Err(trouble) => {
-                session.places = before;
-                Progress::Done(Err(Trouble::into_error(trouble)))
+        };
+        let left = match sweep.records_left {
+            0 => &mut sweep.chunks_left,
+            _ => {
+                sweep.deleted += done.deleted;
+                &mut sweep.records_left
+            }
+        };
+        *left = if done.is_last { 0 } else { left.saturating_sub(done.examined) };
+        if sweep.is_done() {
+            let deleted = sweep.deleted;
+            sweep.answer(Ok(deleted));
+            return None;
+        }
+        Some(sweep)
+    }
+
+    fn sweep_records(&mut self, limit: u32, now: Timestamp) -> rusqlite::Result<Done> {
+        let (start, limit) = (Instant::now(), limit.min(STEP_ROWS));
+        let before = now.minus(SWEEP_MARGIN).unix_micros();
+        let Place { time, seq } = self.next_record;
+        let mut found = Vec::with_capacity(limit as usize);
+        let mut rows = self.sweepable.query(params![time, seq, before, limit])?;
+        let mut is_last = true;
+        while let Some(row) = rows.next()? {
+            found.push((Place { seq: row.get(0)?, time: row.get(1)? }, fate_of(row)?));
+            is_last = found.len() < limit as usize;
+            if start.elapsed() > STEP {
+                is_last = false;
+                break;
             }
         }
+        drop(rows);
+        let mut deleted = 0;
+        for (place, fate) in &found {
+            match fate {
+                Fate::Newer => {
+                    self.next_record = *place;
+                    continue;
+                }
+                Fate::Unreadable(id) => {
+                    raise_unreadable(id);
+                    self.keep_unreadable.execute([place.seq])?;
+                    continue;
+                }
+                Fate::DeleteSpooled(id, fence) => {
+                    self.discard_chunks.execute(params![id.0, fence.as_bytes()])?;
+                }
+                Fate::Delete => {}
+            }
+            self.delete.execute([place.seq])?;
+            deleted += 1;
+        }
+        if is_last {
+            self.next_record = Place::START;
+        }
+        // What is kept does not count: `limit` is about deleting.
+        Ok(Done { examined: deleted, deleted, is_last })
     }
+
+    fn sweep_chunks(&mut self, limit: u32, now: Timestamp) -> rusqlite::Result<Done> {
+        let (start, limit) = (Instant::now(), limit.min(STEP_ROWS));
+        let before = now.minus(ORPHAN_AGE).unix_micros();
+        let Place { time, seq } = self.next_chunk;
+        let mut found = Vec::with_capacity(limit as usize);
+        let mut rows = self.old_chunks.query(params![time, seq, before, limit])?;
+        while let Some(row) = rows.next()? {
+            let is_orphan: bool = row.get(2)?;
+            found.push((Place { seq: row.get(0)?, time: row.get(1)? }, is_orphan));
+        }
+        drop(rows);
+        let (mut examined, mut deleted) = (0, 0);
+        for (place, is_orphan) in &found {
+            if *is_orphan {
+                self.delete_chunk.execute([place.seq])?;
+                deleted += 1;
+            }
+            examined += 1;
+            self.next_chunk = *place;
+            if start.elapsed() > STEP {
+                break;
+            }
+        }
+        let is_last = examined < limit && examined as usize == found.len();
+        if is_last {
+            self.next_chunk = Place::START;
+        }
+        Ok(Done { examined, deleted, is_last })
+    }
+}
+
+/// A record is deleted only if it can be read and has ended: corruption is not absence, and what
+/// newer software wrote is not ours to judge.
+fn fate_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<Fate> {
+    let (id, fence) = (Digest(row.get(2)?), Fence::from_random(row.get(3)?));
+    let body = row.get_ref(4)?.as_blob().unwrap_or_default();
+    Ok(match read_ended(&id, fence, body).map(|record| record.state) {
+        Err(WireError::Newer(_)) => Fate::Newer,
+        Err(WireError::Damaged) | Ok(State::InProgress) => Fate::Unreadable(id),
+        Ok(State::Succeeded(outcome) | State::FailedFinal(outcome))
+            if matches!(outcome.body, Body::Spooled { .. }) =>
+        {
+            Fate::DeleteSpooled(id, fence)
+        }
+        Ok(_) => Fate::Delete,
+    })
+}
+
+fn check_clock(clock: &dyn Clock) -> Result<(), StoreError> {
+    let disagreement = clock.disagreement();
+    if disagreement <= MAX_DISAGREEMENT {
+        return Ok(());
+    }
+    let detail = format!(
+        "the clock has moved {disagreement:?} away from real time since this process started; \
+         nothing is swept: correct the clock, then restart the process"
+    );
+    telemetry::CLOCK_JUMPED.raise(&detail);
+    Err(StoreError::Unusable(detail))
 }

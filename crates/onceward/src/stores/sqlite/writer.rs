@@ -15,9 +15,8 @@ use super::{
     builder::Options,
     checkpoint::{Log, Shared},
     error::stopped,
-    schema,
-    session::{Applied, Session, Trouble, Work},
-    sweep::{Progress, Sweep},
+    session::{Applied, Session, Settings, Trouble, Work},
+    sweep::{Sweep, Sweeper},
 };
 
 /// How many changes one transaction takes: more would not save much, but hold up the first ones.
@@ -58,19 +57,15 @@ impl Writer {
         let room = Arc::new(Semaphore::new(MAX_WAITING_KIB as usize));
         let (ready, started) = std::sync::mpsc::channel();
         let (for_thread, wal_bytes) = (Arc::clone(&room), options.wal_bytes);
-        let settings = options.session();
+        let settings = Settings::of(options);
         let thread = super::spawn(options, "writer", move || {
             let _closing = CloseRoom(&for_thread);
-            let session = Session::new(&connection, settings);
-            let prepared = session.and_then(|session| {
-                Ok((session, Log::new(&connection, log, wal_bytes)?))
-            });
+            let prepared = Loop::new(&connection, settings, &log, wal_bytes, waiting, &for_thread);
             match prepared {
-                Ok((session, log)) => {
+                Ok(writing) => {
                     // Whoever opens the store waits for this; if he is gone, the queue ends too.
                     let _ = ready.send(Ok(()));
-                    let sweeps = VecDeque::new();
-                    Loop { session, log, waiting, sweeps, room: &for_thread }.run();
+                    writing.run();
                 }
                 Err(error) => drop(ready.send(Err(error))),
             }
@@ -79,7 +74,10 @@ impl Writer {
         match started.recv() {
             Ok(Ok(())) => Ok(writer),
             Ok(Err(error)) => Err(OpenError::from_sqlite(&options.path, &error)),
-            Err(_) => Err(schema::failed(&options.path, "the writing thread did not start")),
+            Err(_) => Err(OpenError::Failed {
+                path: options.path.clone(),
+                detail: "the writing thread did not start".into(),
+            }),
         }
     }
 
@@ -127,13 +125,32 @@ impl Drop for CloseRoom<'_> {
 
 struct Loop<'c> {
     session: Session<'c>,
+    sweeper: Sweeper<'c>,
     log: Log<'c>,
     waiting: mpsc::UnboundedReceiver<Request>,
     sweeps: VecDeque<Sweep>,
     room: &'c Semaphore,
 }
 
-impl Loop<'_> {
+impl<'c> Loop<'c> {
+    fn new(
+        connection: &'c Connection,
+        settings: Settings,
+        log: &Arc<Shared>,
+        wal_bytes: u64,
+        waiting: mpsc::UnboundedReceiver<Request>,
+        room: &'c Semaphore,
+    ) -> rusqlite::Result<Self> {
+        Ok(Self {
+            session: Session::new(connection, settings)?,
+            sweeper: Sweeper::new(connection)?,
+            log: Log::new(connection, Arc::clone(log), wal_bytes)?,
+            waiting,
+            sweeps: VecDeque::new(),
+            room,
+        })
+    }
+
     fn run(mut self) {
         let mut requests = Vec::with_capacity(MAX_CHANGES);
         let mut batch = Vec::with_capacity(MAX_CHANGES);
@@ -205,15 +222,12 @@ impl Loop<'_> {
     }
 
     fn sweep_a_little(&mut self) {
-        let Some(mut sweep) = self.sweeps.pop_front() else {
+        let Some(sweep) = self.sweeps.pop_front() else {
             return;
         };
-        match sweep.advance(&mut self.session) {
-            Progress::More => self.sweeps.push_front(sweep),
-            Progress::Done(answer) => {
-                self.room.add_permits(1);
-                sweep.answer(answer);
-            }
+        match self.sweeper.step(&mut self.session, sweep) {
+            Some(sweep) => self.sweeps.push_front(sweep),
+            None => self.room.add_permits(1),
         }
         self.log.tend();
     }

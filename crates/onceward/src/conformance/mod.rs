@@ -1,0 +1,82 @@
+//! The driver part of the conformance suite, and the faulty stores that it runs over.
+//!
+//! The rules of [`onceward_core::conformance`] are run once more, unchanged, with every admission
+//! and every settlement going through the [`Engine`](crate::Engine): over the store itself, over one
+//! that [fails calls](Faulty::FailsCalls), and over one that does the work and then
+//! [loses the reply](Faulty::LosesReplies). On top come the rules of the drivers themselves.
+//!
+//! ```ignore
+//! onceward::driver_conformance!(MyBench::new(), block_on);
+//! ```
+
+mod cases;
+mod driven;
+mod faulty;
+
+pub use cases::*;
+pub use driven::Driven;
+pub use faulty::{Faulty, FaultyStore};
+
+/// Makes one `#[test]` for each rule of stores, through the drivers, and for each rule of these.
+#[macro_export]
+macro_rules! driver_conformance {
+    ($bench:expr, $block_on:path) => {
+        mod driven {
+            use super::*;
+            onceward::core::store_conformance!(
+                onceward::conformance::Driven::over($bench, None),
+                $block_on
+            );
+        }
+        mod driven_over_failed_calls {
+            use super::*;
+            onceward::core::store_conformance!(
+                onceward::conformance::Driven::over(
+                    $bench,
+                    Some(onceward::conformance::Faulty::FailsCalls)
+                ),
+                $block_on
+            );
+        }
+        mod driven_over_lost_replies {
+            use super::*;
+            onceward::core::store_conformance!(
+                onceward::conformance::Driven::over(
+                    $bench,
+                    Some(onceward::conformance::Faulty::LosesReplies)
+                ),
+                $block_on
+            );
+        }
+        mod driver {
+            use super::*;
+            onceward::driver_conformance_tests! { $bench, $block_on:
+                settlement_outlives_its_caller
+                settlement_is_retried_until_the_store_is_back
+                settlement_is_acknowledged_only_when_durable
+                dropped_admission_gives_its_claim_back
+                admission_without_answer_gives_its_claim_back
+                claim_that_lands_late_is_given_back
+                definite_error_is_not_repeated
+                lost_renewal_is_told
+                drain_waits_for_settlements
+                drain_gives_up_after_its_patience
+            }
+        }
+    };
+}
+
+/// What the macro above is made of.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! driver_conformance_tests {
+    ($bench:expr, $block_on:path: $($case:ident)*) => {
+        $(
+            #[test]
+            fn $case() {
+                let bench = $bench;
+                $block_on(onceward::conformance::$case(&bench));
+            }
+        )*
+    };
+}

@@ -1,0 +1,245 @@
+//! The embedded store: one SQLite file, nothing to install, durable before it answers.
+//!
+//! One thread writes. It takes all changes that wait, commits them in one transaction and answers
+//! only then, so that a sync to the disk is shared by everyone who waited for it. Two threads read,
+//! a fourth one copies the write-ahead log into the file. The futures are bound to no runtime.
+//!
+//! Several processes of one host may share the file. Network file systems are refused, FUSE among
+//! them: SQLite's locks and its shared memory do not work between hosts.
+//!
+//! ```
+//! use onceward::{stores::sqlite::SqliteStore, *};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("onceward.db");
+//! let store = SqliteStore::open(path)?;
+//!
+//! let request = Request {
+//!     operation: OperationId::new(
+//!         Scope::of("tenant", "acme")?,
+//!         OperationName::new("POST /charges")?,
+//!         Key::new("8e03978e")?,
+//!     ),
+//!     fingerprints: Fingerprint::from_parts(1, [7; 32]).into(),
+//!     terms: Terms::of(Effect::External).build()?,
+//! };
+//! let admission = Admission::new(request, Fence::from_random([1; 16]), Execution::from_bytes([2; 16]));
+//! let swap = store.swap(admission.change()).await?;
+//! assert!(matches!(admission.next(swap), Step::Done(Verdict::Run(_))));
+//! # Ok(())
+//! # }
+//! ```
+
+mod builder;
+mod checkpoint;
+mod error;
+mod list;
+mod reader;
+mod rows;
+mod schema;
+mod session;
+mod space;
+mod sql;
+mod sweep;
+mod writer;
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread::{self, JoinHandle},
+};
+
+use onceward_core::{
+    BoxFuture, Change, Digest, Fence, Filter, Found, Inspect, Note, Page, Purge, Spool, SpoolId,
+    Store, StoreError, Swap, Trail, TrailEntry,
+};
+
+pub use builder::SqliteStoreBuilder;
+pub use error::OpenError;
+pub use schema::Durability;
+
+use builder::Options;
+use checkpoint::Checkpointer;
+use reader::Readers;
+use rows::{Proposal, Row};
+use session::{Applied, Work};
+use writer::Writer;
+
+/// The version of SQLite that this library was built with.
+///
+/// ```
+/// assert!(onceward::stores::sqlite::sqlite_version().starts_with("3."));
+/// ```
+#[must_use]
+pub fn sqlite_version() -> &'static str {
+    rusqlite::version()
+}
+
+/// Records in one SQLite file. Clones share it.
+///
+/// Dropping the last clone blocks until everything that was handed over is written, then closes
+/// the file.
+///
+/// - A swap that was polled once is not cancelled by dropping its future.
+/// - Claims are refused while the file system has less than the reserve left; duplicates still get
+///   their answers, and what runs can be settled.
+/// - A list by status finds damaged records only among those that were open; without a status it
+///   finds all of them.
+/// - The file does not shrink: the room of swept records is used again.
+#[derive(Clone)]
+pub struct SqliteStore {
+    inner: Arc<Inner>,
+}
+
+/// Dropped in this order: the writing connection closes last and leaves a file without a log.
+struct Inner {
+    readers: Readers,
+    _checkpointer: Checkpointer,
+    writer: Writer,
+    path: PathBuf,
+    durability: Durability,
+}
+
+impl SqliteStore {
+    /// Opens or creates the file with the default options. This blocks: call it at start.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("onceward.db");
+    /// let store = onceward::stores::sqlite::SqliteStore::open(path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Self::builder(path).open()
+    }
+
+    /// Starts with the default options.
+    pub fn builder(path: impl AsRef<Path>) -> SqliteStoreBuilder {
+        SqliteStoreBuilder::new(path.as_ref())
+    }
+
+    /// Where the file is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.inner.path
+    }
+
+    /// What the writing connection promises, read back from SQLite when it was opened.
+    #[must_use]
+    pub fn durability(&self) -> &Durability {
+        &self.inner.durability
+    }
+
+    fn start(options: &Options) -> Result<Self, OpenError> {
+        let connection = schema::open(options)?;
+        let durability = schema::durability(&connection);
+        let durability =
+            durability.map_err(|error| OpenError::from_sqlite(&options.path, &error))?;
+        let checkpointer = Checkpointer::start(options)?;
+        let writer = Writer::start(connection, options, checkpointer.shared())?;
+        let readers = Readers::start(options)?;
+        let path = options.path.clone();
+        let inner = Inner { readers, _checkpointer: checkpointer, writer, path, durability };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "SqliteStore({:?})", self.inner.path)
+    }
+}
+
+impl Store for SqliteStore {
+    fn swap<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>> {
+        Box::pin(async {
+            match self.inner.writer.write(Work::Swap(Proposal::of(change))).await? {
+                Applied::Written { at } => Ok(Swap::Stored { at }),
+                Applied::Refused(stored) => Ok(Swap::Conflict(decode(&change.id, stored)?)),
+                Applied::Full(detail) => Err(StoreError::Full(detail)),
+            }
+        })
+    }
+
+    fn get<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Found, StoreError>> {
+        Box::pin(async { decode(id, self.inner.readers.get(*id).await?) })
+    }
+
+    fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>> {
+        Box::pin(self.inner.writer.sweep(limit))
+    }
+}
+
+impl Inspect for SqliteStore {
+    fn list<'a>(&'a self, filter: &'a Filter) -> BoxFuture<'a, Result<Page, StoreError>> {
+        Box::pin(self.inner.readers.list(filter.clone()))
+    }
+
+    fn purge<'a>(
+        &'a self,
+        id: &'a Digest,
+        expected: Fence,
+        note: &'a Note,
+    ) -> BoxFuture<'a, Result<Purge, StoreError>> {
+        Box::pin(async move {
+            let work = Work::Purge { id: *id, expected, note: note.clone() };
+            let stored = match self.inner.writer.write(work).await? {
+                Applied::Written { .. } => return Ok(Purge::Purged),
+                Applied::Refused(stored) => stored,
+                Applied::Full(detail) => return Err(StoreError::Full(detail)),
+            };
+            let is_expected = stored.as_ref().is_some_and(|row| row.fence() == expected);
+            let found = decode(id, stored)?;
+            Ok(if is_expected { Purge::Open } else { Purge::Conflict(found) })
+        })
+    }
+}
+
+impl Trail for SqliteStore {
+    fn trail<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Vec<TrailEntry>, StoreError>> {
+        Box::pin(self.inner.readers.trail(*id))
+    }
+}
+
+impl Spool for SqliteStore {
+    fn put<'a>(
+        &'a self,
+        id: &'a SpoolId,
+        index: u32,
+        chunk: &'a [u8],
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        let work = Work::PutChunk { id: *id, index, bytes: chunk.to_vec() };
+        Box::pin(async { self.inner.writer.write(work).await.map(drop) })
+    }
+
+    fn chunk<'a>(
+        &'a self,
+        id: &'a SpoolId,
+        index: u32,
+    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, StoreError>> {
+        Box::pin(self.inner.readers.chunk(*id, index))
+    }
+
+    fn discard<'a>(&'a self, id: &'a SpoolId) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async { self.inner.writer.write(Work::DiscardChunks { id: *id }).await.map(drop) })
+    }
+}
+
+fn decode(id: &Digest, stored: Option<Row>) -> Result<Found, StoreError> {
+    stored.map_or(Ok(Found::Nothing), |row| row.decode(id))
+}
+
+fn spawn(
+    options: &Options,
+    role: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, OpenError> {
+    let spawned = thread::Builder::new().name(format!("onceward-{role}")).spawn(body);
+    spawned.map_err(|error| OpenError::Failed {
+        path: options.path.clone(),
+        detail: format!("no thread could be started: {error}"),
+    })
+}

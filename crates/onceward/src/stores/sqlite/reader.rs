@@ -1,0 +1,180 @@
+//! The threads that read. Each takes several waiting questions and answers them in one go.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    thread::JoinHandle,
+};
+
+use onceward_core::{Digest, Filter, Page, SpoolId, StoreError, TrailEntry};
+use rusqlite::{Connection, OptionalExtension as _, Statement, params};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    OpenError,
+    builder::Options,
+    error::{before_commit, stopped},
+    list,
+    rows::{Row, read_entry},
+    schema, sql,
+};
+use crate::clock::Clock;
+
+/// One may be busy with a list while the other looks up records.
+const THREADS: usize = 2;
+
+/// How many questions a thread takes at once: they share the cost of one snapshot.
+const MAX_QUESTIONS: usize = 32;
+
+/// How many questions may wait inside; others wait outside.
+const MAX_WAITING: usize = 4096;
+
+/// The reading threads; dropping them lets them answer what waits, and joins them.
+pub(super) struct Readers {
+    queue: Option<mpsc::Sender<Question>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
+type Waiting = Arc<Mutex<mpsc::Receiver<Question>>>;
+
+enum Question {
+    Get(Digest, Reply<Option<Row>>),
+    List(Filter, Reply<Page>),
+    Trail(Digest, Reply<Vec<TrailEntry>>),
+    Chunk(SpoolId, u32, Reply<Option<Vec<u8>>>),
+}
+
+impl Readers {
+    pub(super) fn start(options: &Options) -> Result<Self, OpenError> {
+        let (queue, waiting) = mpsc::channel(MAX_WAITING);
+        let waiting = Arc::new(Mutex::new(waiting));
+        let mut readers = Self { queue: Some(queue), threads: Vec::with_capacity(THREADS) };
+        for _ in 0..THREADS {
+            let connection = schema::open_reader(options)?;
+            let (waiting, clock) = (Arc::clone(&waiting), Arc::clone(&options.clock));
+            let thread = super::spawn(options, "reader", move || run(&connection, &waiting, &*clock))?;
+            readers.threads.push(thread);
+        }
+        Ok(readers)
+    }
+
+    pub(super) async fn get(&self, id: Digest) -> Result<Option<Row>, StoreError> {
+        self.ask(|reply| Question::Get(id, reply)).await
+    }
+
+    pub(super) async fn list(&self, filter: Filter) -> Result<Page, StoreError> {
+        self.ask(|reply| Question::List(filter, reply)).await
+    }
+
+    pub(super) async fn trail(&self, id: Digest) -> Result<Vec<TrailEntry>, StoreError> {
+        self.ask(|reply| Question::Trail(id, reply)).await
+    }
+
+    pub(super) async fn chunk(
+        &self,
+        id: SpoolId,
+        index: u32,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        self.ask(|reply| Question::Chunk(id, index, reply)).await
+    }
+
+    async fn ask<T>(&self, question: impl FnOnce(Reply<T>) -> Question) -> Result<T, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let queue = self.queue.as_ref().ok_or_else(stopped)?;
+        queue.send(question(reply)).await.map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        self.queue = None;
+        for thread in self.threads.drain(..) {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(connection: &Connection, waiting: &Waiting, clock: &dyn Clock) {
+    let mut questions = Vec::with_capacity(MAX_QUESTIONS);
+    let mut session = match Session::new(connection, clock) {
+        Ok(session) => session,
+        Err(error) => return tracing::error!("a reading thread could not start: {error}"),
+    };
+    loop {
+        let mut queue = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if queue.blocking_recv_many(&mut questions, MAX_QUESTIONS) == 0 {
+            return;
+        }
+        drop(queue);
+        session.answer(&mut questions);
+    }
+}
+
+struct Session<'c> {
+    connection: &'c Connection,
+    clock: &'c dyn Clock,
+    begin: Statement<'c>,
+    end: Statement<'c>,
+    get: Statement<'c>,
+    chunk: Statement<'c>,
+}
+
+impl<'c> Session<'c> {
+    fn new(connection: &'c Connection, clock: &'c dyn Clock) -> rusqlite::Result<Self> {
+        Ok(Self {
+            connection,
+            clock,
+            begin: connection.prepare(sql::BEGIN_READING)?,
+            end: connection.prepare(sql::COMMIT)?,
+            get: connection.prepare(sql::READ)?,
+            chunk: connection.prepare(sql::READ_CHUNK)?,
+        })
+    }
+
+    /// The snapshot is taken after the questions were: each sees what was acknowledged before it
+    /// was asked. Without a snapshot in common every statement takes its own, which only costs time.
+    fn answer(&mut self, questions: &mut Vec<Question>) {
+        let together = questions.len() > 1 && self.begin.execute([]).is_ok();
+        for question in questions.drain(..) {
+            self.answer_one(question);
+        }
+        if together && let Err(error) = self.end.execute([]) {
+            tracing::warn!("a read transaction could not be ended: {error}");
+        }
+    }
+
+    /// An asker that is gone needs no answer.
+    fn answer_one(&mut self, question: Question) {
+        match question {
+            Question::Get(id, reply) => drop(reply.send(flat(self.get(&id)))),
+            Question::List(filter, reply) => {
+                drop(reply.send(list::list(self.connection, &filter, self.clock.now())));
+            }
+            Question::Trail(id, reply) => drop(reply.send(self.trail(&id))),
+            Question::Chunk(id, index, reply) => drop(reply.send(flat(self.chunk(&id, index)))),
+        }
+    }
+
+    fn get(&mut self, id: &Digest) -> rusqlite::Result<Option<Row>> {
+        let mut rows = self.get.query([id.0])?;
+        rows.next()?.map(|row| Row::read(row, 0, self.clock.now())).transpose()
+    }
+
+    fn trail(&self, id: &Digest) -> Result<Vec<TrailEntry>, StoreError> {
+        let mut statement = flat(self.connection.prepare(sql::TRAIL))?;
+        let entries = flat(statement.query_map([id.0], read_entry))?;
+        entries.map(|entry| flat(entry)?).collect()
+    }
+
+    fn chunk(&mut self, id: &SpoolId, index: u32) -> rusqlite::Result<Option<Vec<u8>>> {
+        let (digest, fence) = (&id.operation.0, id.fence.as_bytes());
+        self.chunk.query_row(params![digest, fence, index], |row| row.get(0)).optional()
+    }
+}
+
+/// A read that failed has changed nothing.
+pub(super) fn flat<T>(result: rusqlite::Result<T>) -> Result<T, StoreError> {
+    result.map_err(|error| before_commit(&error))
+}
