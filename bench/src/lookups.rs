@@ -46,24 +46,30 @@ pub(crate) struct Lookups {
 /// Runs all rounds on whatever is stored.
 pub(crate) fn run(plan: &Plan, contests: &[Contest]) -> Result<Lookups, Failure> {
     let confined = OneCore::confine();
+    let turns = contests.len() as u64 * u64::from(plan.rounds) * IN_FLIGHT.len() as u64;
+    let mut progress = Progress::new("look-ups", turns);
+    let mut done = 0;
     let mut rows = Vec::new();
     for contest in contests {
-        for in_flight in IN_FLIGHT {
-            let records = contest.records;
-            rows.push((contest, Row { records, in_flight, log: Vec::new(), sqlite: Vec::new() }));
+        contest.warm()?;
+        let records = contest.records;
+        let mut of_contest = IN_FLIGHT.map(|in_flight| Row {
+            records,
+            in_flight,
+            log: Vec::new(),
+            sqlite: Vec::new(),
+        });
+        for _ in 0..plan.rounds {
+            for row in &mut of_contest {
+                progress.at(done);
+                row.log.push(take_turn(&contest.log, row, plan.turn)?);
+                row.sqlite.push(take_turn(&contest.sqlite, row, plan.turn)?);
+                done += 1;
+            }
         }
-    }
-    let mut progress = Progress::new("look-ups", u64::from(plan.rounds) * rows.len() as u64);
-    for round in 0..u64::from(plan.rounds) {
-        let count = rows.len() as u64;
-        for (index, (contest, row)) in rows.iter_mut().enumerate() {
-            progress.at(round * count + index as u64);
-            row.log.push(take_turn(&contest.log, row, plan.turn)?);
-            row.sqlite.push(take_turn(&contest.sqlite, row, plan.turn)?);
-        }
+        rows.extend(of_contest);
     }
     progress.end();
-    let rows = rows.into_iter().map(|(_, row)| row).collect();
     Ok(Lookups { rows, one_core: confined.is_some() })
 }
 

@@ -23,7 +23,7 @@ use core::time::Duration;
 
 use crate::{
     Change, Claim, Effect, Ending, Execution, Fence, Found, Note, NoteKind, Outcome, Record,
-    Request, Settlement, Started, State, Status, Stored, Swap, Terms, Timestamp, Ttl,
+    Request, Settlement, Started, State, Status, Stored, Swap, Timestamp, Ttl,
 };
 
 /// One request on its way to a verdict: propose [`change`](Self::change), pass the answer to

@@ -78,6 +78,15 @@ impl Claim {
         self.claimed_at
     }
 
+    /// When the operation's first claim was made, by the store's clock: kept over take-overs.
+    #[must_use]
+    pub fn started_at(&self) -> Timestamp {
+        match self.record.started {
+            Started::At(time) => time,
+            Started::Now => self.claimed_at,
+        }
+    }
+
     /// The key for a downstream provider: see [`OperationId::key_for`].
     #[must_use]
     pub fn key_for(&self, effect: &str) -> Key {

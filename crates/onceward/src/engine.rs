@@ -305,7 +305,7 @@ impl Drop for Tracked {
     }
 }
 
-/// The pauses between tries: doubling from 10 ms to 1 s, jittered so that callers do not march.
+/// The pauses between tries: doubling from 4 ms to 1 s, jittered so that callers do not march.
 #[derive(Default)]
 struct Pause {
     tries: u32,
@@ -313,7 +313,7 @@ struct Pause {
 
 impl Pause {
     async fn wait(&mut self) {
-        let ceiling_ms = (10 << self.tries.min(7)).min(1000);
+        let ceiling_ms = (4 << self.tries.min(8)).min(1000);
         self.tries += 1;
         sleep(Duration::from_millis(fastrand::u64(ceiling_ms / 2..=ceiling_ms))).await;
     }
