@@ -52,6 +52,7 @@ pub(crate) fn run(plan: &Plan, contests: &[Contest]) -> Result<Lookups, Failure>
     let mut rows = Vec::new();
     for contest in contests {
         contest.warm()?;
+        wait_until_idle();
         let records = contest.records;
         let mut of_contest = IN_FLIGHT.map(|in_flight| Row {
             records,
@@ -74,7 +75,6 @@ pub(crate) fn run(plan: &Plan, contests: &[Contest]) -> Result<Lookups, Failure>
 }
 
 fn take_turn(subject: &Subject, row: &Row, duration: Duration) -> Result<f64, Failure> {
-    wait_until_idle();
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let count = load::look_up(&subject.store, row.records, row.in_flight, duration);
     Ok(runtime.block_on(count)? as f64 / duration.as_secs_f64())

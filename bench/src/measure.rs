@@ -41,7 +41,7 @@ fn written_bytes() -> Option<u64> {
 ///
 /// So the next cell does not pay for this one, and this one is charged with what it put off.
 pub(crate) fn wait_until_idle() {
-    const QUIET: Duration = Duration::from_millis(500);
+    const QUIET: Duration = Duration::from_millis(300);
     const AT_MOST: Duration = Duration::from_secs(5);
     const IDLE_CPU: Duration = Duration::from_millis(10);
 

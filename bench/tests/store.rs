@@ -7,7 +7,7 @@ fn a_tiny_run_reports_every_part() {
     // Not the system's temporary directory: that may be in memory, which the benchmark refuses.
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_onceward-bench"))
-        .args(["store", "--quick", "--records", "0,2k", "--in-flight", "1,16", "--rounds", "1"])
+        .args(["store", "--quick", "--records", "0,2k", "--in-flight", "16", "--rounds", "1"])
         .args(["--seconds", "0.2", "--sweep-records", "2k", "--reopen-records", "2k"])
         .args(["--date", "2026-11-15", "--dir"])
         .arg(directory.path())

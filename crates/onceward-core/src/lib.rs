@@ -51,7 +51,7 @@ mod admission;
 mod claim;
 #[cfg(feature = "conformance")]
 pub mod conformance;
-mod fingerprint;
+pub mod fingerprint;
 mod key;
 mod operation;
 mod record;

@@ -324,3 +324,142 @@ fn take_headers(decoder: &mut Decoder<'_>) -> Result<Vec<Header>, Unfit> {
     let pairs = needed(decoder.array()?)? / 2;
     (0..pairs).map(|_| Ok((Box::from(decoder.str()?), Box::from(decoder.bytes()?)))).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::string::ToString;
+
+    const ID: Digest = Digest([7; 32]);
+
+    fn record(state: State, effect: Effect) -> Record {
+        Record {
+            scope: Scope::new([("tenant", "acme"), ("user", "7")]).unwrap(),
+            operation: OperationName::new("POST /charges").unwrap(),
+            key_digest: KeyDigest([1; 32]),
+            fence: Fence::from_random([2; 16]),
+            execution: Execution::from_bytes([3; 16]),
+            effect,
+            fingerprint: Fingerprint::from_parts(1, [4; 32]),
+            attempts: 2,
+            state,
+            started: Started::At(crate::Timestamp::from_unix_micros(5)),
+            ttl: Ttl::For(Duration::from_secs(6)),
+        }
+    }
+
+    fn read(bytes: &[u8]) -> Result<Record, WireError> {
+        let Record { fence, started, ttl, .. } = record(State::Unknown, Effect::External);
+        decode(&ID, bytes, Plain { fence, started, ttl })
+    }
+
+    /// Appends a checksum to what a test has put together by hand.
+    fn sealed(content: &[u8]) -> Vec<u8> {
+        [content, &checksum(&ID, content)].concat()
+    }
+
+    fn outcomes() -> impl Strategy<Value = Outcome> {
+        let body = prop_oneof![
+            any::<Vec<u8>>().prop_map(Body::Inline),
+            any::<(u64, [u8; 32])>().prop_map(|(length, digest)| Body::Spooled { length, digest }),
+            any::<(String, String)>().prop_map(|(kind, id)| Body::Reference { kind, id }),
+            Just(Body::Unavailable),
+        ];
+        let header = any::<(String, Vec<u8>)>()
+            .prop_map(|(name, value)| (name.into_boxed_str(), value.into_boxed_slice()));
+        let headers = proptest::collection::vec(header, 0..5);
+        (any::<u16>(), headers, body).prop_map(|(status, headers, body)| Outcome {
+            status,
+            headers,
+            body,
+        })
+    }
+
+    fn states() -> impl Strategy<Value = State> {
+        prop_oneof![
+            Just(State::InProgress),
+            outcomes().prop_map(State::Succeeded),
+            outcomes().prop_map(State::FailedFinal),
+            Just(State::FailedRetryable),
+            Just(State::Unknown),
+            Just(State::Released),
+        ]
+    }
+
+    fn effects() -> impl Strategy<Value = Effect> {
+        prop_oneof![
+            Just(Effect::Transactional),
+            Just(Effect::External),
+            any::<u64>()
+                .prop_map(|micros| Effect::Repeatable { within: Duration::from_micros(micros) }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_record_is_read_back(state in states(), effect in effects()) {
+            let record = record(state, effect);
+            prop_assert_eq!(read(&encode(&ID, &record)), Ok(record));
+        }
+
+        #[test]
+        fn every_flipped_bit_is_noticed(state in states(), place: prop::sample::Index, bit in 0..8) {
+            let mut bytes = encode(&ID, &record(state, Effect::External));
+            let place = place.index(bytes.len());
+            bytes[place] ^= 1u8 << bit;
+            prop_assert_eq!(read(&bytes), Err(WireError::Damaged));
+        }
+
+        #[test]
+        fn every_cut_is_noticed(state in states(), length: prop::sample::Index) {
+            let bytes = encode(&ID, &record(state, Effect::External));
+            prop_assert_eq!(read(&bytes[..length.index(bytes.len())]), Err(WireError::Damaged));
+        }
+
+        /// Also with a right checksum, as a hostile or buggy writer would have it.
+        #[test]
+        fn any_bytes_are_a_record_or_an_error(content: Vec<u8>) {
+            let _ = read(&content);
+            let _ = read(&sealed(&content));
+            let _ = read(&sealed(&[&[VERSION][..], &content].concat()));
+        }
+    }
+
+    #[test]
+    fn a_record_of_another_operation_is_damaged() {
+        let bytes = encode(&Digest([8; 32]), &record(State::Unknown, Effect::External));
+        assert_eq!(read(&bytes), Err(WireError::Damaged));
+    }
+
+    #[test]
+    fn a_newer_version_is_told_apart_from_damage() {
+        let mut bytes = encode(&ID, &record(State::Unknown, Effect::External));
+        bytes.truncate(bytes.len() - CHECKSUM_BYTES);
+        bytes[0] = VERSION + 1;
+        assert_eq!(read(&sealed(&bytes)), Err(WireError::Newer(VERSION + 1)));
+        assert!(WireError::Newer(2).to_string().contains("upgrade"));
+    }
+
+    #[test]
+    fn unknown_members_are_passed_over() {
+        let record = record(State::Succeeded(Outcome::inline(200, Vec::new())), Effect::External);
+        let mut bytes = encode(&ID, &record);
+        bytes.truncate(bytes.len() - CHECKSUM_BYTES);
+        assert_eq!(bytes.pop(), Some(0xff), "the end of the map");
+        // Member 200 with an array of a text and a number, as newer software may add it.
+        bytes.extend_from_slice(&[0x18, 200, 0x82, 0x61, b'x', 0x01, 0xff]);
+        assert_eq!(read(&sealed(&bytes)), Ok(record));
+    }
+
+    /// What is on disks must be readable for ever: these bytes were written by version 0.1.0.
+    #[test]
+    fn the_first_format_is_still_read() {
+        let within = Duration::from_secs(60);
+        let outcome = Outcome::inline(201, Vec::from(*b"ok")).header("a", b"\xff");
+        let record = record(State::Succeeded(outcome), Effect::Repeatable { within });
+        let golden = include_bytes!("wire_v1.golden");
+        assert_eq!(read(golden), Ok(record.clone()));
+        assert_eq!(encode(&ID, &record), golden);
+    }
+}

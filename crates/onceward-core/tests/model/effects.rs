@@ -40,12 +40,14 @@ pub(crate) fn perform(model: &Protocol, world: &mut World, client: usize) -> Opt
 }
 
 /// Downstream refuses for good, does nothing, and remembers that under the key.
-pub(crate) fn refuse(world: &mut World, client: usize) -> Option<()> {
+pub(crate) fn refuse(model: &Protocol, world: &mut World, client: usize) -> Option<()> {
     let running = unsent(world, client)?;
     if !matches!(running.claim.effect(), Effect::Repeatable { .. }) || world.downstream.is_some() {
         return None;
     }
-    world.downstream = Some(Memory { refused: true, old: false });
+    if model.mutant != Some(Mutant::RefusalNotRemembered) {
+        world.downstream = Some(Memory { refused: true, old: false });
+    }
     world.slots[client].phase = Phase::Running(Running { sent: Sent::Refused, ..running });
     Some(())
 }
@@ -69,8 +71,9 @@ pub(crate) fn may_end(model: &Protocol, running: &Running, how: How) -> bool {
         (Effect::Repeatable { .. }, How::Refuse) => sent == Sent::Refused,
         // A repetition is harmless, so any failure after the effect may be called retryable.
         (Effect::Repeatable { .. }, How::Fail) => true,
-        (Effect::Transactional | Effect::External, How::Refuse | How::Fail)
-        | (_, How::Release) => sent == Sent::No,
+        (Effect::Transactional | Effect::External, How::Refuse | How::Fail) | (_, How::Release) => {
+            sent == Sent::No
+        }
     }
 }
 
@@ -90,5 +93,5 @@ pub(crate) fn commit(model: &Protocol, world: &mut World, change: &Change, gener
 fn count(world: &mut World, generation: u8, run: Run) {
     let ledger = &mut world.ledger[usize::from(generation)];
     ledger.effects += 1;
-    ledger.by |= run.bit();
+    world.broken.denial |= ledger.denied & run.bit() != 0;
 }

@@ -29,6 +29,14 @@ pub(crate) enum Mutant {
     ReleaseKeepsFingerprint,
     /// The re-run of a repeatable effect gives the key free, and with it the first claim's age.
     ReleaseOfRerunForgetsAge,
+    /// The promise of a repeatable effect is counted from the last claim and not from the first.
+    TakeOverRestartsAge,
+    /// A repeatable effect is run again however long ago it was first claimed.
+    RerunOfOldRepeatable,
+    /// An owner sends its effect later than the downstream's memory outlasts the promise.
+    SendAfterMaxRun,
+    /// A downstream that was promised to honour the key forgets what it refused.
+    RefusalNotRemembered,
     /// The effect happens before the transaction that ends the record.
     EffectOutsideTransaction,
     /// A commit without an answer is reported as a failure and not resolved by reading.

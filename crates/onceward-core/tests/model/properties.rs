@@ -22,12 +22,14 @@ pub(crate) const RELEASED: &str = "a released key is free for every fingerprint"
 /// I6 has no line of its own: every other one holds although any lease may be over at any moment.
 pub(crate) fn all(model: &Protocol) -> Vec<Property<Protocol>> {
     let mut all = vec![
-        Property::always(I1, |_, world: &World| world.ledger.iter().all(|ledger| ledger.effects <= 1)),
+        Property::always(I1, |_, world: &World| {
+            world.ledger.iter().all(|ledger| ledger.effects <= 1)
+        }),
         Property::always(I2, |_, world: &World| acknowledged_successes_have_their_effect(world)),
         Property::always(I3, |_, world: &World| final_answers_are_equal(world)),
         Property::always(I5, |_, world: &World| !world.broken.fence),
         Property::always(I7, |_, world: &World| !world.broken.rerun),
-        Property::always(I8, |_, world: &World| no_effect_was_denied(world)),
+        Property::always(I8, |_, world: &World| !world.broken.denial),
         Property::always(I9, |_, world: &World| !world.broken.mismatch),
         Property::always(I11, |_, world: &World| !world.broken.deletion),
         Property::always(RELEASED, |_, world: &World| !world.broken.release),
@@ -59,14 +61,12 @@ fn record_and_effect_are_one(world: &World) -> bool {
     succeeded == (world.ledger[usize::from(world.generation)].effects > 0)
 }
 
-fn no_effect_was_denied(world: &World) -> bool {
-    !world.broken.denial && world.ledger.iter().all(|ledger| ledger.by & ledger.denied == 0)
-}
-
 /// What must happen somewhere, so that the invariants are not true of an idle world.
 fn reached(model: &Protocol) -> Vec<Property<Protocol>> {
     let mut reached = vec![
-        Property::sometimes("a duplicate is replayed", |_, world: &World| heard(world, Answer::Replayed)),
+        Property::sometimes("a duplicate is replayed", |_, world: &World| {
+            heard(world, Answer::Replayed)
+        }),
         Property::sometimes("a duplicate is busy", |_, world: &World| heard(world, Answer::Busy)),
         Property::sometimes("another request is refused", |_, world: &World| {
             heard(world, Answer::Mismatch)
@@ -82,20 +82,25 @@ fn reached(model: &Protocol) -> Vec<Property<Protocol>> {
                 && heard(world, Answer::Nothing)
                 && world.generation == 0
         }),
-        Property::sometimes("an operation is claimed again after its retention", |_, world: &World| {
-            status(world) == Some(Status::InProgress) && world.generation > 0
-        }),
+        Property::sometimes(
+            "an operation is claimed again after its retention",
+            |_, world: &World| status(world) == Some(Status::InProgress) && world.generation > 0,
+        ),
     ];
-    if model.effects.contains(&Effect::Transactional) || model.repeats() {
-        reached.push(Property::sometimes("a claim is taken over from a zombie", |_, world: &World| {
-            let owners = world.slots.iter().filter(|slot| matches!(slot.phase, Phase::Running(_)));
-            status(world) == Some(Status::InProgress) && owners.count() > 1
-        }));
+    if model.takes_over() {
+        reached.push(Property::sometimes(
+            "a claim is taken over from a zombie",
+            |_, world: &World| {
+                let owners =
+                    world.slots.iter().filter(|slot| matches!(slot.phase, Phase::Running(_)));
+                status(world) == Some(Status::InProgress) && owners.count() > 1
+            },
+        ));
         reached.push(Property::sometimes("a zombie is told so", |_, world: &World| {
             heard(world, Answer::LeaseLost)
         }));
     }
-    if model.effects.contains(&Effect::External) || model.repeats() {
+    if model.effects != [Effect::Transactional; 3] {
         reached.push(Property::sometimes("an unknown outcome is told", |_, world: &World| {
             heard(world, Answer::Unknown)
         }));
@@ -104,8 +109,11 @@ fn reached(model: &Protocol) -> Vec<Property<Protocol>> {
 }
 
 impl Protocol {
-    fn repeats(&self) -> bool {
-        self.effects.iter().any(|effect| matches!(effect, Effect::Repeatable { .. }))
+    /// Whether one of the two requests that mean the same can take over from the other.
+    fn takes_over(&self) -> bool {
+        let repeats = |effect: &Effect| matches!(effect, Effect::Repeatable { .. });
+        let twins = &self.effects[..2];
+        twins.contains(&Effect::Transactional) || twins.iter().all(repeats)
     }
 }
 

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use onceward_core::{
-    Effect, Fingerprint, Key, OperationId, OperationName, Request, Scope, State, Swap, Terms,
-    Ttl,
+    Effect, Fingerprint, Key, OperationId, OperationName, Request, Scope, State, Swap, Terms, Ttl,
 };
 use stateright::{Model, Property};
 
@@ -13,7 +12,8 @@ use crate::{
     mutant::Mutant,
     properties,
     requests::{
-        ask, ask_without_reply, give_up, mark_unknown, renew, settle, settle_again, settle_without_reply,
+        ask, ask_without_reply, give_up, mark_unknown, renew, settle, settle_again,
+        settle_again_without_reply, settle_without_reply,
     },
     store,
     world::{CLIENTS, Message, Phase, Sent, World, is_memory},
@@ -73,6 +73,7 @@ pub(crate) enum Action {
     Settle(usize, How),
     SettleWithoutReply(usize, How),
     SettleAgain(usize),
+    SettleAgainWithoutReply(usize),
     /// A message in flight reaches the store; nobody hears the answer.
     Land(usize),
     /// A worker crashes, with or without the third request on it.
@@ -142,7 +143,9 @@ impl Model for Protocol {
                 Phase::Asking(_) => {
                     actions.extend([Ask(client), AskWithoutReply(client), GiveUp(client)]);
                 }
-                Phase::Settling { .. } | Phase::GivingUp(_) => actions.push(SettleAgain(client)),
+                Phase::Settling { .. } | Phase::GivingUp(_) => {
+                    actions.extend([SettleAgain(client), SettleAgainWithoutReply(client)]);
+                }
                 _ => actions.extend([Ask(client), AskWithoutReply(client)]),
             }
         }
@@ -171,7 +174,7 @@ impl Protocol {
             Action::AskWithoutReply(client) => ask_without_reply(self, world, client),
             Action::GiveUp(client) => give_up(world, client),
             Action::Perform(client) => effects::perform(self, world, client),
-            Action::Refuse(client) => effects::refuse(world, client),
+            Action::Refuse(client) => effects::refuse(self, world, client),
             Action::Renew(client) => renew(self, world, client),
             Action::MarkUnknown(client) => mark_unknown(self, world, client),
             Action::Settle(client, how) => settle(self, world, client, how),
@@ -179,22 +182,25 @@ impl Protocol {
                 settle_without_reply(self, world, client, how)
             }
             Action::SettleAgain(client) => settle_again(self, world, client),
+            Action::SettleAgainWithoutReply(client) => {
+                settle_again_without_reply(self, world, client)
+            }
             Action::Land(index) => self.land(world, index),
             Action::Crash(worker, third) => self.crash(world, worker, third),
             Action::LeaseOver => lease_over(world),
             Action::RetentionOver => self.retention_over(world),
-            Action::PromiseOver => promise_over(world),
-            Action::DownstreamForgets => downstream_forgets(world),
+            Action::PromiseOver => self.promise_over(world),
+            Action::DownstreamForgets => self.downstream_forgets(world),
             Action::Sweep => store::sweep(self, world),
             Action::Purge => self.purge(world),
         }
     }
 
+    /// A message that would change nothing may as well stay in flight for ever.
     fn land(&self, world: &mut World, index: usize) -> Option<()> {
         let Message { change, generation } = world.in_flight.remove(index);
-        if let Swap::Stored { .. } = store::swap(self, world, &change) {
-            effects::commit(self, world, &change, generation);
-        }
+        let Swap::Stored { .. } = store::swap(self, world, &change) else { return None };
+        effects::commit(self, world, &change, generation);
         Some(())
     }
 
@@ -216,33 +222,52 @@ impl Protocol {
     }
 
     fn retention_over(&self, world: &mut World) -> Option<()> {
-        let row = world.row.as_mut()?;
-        let ends = matches!(row.record.ttl, Ttl::For(_)) && row.record.state != State::InProgress;
-        if row.over || !ends {
+        let row = world.row.as_mut().filter(|row| is_memory(&row.record.state))?;
+        if row.over || row.record.ttl == Ttl::Never {
             return None;
         }
         row.over = true;
-        let is_memory = is_memory(&row.record.state);
-        self.forget(world, is_memory)
+        self.forget(world)
     }
 
+    /// What a sweep may delete as well is left to it.
     fn purge(&self, world: &mut World) -> Option<()> {
-        let row = world.row.as_ref()?;
-        // What the sweep may delete as well is left to it.
-        let is_memory = is_memory(&row.record.state);
-        if row.over {
-            return None;
-        }
+        world.row.as_ref().filter(|row| is_memory(&row.record.state) && !row.over)?;
         store::purge(self, world)?;
-        self.forget(world, is_memory)
+        self.forget(world)
     }
 
-    fn forget(&self, world: &mut World, is_memory: bool) -> Option<()> {
-        if is_memory && world.spent.forgotten == self.limits.forgotten {
-            return None;
+    fn forget(&self, world: &mut World) -> Option<()> {
+        world.spent.forgotten += 1;
+        (world.spent.forgotten <= self.limits.forgotten).then_some(())
+    }
+}
+
+impl Protocol {
+    fn promise_over(&self, world: &mut World) -> Option<()> {
+        if let Some(row) = &mut world.row
+            && matches!(row.record.effect, Effect::Repeatable { .. })
+        {
+            let restarts = self.mutant == Some(Mutant::TakeOverRestartsAge);
+            row.old |= !(restarts && row.record.attempts > 1);
         }
-        world.spent.forgotten += u8::from(is_memory);
+        if let Some(memory) = &mut world.downstream {
+            memory.old = true;
+        }
         Some(())
+    }
+
+    /// Downstream forgets the key some time after the promise. It remembers longer than promised by
+    /// more than a request and an execution may last: an owner checks `max_run` before it sends.
+    fn downstream_forgets(&self, world: &mut World) -> Option<()> {
+        let may_send = world.slots.iter().any(|slot| match &slot.phase {
+            Phase::Asking(_) => true,
+            Phase::Running(running) => running.sent == Sent::No,
+            _ => false,
+        });
+        let in_time = !may_send || self.mutant == Some(Mutant::SendAfterMaxRun);
+        let is_old = world.downstream.is_some_and(|memory| memory.old);
+        (is_old && in_time).then(|| world.downstream = None)
     }
 }
 
@@ -251,28 +276,4 @@ fn lease_over(world: &mut World) -> Option<()> {
     let row = world.row.as_mut()?;
     row.over |= row.record.state == State::InProgress;
     Some(())
-}
-
-fn promise_over(world: &mut World) -> Option<()> {
-    if let Some(row) = &mut world.row
-        && matches!(row.record.effect, Effect::Repeatable { .. })
-    {
-        row.old = true;
-    }
-    if let Some(memory) = &mut world.downstream {
-        memory.old = true;
-    }
-    Some(())
-}
-
-/// Downstream forgets the key some time after the promise. It remembers longer than promised by more
-/// than a request and an execution may last: an owner checks `max_run` just before it sends.
-fn downstream_forgets(world: &mut World) -> Option<()> {
-    let may_send = world.slots.iter().any(|slot| match &slot.phase {
-        Phase::Asking(_) => true,
-        Phase::Running(running) => running.sent == Sent::No,
-        _ => false,
-    });
-    let is_old = world.downstream.is_some_and(|memory| memory.old);
-    (is_old && !may_send).then(|| world.downstream = None)
 }

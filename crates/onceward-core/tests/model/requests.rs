@@ -27,9 +27,7 @@ fn asking(model: &Protocol, world: &mut World, client: usize) -> Option<Admissio
         Phase::Asking(admission) => return Some(Admission::clone(admission)),
         Phase::Idle => {}
         Phase::Lost
-        | Phase::Answered(
-            Answer::Busy | Answer::Nothing | Answer::TryAgain | Answer::LeaseLost,
-        ) => {
+        | Phase::Answered(Answer::Busy | Answer::Nothing | Answer::TryAgain | Answer::LeaseLost) => {
             if world.spent.retries == model.limits.retries {
                 return None;
             }
@@ -108,12 +106,11 @@ fn watch_step(world: &mut World, seen: &Stored, own: &Record, step: &Step) {
     let (status, record) = (seen.status(), &seen.record);
     let is_free = matches!(status, Status::Released | Status::Expired);
     let is_bound_otherwise = !is_free && record.fingerprint != own.fingerprint;
-    if is_bound_otherwise != matches!(step, Step::Done(Verdict::Mismatch)) {
-        match is_free {
-            true => world.broken.release = true,
-            false => world.broken.mismatch = true,
-        }
-    }
+    let mismatch = matches!(step, Step::Done(Verdict::Mismatch));
+    world.broken.mismatch |= !is_free && is_bound_otherwise != mismatch;
+    // After too many swaps a request is told to come back: that is no refusal.
+    let claims = matches!(step, Step::Swap(_) | Step::Done(Verdict::Busy { .. }));
+    world.broken.release |= is_free && !claims;
     // A claim that is recognised as the request's own is not run again: it never ran.
     let runs_again = matches!(step, Step::Swap(_)) && !is_free && record.fence != own.fence;
     if runs_again && status != Status::FailedRetryable && status != Status::Interrupted {
@@ -234,6 +231,24 @@ pub(crate) fn settle_again(model: &Protocol, world: &mut World, client: usize) -
     Some(())
 }
 
+/// Sends the end once more and hears nothing once more.
+pub(crate) fn settle_again_without_reply(
+    model: &Protocol,
+    world: &mut World,
+    client: usize,
+) -> Option<()> {
+    match world.slots[client].phase.clone() {
+        Phase::Settling { running, settlement, doubtful: false } => {
+            send_off(model, world, settlement.change(), running.generation)?;
+            let doubtful = effects::is_commit(settlement.change());
+            world.slots[client].phase = Phase::Settling { running, settlement, doubtful };
+            Some(())
+        }
+        Phase::GivingUp(settlement) => send_off(model, world, settlement.change(), 0),
+        _ => None,
+    }
+}
+
 fn deliver(
     model: &Protocol,
     world: &mut World,
@@ -324,6 +339,7 @@ fn misread(model: &Protocol, swap: Swap, own: &Record) -> Swap {
         Some(Mutant::TakeOverOfExternal) if stored.record.effect == Effect::External => {
             stored.record.effect = Effect::Transactional;
         }
+        Some(Mutant::RerunOfOldRepeatable) => stored.read_at = store::NOW,
         Some(Mutant::RunnerConfigInsteadOfStored) => stored.record.effect = own.effect,
         Some(Mutant::LateTruthWithoutExecutionCheck) => stored.record.execution = own.execution,
         _ => {}

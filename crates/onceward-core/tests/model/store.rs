@@ -148,7 +148,12 @@ fn write(model: &Protocol, world: &mut World, change: &Change) {
 /// Deletes the row as a sweep does: ended, and past its retention.
 pub(crate) fn sweep(model: &Protocol, world: &mut World) -> Option<()> {
     let row = world.row.as_ref()?;
-    let allowed = row.over && row.record.state != State::InProgress;
+    // That the lease for which a released row is kept has passed needs no flag: it binds nothing.
+    let allowed = match row.record.state {
+        State::InProgress => false,
+        State::Released => true,
+        _ => row.over,
+    };
     let mistaken = match model.mutant {
         Some(Mutant::SweepOfInProgress) => row.over,
         Some(Mutant::SweepOfUnknown) => row.record.state == State::Unknown,

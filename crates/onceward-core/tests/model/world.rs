@@ -179,8 +179,6 @@ pub(crate) struct Memory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Ledger {
     pub(crate) effects: u8,
-    /// Which executions had an effect.
-    pub(crate) by: u16,
     /// A repeatable effect of an earlier generation was still remembered and answered for this one.
     pub(crate) remembered: bool,
     /// Final answers that clients received: whose success.

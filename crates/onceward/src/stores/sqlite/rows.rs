@@ -12,10 +12,10 @@ use crate::telemetry;
 /// The numbers of the states, as in the schema.
 pub(super) mod state {
     pub(in super::super) const IN_PROGRESS: i64 = 0;
-    pub(in super::super) const SUCCEEDED: i64 = 1;
-    pub(in super::super) const FAILED_FINAL: i64 = 2;
-    pub(in super::super) const FAILED_RETRYABLE: i64 = 3;
-    pub(in super::super) const UNKNOWN: i64 = 4;
+    pub(in super::super) const UNKNOWN: i64 = 1;
+    pub(in super::super) const FAILED_RETRYABLE: i64 = 2;
+    pub(in super::super) const SUCCEEDED: i64 = 3;
+    pub(in super::super) const FAILED_FINAL: i64 = 4;
     pub(in super::super) const RELEASED: i64 = 5;
 }
 

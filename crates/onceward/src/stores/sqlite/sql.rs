@@ -50,7 +50,7 @@ pub(super) const DISCARD_CHUNKS: &str = "
 pub(super) const SWEEPABLE: &str = "
     SELECT seq, expires_at, digest, fence, body
     FROM onceward_record INDEXED BY onceward_record_expiry
-    WHERE state <> 0 AND expires_at IS NOT NULL
+    WHERE state > 0 AND expires_at IS NOT NULL
         AND (expires_at, seq) > (?1, ?2) AND expires_at < ?3
     ORDER BY expires_at, seq
     LIMIT ?4";
@@ -59,7 +59,7 @@ pub(super) const DELETE_SWEPT: &str = "DELETE FROM onceward_record WHERE seq = ?
 
 /// Takes what cannot be read out of the sweep's way, to where operators look.
 pub(super) const KEEP_UNREADABLE: &str = "
-    UPDATE onceward_record SET state = 4, expires_at = NULL WHERE seq = ?1";
+    UPDATE onceward_record SET state = 1, expires_at = NULL WHERE seq = ?1";
 
 pub(super) const OLD_CHUNKS: &str = "
     SELECT seq, at, NOT EXISTS (
@@ -82,7 +82,7 @@ pub(super) const LIST: &str = "
 pub(super) const LIST_OPEN: &str = "
     SELECT seq, digest, state, scope, operation, fence, started_at, updated_at, expires_at, body
     FROM onceward_record INDEXED BY onceward_record_open
-    WHERE state IN (0, 3, 4) AND seq > ?1
+    WHERE state < 3 AND seq > ?1
     ORDER BY seq";
 
 pub(super) const HAS_SCHEMA: &str = "
