@@ -31,6 +31,8 @@ use crate::{
 ///
 /// After a store error the same change is proposed again: if the first one was made after all, the
 /// conflict shows a record with this admission's own fence, and that *is* the claim.
+///
+/// The crate's first page has a complete example.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Admission {
     request: Request,

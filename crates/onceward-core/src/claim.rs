@@ -9,6 +9,20 @@ use crate::{
 ///
 /// It is data: dropping it ends nothing. A claim that is neither renewed nor settled is abandoned
 /// when its lease is over, and its [`Effect`] says what happens then.
+///
+/// ```
+/// # use onceward_core::*;
+/// # let operation = OperationId::new(Scope::global(), OperationName::new("pay")?, Key::new("k")?);
+/// # let terms = Terms::of(Effect::External).build()?;
+/// # let fingerprints = Fingerprint::from_parts(1, [0; 32]).into();
+/// # let request = Request { operation, fingerprints, terms };
+/// # let admission = Admission::new(request, Fence::from_random([1; 16]), Execution::from_bytes([2; 16]));
+/// # let at = Timestamp::from_unix_micros(0);
+/// let Step::Done(Verdict::Run(claim)) = admission.next(Swap::Stored { at }) else { unreachable!() };
+/// assert_eq!(claim.attempt(), 1);
+/// assert_eq!(claim.renew().expected, Some(claim.fence()), "the fence stays the same");
+/// # Ok::<(), Box<dyn core::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Claim {
     operation: OperationId,
@@ -140,6 +154,21 @@ pub enum Ending {
 
 /// A claim on its way to its end: propose [`change`](Self::change), pass the answer to
 /// [`next`](Self::next), until it is done. After a store error the same change is proposed again.
+///
+/// ```
+/// # use onceward_core::*;
+/// # let operation = OperationId::new(Scope::global(), OperationName::new("pay")?, Key::new("k")?);
+/// # let terms = Terms::of(Effect::External).build()?;
+/// # let fingerprints = Fingerprint::from_parts(1, [0; 32]).into();
+/// # let request = Request { operation, fingerprints, terms };
+/// # let admission = Admission::new(request, Fence::from_random([1; 16]), Execution::from_bytes([2; 16]));
+/// # let at = Timestamp::from_unix_micros(0);
+/// # let Step::Done(Verdict::Run(claim)) = admission.next(Swap::Stored { at }) else { unreachable!() };
+/// let settlement = claim.settle(Ending::Released, Fence::from_random([3; 16]));
+/// let step = settlement.next(Swap::Stored { at });
+/// assert_eq!(step, SettlementStep::Done(Settled::Stored { at }));
+/// # Ok::<(), Box<dyn core::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Settlement {
     change: Change,

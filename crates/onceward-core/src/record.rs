@@ -126,6 +126,13 @@ impl Stored {
 }
 
 /// What a [`Stored`] record means at the time it was read.
+///
+/// ```
+/// use onceward_core::Status;
+///
+/// assert!(Status::Unknown.is_open(), "somebody must look at it");
+/// assert_eq!(Status::Interrupted.to_string(), "interrupted");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Status {
     /// An execution holds the claim and its lease.
@@ -193,6 +200,13 @@ impl fmt::Display for Status {
 }
 
 /// Where an operation stands, as stored. What it means now is its [`Status`].
+///
+/// ```
+/// use onceward_core::{Outcome, State};
+///
+/// let state = State::Succeeded(Outcome::inline(204, Vec::new()));
+/// assert_ne!(state, State::Released);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// Claimed; the claim's lease is the record's ttl.
@@ -277,6 +291,14 @@ impl fmt::Debug for Outcome {
 }
 
 /// The body of an [`Outcome`].
+///
+/// ```
+/// use onceward_core::{Body, Outcome};
+///
+/// let kept = Body::Reference { kind: "payment".into(), id: "pay_7".into() };
+/// let outcome = Outcome { body: kept, ..Outcome::inline(201, Vec::new()) };
+/// assert_eq!(format!("{outcome:?}"), "Outcome(201, 0 headers, Reference(payment/pay_7))");
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub enum Body {
     /// Kept in the record.
@@ -425,6 +447,13 @@ impl Timestamp {
 }
 
 /// When the first claim of an operation was made.
+///
+/// ```
+/// use onceward_core::{Started, Timestamp};
+///
+/// // Said by a first claim; a take-over carries the time that it read.
+/// assert_ne!(Started::Now, Started::At(Timestamp::from_unix_micros(0)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Started {
     /// With this very change: the store stamps its own time. Never read back.

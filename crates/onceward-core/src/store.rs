@@ -19,6 +19,26 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 ///   counts every ttl from its own now, and gives back what is left.
 /// - A record is returned until it is swept, however long its lease or retention is over; native
 ///   expiry may be used for ended records only.
+///
+/// ```
+/// use core::future::ready;
+/// use onceward_core::*;
+///
+/// /// Answers every question with "nothing here" and takes no change: the least store there is.
+/// struct Void;
+///
+/// impl Store for Void {
+///     fn swap<'a>(&'a self, _: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>> {
+///         Box::pin(ready(Err(StoreError::Full("the void keeps nothing".into()))))
+///     }
+///     fn get<'a>(&'a self, _: &'a Digest) -> BoxFuture<'a, Result<Found, StoreError>> {
+///         Box::pin(ready(Ok(Found::Nothing)))
+///     }
+///     fn sweep(&self, _: u32) -> BoxFuture<'_, Result<u32, StoreError>> {
+///         Box::pin(ready(Ok(0)))
+///     }
+/// }
+/// ```
 pub trait Store: Send + Sync + 'static {
     /// Replaces the record iff the stored fence equals `change.expected` (`None`: nothing stored).
     ///
@@ -39,6 +59,18 @@ pub trait Store: Send + Sync + 'static {
 pub const SWEEP_MARGIN: Duration = Duration::from_secs(3600);
 
 /// A proposed write.
+///
+/// ```
+/// # use onceward_core::*;
+/// # let operation = OperationId::new(Scope::global(), OperationName::new("pay")?, Key::new("k")?);
+/// # let terms = Terms::of(Effect::External).build()?;
+/// # let fingerprints = Fingerprint::from_parts(1, [0; 32]).into();
+/// # let request = Request { operation, fingerprints, terms };
+/// # let admission = Admission::new(request, Fence::from_random([1; 16]), Execution::from_bytes([2; 16]));
+/// let change = admission.change();
+/// assert_eq!((change.expected, change.is_claim()), (None, true));
+/// # Ok::<(), Box<dyn core::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Change {
     /// The operation's digest.
@@ -88,6 +120,13 @@ pub enum Found {
 }
 
 /// The store is broken or unreachable. Protocol results are never errors.
+///
+/// ```
+/// use onceward_core::StoreError;
+///
+/// let error = StoreError::Unavailable("connection reset".into());
+/// assert!(!error.is_definite(), "the change may have been made");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -126,6 +165,17 @@ impl Error for StoreError {}
 ///
 /// Claims, completions and replays leave no entry; take-overs, releases, unknown outcomes and
 /// everything that an operator does leave one.
+///
+/// ```
+/// use onceward_core::{Execution, Note, NoteKind};
+///
+/// let by_hand = Note {
+///     actor: Some("ada".into()),
+///     reason: Some("the provider confirms that nothing was charged".into()),
+///     ..Note::of_protocol(NoteKind::Purge, Execution::from_bytes([0; 16]))
+/// };
+/// # let _ = by_hand;
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Note {
     /// What happened.
@@ -181,6 +231,23 @@ impl NoteKind {
 }
 
 /// For operators: finds records by what they mean, and deletes one.
+///
+/// ```
+/// use onceward_core::{Filter, Inspect, Status, StoreError};
+///
+/// async fn how_many_are_stuck(store: &dyn Inspect) -> Result<usize, StoreError> {
+///     let mut filter = Filter { status: Some(Status::Unknown), ..Filter::default() };
+///     let mut count = 0;
+///     loop {
+///         let page = store.list(&filter).await?;
+///         count += page.listed.len();
+///         match page.next {
+///             Some(next) => filter.after = Some(next),
+///             None => return Ok(count),
+///         }
+///     }
+/// }
+/// ```
 pub trait Inspect: Store {
     /// Lists records page by page, in a stable order.
     ///
@@ -276,6 +343,17 @@ pub enum Purge {
 }
 
 /// Reads the notes that swaps and purges left, oldest first.
+///
+/// ```
+/// use onceward_core::{Digest, StoreError, Trail};
+///
+/// async fn tell(store: &dyn Trail, id: &Digest) -> Result<(), StoreError> {
+///     for entry in store.trail(id).await? {
+///         println!("{} by {:?}", entry.note.kind.as_str(), entry.note.actor);
+///     }
+///     Ok(())
+/// }
+/// ```
 pub trait Trail: Store {
     /// All entries of one operation, also after it was swept or purged.
     fn trail<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Vec<TrailEntry>, StoreError>>;
@@ -294,6 +372,17 @@ pub struct TrailEntry {
 ///
 /// Chunks are written before the swap that makes their record, under the fence that this swap
 /// proposes. A sweep drops chunks without such a record after an hour.
+///
+/// ```
+/// use onceward_core::{Spool, SpoolId, StoreError};
+///
+/// async fn keep(store: &dyn Spool, id: SpoolId, answer: &[u8]) -> Result<(), StoreError> {
+///     for (index, chunk) in (0..).zip(answer.chunks(64 << 10)) {
+///         store.put(&id, index, chunk).await?;
+///     }
+///     Ok(())
+/// }
+/// ```
 pub trait Spool: Store {
     /// Writes one chunk; the same chunk may be written again.
     fn put<'a>(
