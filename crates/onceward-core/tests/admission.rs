@@ -1,4 +1,5 @@
 //! What the conformance suite cannot bring about with a store that works: races lost in a row.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::time::Duration;
 

@@ -122,9 +122,13 @@ fn actions(path: &Path<World, Action>) -> Vec<Action> {
     path.clone().into_actions()
 }
 
-/// Makes one mistake, which must break exactly what it is expected to break, if not more.
+/// Makes one mistake, which must break what it is expected to break, if not more.
 fn caught(mutant: Mutant, effects: [Effect; 3], expected: &[&'static str]) {
-    let model = Protocol::new(effects, FAULTS).with(mutant);
+    caught_with(mutant, effects, FAULTS, expected);
+}
+
+fn caught_with(mutant: Mutant, effects: [Effect; 3], limits: Limits, expected: &[&'static str]) {
+    let model = Protocol::new(effects, limits).with(mutant);
     let found = HasDiscoveries::AllOf(expected.iter().copied().collect());
     let checker = model.checker().threads(2).finish_when(found).spawn_bfs().join();
     let discoveries = checker.discoveries();
@@ -206,7 +210,8 @@ fn a_release_that_forgets_the_age_is_caught() {
 
 #[test]
 fn a_take_over_that_restarts_the_age_is_caught() {
-    caught(Mutant::TakeOverRestartsAge, REPEATABLE, &[I1]);
+    // The effect, the take-over and the run too many are three requests of one meaning.
+    caught_with(Mutant::TakeOverRestartsAge, REPEATABLE, RETRY, &[I1]);
 }
 
 #[test]

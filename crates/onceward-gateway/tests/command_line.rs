@@ -1,4 +1,5 @@
 //! What a person sees who types `onceward`.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::process::{Command, Output};
 

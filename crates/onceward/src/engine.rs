@@ -150,6 +150,7 @@ impl Engine {
     ///
     /// `Err` after a second without success: whoever asked must be told that the outcome is not
     /// known yet. An answer may be sent only after `Settled::Stored`.
+    #[expect(clippy::needless_pass_by_value, reason = "settling uses the claim up")]
     pub fn settle(
         &self,
         claim: Claim,

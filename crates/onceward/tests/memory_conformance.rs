@@ -1,4 +1,5 @@
 //! The memory store means what every store means.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::{future::Future, sync::Arc, time::Duration};
 

@@ -1,4 +1,5 @@
 //! What is particular about the memory store.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::{
     sync::{Arc, Mutex},

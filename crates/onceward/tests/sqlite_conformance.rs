@@ -1,5 +1,6 @@
 //! The SQLite store means what every store means, on a real file.
 #![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::{future::Future, sync::Arc, time::Duration};
 

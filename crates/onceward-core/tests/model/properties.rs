@@ -5,7 +5,7 @@ use stateright::Property;
 
 use crate::{
     protocol::Protocol,
-    world::{Answer, Phase, World},
+    world::{Answer, Phase, Row, World},
 };
 
 pub(crate) const I1: &str = "I1 at most one effect";
@@ -122,5 +122,5 @@ fn heard(world: &World, answer: Answer) -> bool {
 }
 
 fn status(world: &World) -> Option<Status> {
-    world.row.as_ref().map(|row| row.status())
+    world.row.as_ref().map(Row::status)
 }

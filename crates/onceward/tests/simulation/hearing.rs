@@ -124,9 +124,10 @@ impl Book {
         };
         let same = match (bound, answer) {
             (Some(bound), _) => (bound.ok, bound.receipt) == (first.ok, first.receipt),
-            (None, Answer::Mismatch) => first.receipt.fingerprint != asker.fingerprint,
             (None, Answer::Unavailable | Answer::Nothing) => true,
-            _ => asker.asked < first.moment,
+            (None, _) if asker.asked < first.moment => true,
+            (None, Answer::Mismatch) => first.receipt.fingerprint != asker.fingerprint,
+            (None, _) => false,
         };
         if !same {
             self.violate(I3, format!("first {:?}, then {answer:?}", first.receipt));

@@ -1,0 +1,150 @@
+//! Whole histories over the memory store, played by the shipped drivers on virtual time.
+//!
+//! One seed is one history: some processes, some clients that retry, and a world in which calls
+//! fail, replies get lost, changes land late and twice, processes crash, freeze and drain, clocks
+//! are set and records are swept. An oracle beside it keeps a ledger of effects and every answer,
+//! and checks the invariants of `docs/guarantees.md`. A history that breaks one prints its seed.
+//!
+//! `ONCEWARD_SEED` replays one history and prints its trace; `ONCEWARD_HISTORIES` says how many are
+//! played.
+
+#[path = "simulation/answer.rs"]
+mod answer;
+#[path = "simulation/book.rs"]
+mod book;
+#[path = "simulation/checks.rs"]
+mod checks;
+#[path = "simulation/client.rs"]
+mod client;
+#[path = "simulation/clock.rs"]
+mod clock;
+#[path = "simulation/cluster.rs"]
+mod cluster;
+#[path = "simulation/execution.rs"]
+mod execution;
+#[path = "simulation/hearing.rs"]
+mod hearing;
+#[path = "simulation/history.rs"]
+mod history;
+#[path = "simulation/process.rs"]
+mod process;
+#[path = "simulation/sabotage.rs"]
+mod sabotage;
+#[path = "simulation/script.rs"]
+mod script;
+#[path = "simulation/settings.rs"]
+mod settings;
+#[path = "simulation/tally.rs"]
+mod tally;
+#[path = "simulation/world.rs"]
+mod world;
+
+use std::{
+    collections::BTreeMap,
+    env,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Instant,
+};
+
+use history::{Report, how_to_replay, play};
+use sabotage::Sabotage;
+use tally::{Event, Tally};
+
+/// Of all last words so many percent are an ok or a refusal of another request under the same key.
+const AVAILABILITY_FLOOR: u64 = 60;
+
+#[test]
+fn hundred_thousand_histories_keep_the_invariants() {
+    if let Some(seed) = number("ONCEWARD_SEED") {
+        let report = play(seed, None, true);
+        eprintln!("{}", report.trace.join("\n"));
+        return assert_kept(&report);
+    }
+    keep_the_invariants(1_000_000_000, number("ONCEWARD_HISTORIES").unwrap_or(100_000));
+}
+
+#[test]
+#[ignore = "long: two million histories take about a quarter of an hour"]
+fn millions_of_histories_keep_the_invariants() {
+    keep_the_invariants(2_000_000_000, number("ONCEWARD_HISTORIES").unwrap_or(2_000_000));
+}
+
+#[test]
+fn a_seed_replays_identically() {
+    for seed in 0..200 {
+        let (first, second) = (play(seed, None, true), play(seed, None, true));
+        assert!(!first.trace.is_empty());
+        assert_eq!(first, second);
+    }
+}
+
+/// The checks can fail: every known mistake is found, by the check that is named for it.
+#[test]
+fn every_sabotage_is_found() {
+    const PATIENCE: u64 = 3_000;
+    for (sabotage, check) in Sabotage::ALL {
+        let mut found = BTreeMap::<&str, u64>::new();
+        let caught = (0..PATIENCE).find(|seed| {
+            let violations = play(*seed, Some(sabotage), false).violations;
+            for violation in &violations {
+                *found.entry(violation.check).or_default() += 1;
+            }
+            violations.iter().any(|violation| violation.check == check)
+        });
+        let Some(seed) = caught else { panic!("{sabotage:?}: not found by {check:?}: {found:?}") };
+        println!("{sabotage:?}: {check:?} finds it in history {seed}; so far: {found:?}");
+    }
+}
+
+fn keep_the_invariants(base: u64, count: u64) {
+    const THREADS: u64 = 2;
+    let (start, failed) = (Instant::now(), AtomicBool::new(false));
+    let part = |thread: u64| {
+        let mut tally = Tally::default();
+        for seed in (base + thread..base + count).step_by(THREADS as usize) {
+            let report = play(seed, None, false);
+            tally.merge(&report.tally);
+            if !report.violations.is_empty() || failed.load(Ordering::Relaxed) {
+                failed.store(true, Ordering::Relaxed);
+                return (tally, Some(report));
+            }
+        }
+        (tally, None)
+    };
+    let mut tally = Tally::default();
+    let parts: Vec<_> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|number| scope.spawn(move || part(number))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a history panicked")).collect()
+    });
+    for (part, report) in parts {
+        tally.merge(&part);
+        if let Some(report) = report {
+            assert_kept(&report);
+        }
+    }
+    eprintln!("{count} histories in {:?}:\n{tally}", start.elapsed());
+    assert_not_empty(&tally);
+}
+
+fn assert_kept(report: &Report) {
+    let Report { seed, violations, .. } = report;
+    let lines = violations.iter().map(|violation| format!("{}: {}", violation.check, violation.detail));
+    let lines: Vec<_> = lines.collect();
+    assert!(violations.is_empty(), "{}\n{}", lines.join("\n"), how_to_replay(*seed));
+}
+
+/// Everything that can happen has happened, and a world that never works would not pass.
+fn assert_not_empty(tally: &Tally) {
+    for (event, text) in Event::ALL {
+        assert!(tally.of(*event) > 0, "never happened: {text}");
+    }
+    let good = tally.of(Event::FinalOk) + tally.of(Event::FinalMismatch);
+    let all = good + tally.of(Event::FinalRefused) + tally.of(Event::FinalUnknown);
+    assert!(good * 100 >= all * AVAILABILITY_FLOOR, "{good} of {all} operations ended well");
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} must be a number, not {text:?}")))
+}

@@ -1,0 +1,125 @@
+//! Clients: they ask, lose patience, and ask again with the same key.
+
+use std::{sync::Arc, time::Duration};
+
+use onceward::Verdict;
+use tokio::time::{sleep, timeout};
+
+use crate::{
+    answer::{Answer, Receipt},
+    cluster::Cluster,
+    execution,
+    hearing::Asker,
+    process::Process,
+    sabotage::Sabotage,
+    settings::{between, millis, pick},
+    tally::Event,
+    world::World,
+};
+
+/// Somebody who wants one operation done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Client {
+    pub(crate) number: usize,
+    pub(crate) key: u8,
+    pub(crate) fingerprint: u8,
+}
+
+impl Client {
+    pub(crate) fn draw(world: &World, number: usize) -> Self {
+        let keys = world.settings.keys;
+        world.draw(|rng| Self {
+            number,
+            key: rng.u8(0..keys),
+            fingerprint: pick(rng, b"aaaab"),
+        })
+    }
+
+    /// Tries some times and does not care what comes of it.
+    pub(crate) async fn try_on(self, cluster: Arc<Cluster>) {
+        let world = &cluster.world;
+        let lease = world.settings.lease();
+        let attempts = world.draw(|rng| rng.u8(1..=3));
+        for _ in 0..attempts {
+            let (gap, patience) = world.draw(|rng| {
+                let gap = match rng.u8(0..10) {
+                    0..3 => Duration::ZERO,
+                    _ => between(rng, Duration::ZERO..=lease * 2),
+                };
+                let patience = match rng.u8(0..10) {
+                    0..3 => between(rng, Duration::ZERO..=millis(40)),
+                    _ => between(rng, millis(50)..=lease * 3 + millis(1000)),
+                };
+                (gap, patience)
+            });
+            sleep(gap).await;
+            self.attempt(&cluster, patience).await;
+        }
+    }
+
+    /// Tries until there is nothing more to be said; `None`: that never comes.
+    pub(crate) async fn insist(self, cluster: Arc<Cluster>) -> Option<Answer> {
+        for _ in 0..8 {
+            let answer = self.attempt(&cluster, Duration::from_secs(30)).await;
+            if answer.is_last_word() {
+                return Some(answer);
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+        None
+    }
+
+    async fn attempt(self, cluster: &Cluster, patience: Duration) -> Answer {
+        let Self { number: client, key, fingerprint } = self;
+        let world = &cluster.world;
+        let process = cluster.any_process();
+        let asked = {
+            let mut book = world.book();
+            book.count(Event::Attempt);
+            book.next_moment()
+        };
+        let letter = char::from(fingerprint);
+        world.trace(|| {
+            format!("client {client} asks process {} for key {key} ({letter})", process.number)
+        });
+        let answer = tokio::select! {
+            biased;
+            () = process.death() => Answer::Nothing,
+            answer = timeout(patience, self.serve(world, &process)) => {
+                answer.unwrap_or(Answer::Nothing)
+            }
+        };
+        world.trace(|| format!("client {client} hears {answer:?}"));
+        let asker = Asker { client, key, fingerprint, asked };
+        world.book().hear(asker, answer, !world.settings.forgets);
+        answer
+    }
+
+    /// What the process does with the request, as long as the client is there.
+    async fn serve(self, world: &Arc<World>, process: &Arc<Process>) -> Answer {
+        let Self { key, fingerprint, .. } = self;
+        process.step().await;
+        let verdict = process.engine.admit(world.request(key, fingerprint)).await;
+        match verdict {
+            Err(_) => Answer::Unavailable,
+            Ok(Verdict::Run(claim)) => {
+                let receipt = |claim| Receipt { key, fingerprint, claim, result: 0 };
+                let answer = execution::start(world, process, claim, receipt);
+                answer.await.unwrap_or(Answer::Nothing)
+            }
+            Ok(Verdict::Replay(replay)) => {
+                world.count(Event::Replay);
+                Answer::of(&replay.outcome)
+            }
+            Ok(Verdict::Busy { .. }) => Answer::Busy,
+            Ok(Verdict::Mismatch) => Answer::Mismatch,
+            Ok(Verdict::Unknown(Some(stored)))
+                if world.sabotage == Some(Sabotage::UnknownCalledFailure) =>
+            {
+                let claim = world.book().claim_of(stored.record.execution);
+                Answer::Retryable { claim: claim.expect("its claim landed") }
+            }
+            Ok(Verdict::Unknown(_)) => Answer::Unknown,
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! A process: an engine, its way to the store, and its death.
+
+use std::{
+    future::pending,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use onceward::{BoxFuture, Change, Digest, Engine, Found, Store, StoreError, Swap};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep, sleep_until},
+};
+
+use crate::{
+    settings::{Weather, millis, percent},
+    tally::Event,
+    world::{World, locked},
+};
+
+/// How long a call may hang before the engine takes it as failed.
+const CALL_TIMEOUT: Duration = Duration::from_millis(500);
+
+pub(crate) struct Process {
+    pub(crate) number: usize,
+    pub(crate) engine: Engine,
+    life: Arc<Life>,
+}
+
+impl Process {
+    pub(crate) fn start(world: &Arc<World>, number: usize) -> Arc<Self> {
+        let life = Arc::new(Life::new());
+        let way = WayToStore { world: world.clone(), life: life.clone(), number };
+        let engine = Engine::new(way).call_timeout(CALL_TIMEOUT);
+        Arc::new(Self { number, engine, life })
+    }
+
+    /// From now on nothing that this process had begun goes on, except what is on its way already.
+    pub(crate) fn die(&self) {
+        self.life.dead.store(true, Ordering::Relaxed);
+        self.life.died.notify_waiters();
+        // Its loops could do nothing any more; they need not turn for the rest of the history.
+        let engine = self.engine.clone();
+        tokio::spawn(async move { engine.drain(Duration::ZERO).await });
+    }
+
+    pub(crate) fn is_dead(&self) -> bool {
+        self.life.dead.load(Ordering::Relaxed)
+    }
+
+    /// The operating system stops it for so long.
+    pub(crate) fn freeze(&self, duration: Duration) {
+        *locked(&self.life.frozen_until) = Instant::now() + duration;
+    }
+
+    /// Every step of this process begins here: it waits while frozen and for ever when dead.
+    pub(crate) async fn step(&self) {
+        self.life.step().await;
+    }
+
+    /// Ends when the process is dead.
+    pub(crate) async fn death(&self) {
+        let died = self.life.died.notified();
+        if !self.is_dead() {
+            died.await;
+        }
+    }
+}
+
+struct Life {
+    dead: AtomicBool,
+    died: Notify,
+    frozen_until: Mutex<Instant>,
+}
+
+impl Life {
+    fn new() -> Self {
+        let frozen_until = Mutex::new(Instant::now());
+        Self { dead: AtomicBool::new(false), died: Notify::new(), frozen_until }
+    }
+
+    async fn step(&self) {
+        loop {
+            if self.dead.load(Ordering::Relaxed) {
+                pending::<()>().await;
+            }
+            let until = *locked(&self.frozen_until);
+            if until <= Instant::now() {
+                return;
+            }
+            sleep_until(until).await;
+        }
+    }
+}
+
+/// The store as one process sees it.
+struct WayToStore {
+    world: Arc<World>,
+    life: Arc<Life>,
+    number: usize,
+}
+
+/// What happens to one call.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    Prompt,
+    Slow { there: Duration, back: Duration },
+    Fails,
+    LosesReply { hangs: bool },
+    Late { after: Duration, again: Option<Duration>, hangs: bool },
+}
+
+impl WayToStore {
+    fn fate(&self) -> Fate {
+        if self.world.is_down() {
+            return Fate::Fails;
+        }
+        let healed = self.world.is_healed();
+        let weather = if healed { Weather::CALM } else { self.world.settings.weather };
+        self.world.draw(|rng| {
+            let Weather { fails, loses, late, slow } = weather;
+            let dice = rng.u8(0..100);
+            if dice < fails {
+                Fate::Fails
+            } else if dice < fails + loses {
+                Fate::LosesReply { hangs: percent(rng, 20) }
+            } else if dice < fails + loses + late {
+                let again = percent(rng, 30).then(|| millis(rng.u64(0..=3000)));
+                Fate::Late { after: millis(rng.u64(1..=4000)), again, hangs: percent(rng, 20) }
+            } else if dice < fails + loses + late + slow {
+                Fate::Slow { there: millis(rng.u64(0..=20)), back: millis(rng.u64(0..=20)) }
+            } else {
+                Fate::Prompt
+            }
+        })
+    }
+
+    async fn send(&self, change: &Change) -> Result<Swap, StoreError> {
+        let (world, number) = (&self.world, self.number);
+        match self.fate() {
+            Fate::Prompt => Ok(world.swap(change, number)),
+            Fate::Slow { there, back } => {
+                let swap = self.deliver(change, there).await;
+                sleep(back).await;
+                Ok(swap)
+            }
+            Fate::Fails => self.fail("refused", false).await,
+            Fate::LosesReply { hangs } => {
+                world.count(Event::LostReply);
+                world.swap(change, number);
+                self.fail("reply lost", hangs).await
+            }
+            Fate::Late { after, again, hangs } => {
+                drop(self.deliver_late(change, after));
+                if let Some(again) = again {
+                    drop(self.deliver_late(change, after + again));
+                }
+                self.fail("on its way", hangs).await
+            }
+        }
+    }
+
+    /// What was sent arrives, also if the caller goes away.
+    async fn deliver(&self, change: &Change, after: Duration) -> Swap {
+        let (world, change, number) = (self.world.clone(), change.clone(), self.number);
+        let delivery = tokio::spawn(async move {
+            sleep(after).await;
+            world.swap(&change, number)
+        });
+        delivery.await.expect("the store does not panic")
+    }
+
+    fn deliver_late(&self, change: &Change, after: Duration) -> tokio::task::JoinHandle<()> {
+        let (world, change, number) = (self.world.clone(), change.clone(), self.number);
+        tokio::spawn(async move {
+            sleep(after).await;
+            if let Swap::Stored { .. } = world.swap(&change, number) {
+                world.count(Event::LateLanding);
+            }
+        })
+    }
+
+    async fn fail<T>(&self, how: &str, hangs: bool) -> Result<T, StoreError> {
+        self.world.trace(|| format!("process {}: call {how}", self.number));
+        if hangs {
+            pending::<()>().await;
+        }
+        Err(StoreError::Unavailable(how.into()))
+    }
+}
+
+impl Store for WayToStore {
+    fn swap<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>> {
+        Box::pin(async move {
+            self.life.step().await;
+            let swap = self.send(change).await;
+            self.life.step().await;
+            swap
+        })
+    }
+
+    fn get<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Found, StoreError>> {
+        Box::pin(async move {
+            self.life.step().await;
+            let found = match self.fate() {
+                Fate::Prompt => Ok(self.world.found(id)),
+                Fate::Slow { there, back } => {
+                    sleep(there).await;
+                    let found = self.world.found(id);
+                    sleep(back).await;
+                    Ok(found)
+                }
+                _ => self.fail("read fails", false).await,
+            };
+            self.life.step().await;
+            found
+        })
+    }
+
+    /// Sweeping is the world's: it is one store, whoever asks for it.
+    fn sweep(&self, _: u32) -> BoxFuture<'_, Result<u32, StoreError>> {
+        Box::pin(async { Ok(0) })
+    }
+}
