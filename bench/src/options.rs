@@ -91,9 +91,12 @@ impl Arguments {
     /// Fills in what was not said.
     pub(crate) fn plan(&self) -> Plan {
         let usual = if self.quick { &QUICK } else { &FULL };
-        let counts = |given: &Option<Vec<Count>>, usual: &[u64]| match given {
-            Some(given) => given.iter().map(|count| count.0).collect(),
-            None => usual.to_vec(),
+        let counts = |given: &Option<Vec<Count>>, usual: &[u64]| {
+            let given = given.as_ref().map(|given| given.iter().map(|count| count.0).collect());
+            let mut counts: Vec<u64> = given.unwrap_or_else(|| usual.to_vec());
+            counts.sort_unstable();
+            counts.dedup();
+            counts
         };
         let count = |given: Option<Count>, usual: u64| given.map_or(usual, |count| count.0);
         let in_flight = counts(&self.in_flight, usual.in_flight);

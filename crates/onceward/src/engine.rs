@@ -118,24 +118,17 @@ impl Engine {
         }
         let admission = Admission::new(request, fresh_fence(), fresh_execution());
         let mut doubt = Doubt { engine: self, admission: Some(admission) };
-        while let Some(admission) = &doubt.admission {
-            let swap = match self.propose(admission.change()).await {
+        loop {
+            let swap = match self.propose(doubt.admission().change()).await {
                 Ok(swap) => swap,
-                Err(error) => {
-                    if error.is_definite() {
-                        doubt.admission = None;
-                    }
-                    return Err(AdmitError::Store(error));
-                }
+                Err(error) => return Err(doubt.after(error)),
             };
-            match doubt.admission.take().map(|admission| admission.next(swap)) {
-                Some(Step::Swap(next)) => doubt.admission = Some(next),
-                Some(Step::Done(verdict)) => return Ok(verdict),
-                Some(Step::Newer { version }) => return Err(newer_fingerprint(version)),
-                None => break,
+            match doubt.dispel().next(swap) {
+                Step::Swap(next) => doubt.admission = Some(next),
+                Step::Done(verdict) => return Ok(verdict),
+                Step::Newer { version } => return Err(newer_fingerprint(version)),
             }
         }
-        unreachable!("an admission ends with a verdict or an error")
     }
 
     /// Starts the lease of a claim anew.
@@ -210,21 +203,22 @@ impl Engine {
         Drained { abandoned }
     }
 
+    /// `None`: given up, because the engine was stopped and the store still fails.
     async fn settle_until_done(&self, mut settlement: Settlement) -> Option<Settled> {
         let mut pause = Pause::default();
-        while !self.shared.stopped.load(Ordering::SeqCst) {
+        loop {
             match self.call(settlement.change()).await {
                 Ok(swap) => match settlement.next(swap) {
                     SettlementStep::Swap(next) => settlement = next,
                     SettlementStep::Done(settled) => return Some(settled),
                 },
+                Err(_) if self.shared.stopped.load(Ordering::SeqCst) => return None,
                 Err(error) => {
                     tracing::warn!(%error, "a settlement is tried again");
                     pause.wait().await;
                 }
             }
         }
-        None
     }
 
     /// Gives back a claim that may or may not be there, until it is certain or its lease is over.
@@ -250,18 +244,22 @@ impl Engine {
         }
     }
 
+    /// A definite error means that no try has left anything behind.
     async fn propose(&self, change: &Change) -> Result<Swap, StoreError> {
         let mut pause = Pause::default();
-        let mut tries = 1;
-        loop {
+        let mut doubtful = None;
+        for _ in 1..Self::MAX_TRIES {
             match self.call(change).await {
-                Err(error) if !error.is_definite() && tries < Self::MAX_TRIES => {
-                    tries += 1;
-                    pause.wait().await;
-                }
-                result => return result,
+                Err(error) if !error.is_definite() => doubtful = Some(error),
+                Err(error) => return Err(doubtful.unwrap_or(error)),
+                swap => return swap,
             }
+            pause.wait().await;
         }
+        self.call(change).await.map_err(|error| match error.is_definite() {
+            true => doubtful.unwrap_or(error),
+            false => error,
+        })
     }
 
     async fn call(&self, change: &Change) -> Result<Swap, StoreError> {
@@ -278,6 +276,25 @@ impl Engine {
 struct Doubt<'a> {
     engine: &'a Engine,
     admission: Option<Admission>,
+}
+
+impl Doubt<'_> {
+    fn admission(&self) -> &Admission {
+        self.admission.as_ref().expect("there is one until the store answers")
+    }
+
+    /// The store answered: it is known what became of the proposal.
+    fn dispel(&mut self) -> Admission {
+        self.admission.take().expect("there is one until the store answers")
+    }
+
+    /// The store failed; the doubt stays, unless it is certain that nothing was written.
+    fn after(&mut self, error: StoreError) -> AdmitError {
+        if error.is_definite() {
+            self.admission = None;
+        }
+        AdmitError::Store(error)
+    }
 }
 
 impl Drop for Doubt<'_> {

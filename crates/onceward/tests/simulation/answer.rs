@@ -10,7 +10,9 @@ pub(crate) enum Answer {
     /// Refused for good; bound for the retention.
     Refused(Receipt),
     /// This claim did nothing; the client may try again.
-    Retryable { claim: usize },
+    Retryable {
+        claim: usize,
+    },
     Busy,
     Mismatch,
     Unknown,

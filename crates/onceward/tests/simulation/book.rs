@@ -39,7 +39,6 @@ pub(crate) struct Generation {
 #[derive(Debug)]
 pub(crate) struct ClaimNote {
     pub(crate) execution: Execution,
-    pub(crate) fence: Fence,
     pub(crate) generation: usize,
     pub(crate) process: usize,
     pub(crate) effects: u32,
@@ -153,14 +152,13 @@ impl Book {
     }
 
     fn claimed(&mut self, before: Option<&Stored>, change: &Change, at: Timestamp, process: usize) {
-        let old = before.filter(|stored| !self.binds_nothing(stored));
+        let old = before.filter(|stored| !self.binds_nothing(stored, change));
         let generation = match old {
             Some(stored) => self.claimed_again(stored, change),
             None => self.claimed_afresh(before, change, at),
         };
         self.claims.push(ClaimNote {
             execution: change.next.execution,
-            fence: change.next.fence,
             generation,
             process,
             effects: 0,
@@ -173,19 +171,16 @@ impl Book {
         });
     }
 
-    fn binds_nothing(&self, stored: &Stored) -> bool {
-        let expired = stored.status() == Status::Expired;
-        stored.record.state == State::Released
-            || expired
-            || self.expired.contains(&stored.record.fence)
+    fn binds_nothing(&self, stored: &Stored, change: &Change) -> bool {
+        // The retention of a retryable failure may end while a re-claim of it is on its way.
+        let on_its_way = stored.record.state == State::FailedRetryable
+            && matches!(change.next.started, Started::At(_));
+        let seen = self.expired.contains(&stored.record.fence);
+        let expired = (seen || stored.status() == Status::Expired) && !on_its_way;
+        stored.record.state == State::Released || expired
     }
 
-    fn claimed_afresh(
-        &mut self,
-        before: Option<&Stored>,
-        change: &Change,
-        at: Timestamp,
-    ) -> usize {
+    fn claimed_afresh(&mut self, before: Option<&Stored>, change: &Change, at: Timestamp) -> usize {
         self.count(match before.map(|stored| &stored.record.state) {
             None => Event::Claim,
             Some(State::Released) => Event::AfterRelease,

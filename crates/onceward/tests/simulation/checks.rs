@@ -23,6 +23,8 @@ pub(crate) const I14: &str = "I14 durable before it is told";
 pub(crate) const I17: &str = "I17 a cancelled request leaves no claim that nobody runs";
 pub(crate) const LIVE: &str = "liveness: everything ends once faults stop";
 
+pub(crate) const ALL: [&str; 13] = [I1, I2, I3, I4, I5, I7, I8, I9, I10, I11, I14, I17, LIVE];
+
 /// Looks at the whole history: the ledger, the answers, the records.
 pub(crate) fn check_end(cluster: &Cluster, last_words: &[Option<Answer>]) {
     let world = &cluster.world;

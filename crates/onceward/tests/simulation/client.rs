@@ -1,16 +1,17 @@
 //! Clients: they ask, lose patience, and ask again with the same key.
 
-use std::{sync::Arc, time::Duration};
+use std::{cell::Cell, sync::Arc, time::Duration};
 
-use onceward::Verdict;
+use onceward::{Digest, Execution, State, Verdict};
 use tokio::time::{sleep, timeout};
 
 use crate::{
     answer::{Answer, Receipt},
+    checks::I17,
     cluster::Cluster,
     execution,
     hearing::Asker,
-    process::Process,
+    process::{ADMITTED, Process},
     sabotage::Sabotage,
     settings::{between, millis, pick},
     tally::Event,
@@ -28,18 +29,14 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn draw(world: &World, number: usize) -> Self {
         let keys = world.settings.keys;
-        world.draw(|rng| Self {
-            number,
-            key: rng.u8(0..keys),
-            fingerprint: pick(rng, b"aaaab"),
-        })
+        world.draw(|rng| Self { number, key: rng.u8(0..keys), fingerprint: pick(rng, b"aaaab") })
     }
 
     /// Tries some times and does not care what comes of it.
     pub(crate) async fn try_on(self, cluster: Arc<Cluster>) {
         let world = &cluster.world;
         let lease = world.settings.lease();
-        let attempts = world.draw(|rng| rng.u8(1..=3));
+        let attempts = world.draw(|rng| rng.u8(1..=5));
         for _ in 0..attempts {
             let (gap, patience) = world.draw(|rng| {
                 let gap = match rng.u8(0..10) {
@@ -99,27 +96,49 @@ impl Client {
     async fn serve(self, world: &Arc<World>, process: &Arc<Process>) -> Answer {
         let Self { key, fingerprint, .. } = self;
         process.step().await;
-        let verdict = process.engine.admit(world.request(key, fingerprint)).await;
-        match verdict {
-            Err(_) => Answer::Unavailable,
-            Ok(Verdict::Run(claim)) => {
-                let receipt = |claim| Receipt { key, fingerprint, claim, result: 0 };
-                let answer = execution::start(world, process, claim, receipt);
-                answer.await.unwrap_or(Answer::Nothing)
-            }
-            Ok(Verdict::Replay(replay)) => {
-                world.count(Event::Replay);
-                Answer::of(&replay.outcome)
-            }
-            Ok(Verdict::Busy { .. }) => Answer::Busy,
-            Ok(Verdict::Mismatch) => Answer::Mismatch,
-            Ok(Verdict::Unknown(Some(stored)))
-                if world.sabotage == Some(Sabotage::UnknownCalledFailure) =>
-            {
-                let claim = world.book().claim_of(stored.record.execution);
-                Answer::Retryable { claim: claim.expect("its claim landed") }
-            }
-            Ok(Verdict::Unknown(_)) => Answer::Unknown,
+        let admission = async {
+            let verdict = process.engine.admit(world.request(key, fingerprint)).await;
+            (verdict, ADMITTED.with(Cell::get))
+        };
+        let (verdict, admitted) = ADMITTED.scope(Cell::new(None), admission).await;
+        if let Ok(Verdict::Run(claim)) = verdict {
+            let receipt = |claim| Receipt { key, fingerprint, claim, result: 0 };
+            let answer = execution::start(world, process, claim, receipt);
+            return answer.await.unwrap_or(Answer::Nothing);
         }
+        let Ok(verdict) = verdict else { return Answer::Unavailable };
+        check_nothing_left(world, &world.request(key, fingerprint).operation.digest(), admitted);
+        answer_to(world, &verdict)
+    }
+}
+
+/// Whoever is told anything but "run" must not hold the claim all the same: nobody would run it.
+fn check_nothing_left(world: &World, id: &Digest, admitted: Option<Execution>) {
+    if let Some(stored) = world.stored(id)
+        && stored.record.state == State::InProgress
+        && Some(stored.record.execution) == admitted
+    {
+        let status = stored.status();
+        let text = format!("an admission ended without its claim, which is left {status}");
+        world.book().violate(I17, text);
+    }
+}
+
+fn answer_to(world: &World, verdict: &Verdict) -> Answer {
+    match verdict {
+        Verdict::Run(_) => unreachable!("it runs"),
+        Verdict::Replay(replay) => {
+            world.count(Event::Replay);
+            Answer::of(&replay.outcome)
+        }
+        Verdict::Busy { .. } => Answer::Busy,
+        Verdict::Mismatch => Answer::Mismatch,
+        Verdict::Unknown(Some(stored))
+            if world.sabotage == Some(Sabotage::UnknownCalledFailure) =>
+        {
+            let claim = world.book().claim_of(stored.record.execution);
+            Answer::Retryable { claim: claim.expect("its claim landed") }
+        }
+        Verdict::Unknown(_) => Answer::Unknown,
     }
 }

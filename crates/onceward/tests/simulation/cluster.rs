@@ -42,7 +42,7 @@ impl Cluster {
     /// Things go wrong for a while.
     pub(crate) async fn disturb(self: Arc<Self>) {
         let lease = self.world.settings.lease();
-        let disturbances = self.world.draw(|rng| rng.u8(0..=5));
+        let disturbances = self.world.draw(|rng| rng.u8(0..=6));
         for _ in 0..disturbances {
             sleep(self.world.draw(|rng| between(rng, Duration::ZERO..=lease * 2))).await;
             let calm = self.world.settings.is_calm();

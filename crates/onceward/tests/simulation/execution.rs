@@ -253,9 +253,8 @@ impl Execution {
                 self.check_stored(ended);
                 answer
             }
-            Ok(Settled::FencedOff(_)) => {
-                self.world.trace(|| format!("#{} is fenced off", self.number));
-                self.world.count(Event::FencedOff);
+            Ok(Settled::FencedOff(found)) => {
+                self.check_fenced_off(ended, &found);
                 Answer::LeaseLost
             }
             Err(_) => {
@@ -285,6 +284,20 @@ impl Execution {
         let kept = ended == Ended::Released && endings.contains(&Ended::Retryable);
         if !endings.contains(&ended) && !kept {
             book.violate(I14, format!("#{number} was told that {ended:?} is stored"));
+        }
+    }
+
+    /// Whose end is stored must not be told that it is not, also if the reply was lost.
+    fn check_fenced_off(&self, ended: Ended, found: &Found) {
+        let number = self.number;
+        self.world.trace(|| format!("#{number} is fenced off"));
+        let mut book = self.world.book();
+        book.count(Event::FencedOff);
+        if let Found::Record(stored) = found
+            && stored.record.execution == self.claim.execution()
+            && Ended::of(&stored.record.state) == Some(ended)
+        {
+            book.violate(I5, format!("#{number} was fenced off by its own end"));
         }
     }
 

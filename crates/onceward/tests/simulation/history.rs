@@ -6,8 +6,14 @@ use fastrand::Rng;
 use tokio::{runtime::Builder, time::sleep};
 
 use crate::{
-    answer::Answer, book::Violation, checks, client::Client, cluster::Cluster, sabotage::Sabotage,
-    tally::{Event, Tally}, world::World,
+    answer::Answer,
+    book::Violation,
+    checks,
+    client::Client,
+    cluster::Cluster,
+    sabotage::Sabotage,
+    tally::{Event, Tally},
+    world::World,
 };
 
 /// What came of it.

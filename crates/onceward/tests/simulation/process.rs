@@ -1,6 +1,7 @@
 //! A process: an engine, its way to the store, and its death.
 
 use std::{
+    cell::Cell,
     future::pending,
     sync::{
         Arc, Mutex,
@@ -9,13 +10,17 @@ use std::{
     time::Duration,
 };
 
-use onceward::{BoxFuture, Change, Digest, Engine, Found, Store, StoreError, Swap};
+use onceward::{
+    BoxFuture, Change, Digest, Engine, Execution, Found, State, Store, StoreError, Swap,
+};
 use tokio::{
     sync::Notify,
+    task_local,
     time::{Instant, sleep, sleep_until},
 };
 
 use crate::{
+    sabotage::Sabotage,
     settings::{Weather, millis, percent},
     tally::Event,
     world::{World, locked},
@@ -23,6 +28,11 @@ use crate::{
 
 /// How long a call may hang before the engine takes it as failed.
 const CALL_TIMEOUT: Duration = Duration::from_millis(500);
+
+task_local! {
+    /// The execution that the admission under way in this task would have.
+    pub(crate) static ADMITTED: Cell<Option<Execution>>;
+}
 
 pub(crate) struct Process {
     pub(crate) number: usize,
@@ -140,6 +150,9 @@ impl WayToStore {
 
     async fn send(&self, change: &Change) -> Result<Swap, StoreError> {
         let (world, number) = (&self.world, self.number);
+        if world.sabotage == Some(Sabotage::NeverGivesBack) && self.gives_back(change) {
+            return self.fail("sabotaged", false).await;
+        }
         match self.fate() {
             Fate::Prompt => Ok(world.swap(change, number)),
             Fate::Slow { there, back } => {
@@ -161,6 +174,13 @@ impl WayToStore {
                 self.fail("on its way", hangs).await
             }
         }
+    }
+
+    fn gives_back(&self, change: &Change) -> bool {
+        let book = self.world.book();
+        let claim = book.claim_of(change.next.execution);
+        let releases = change.next.state == State::Released;
+        releases && claim.is_none_or(|claim| !book.claims[claim].ran)
     }
 
     /// What was sent arrives, also if the caller goes away.
@@ -196,6 +216,8 @@ impl Store for WayToStore {
     fn swap<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>> {
         Box::pin(async move {
             self.life.step().await;
+            // Background work of the engine is not part of anybody's admission.
+            let _ = ADMITTED.try_with(|admitted| admitted.set(Some(change.next.execution)));
             let swap = self.send(change).await;
             self.life.step().await;
             swap

@@ -59,9 +59,7 @@ impl Script {
                 0..40 => Duration::ZERO,
                 40..80 => between(rng, Duration::ZERO..=lease),
                 // It sleeps over a night. A provider's memory is shorter than that.
-                99 if !renews && settings.nature != Nature::Repeatable => {
-                    Duration::from_secs(4000)
-                }
+                99 if !renews && settings.nature != Nature::Repeatable => Duration::from_secs(4000),
                 _ => between(rng, Duration::ZERO..=lease * 4),
             };
             Self { part, before: duration(), after: duration(), renews }

@@ -59,9 +59,9 @@ impl Settings {
             (Some(Sabotage::DownstreamForgets), _) => Effect::Repeatable { within: retain },
             (_, Nature::External) => Effect::External,
             (_, Nature::Transactional) => Effect::Transactional,
-            (_, Nature::Repeatable) => {
-                Effect::Repeatable { within: millis(rng.u64(1000..=8000)) }
-            }
+            // Over soon, or not before a night.
+            (_, Nature::Repeatable) if rng.bool() => Effect::Repeatable { within: millis(600_000) },
+            (_, Nature::Repeatable) => Effect::Repeatable { within: millis(rng.u64(1000..=8000)) },
         };
         let terms = Terms::of(effect).lease(lease).retain(retain).build().expect("valid terms");
         let rounds = if percent(rng, 30) { 2 } else { 1 };

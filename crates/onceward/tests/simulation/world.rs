@@ -45,7 +45,8 @@ impl World {
     pub(crate) fn new(mut rng: Rng, sabotage: Option<Sabotage>, traced: bool) -> Self {
         let settings = Settings::draw(&mut rng, sabotage);
         let clock = Arc::new(SimClock::start());
-        let ids: Vec<Digest> = (0..settings.keys).map(|key| operation(key, sabotage).digest()).collect();
+        let ids: Vec<Digest> =
+            (0..settings.keys).map(|key| operation(key, sabotage).digest()).collect();
         let world = Self {
             settings,
             sabotage,
@@ -172,7 +173,12 @@ impl World {
     }
 
     /// The end of a claim and its effect in one transaction: no other task runs in between.
-    pub(crate) fn commit(&self, mut settlement: Settlement, claim: usize, process: usize) -> Settled {
+    pub(crate) fn commit(
+        &self,
+        mut settlement: Settlement,
+        claim: usize,
+        process: usize,
+    ) -> Settled {
         let succeeds = matches!(settlement.change().next.state, State::Succeeded(_));
         loop {
             let swap = self.swap(settlement.change(), process);
