@@ -1,9 +1,13 @@
 //! The memory store means what every store means.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use onceward::{Digest, core::conformance::Bench, stores::memory::MemoryStore};
+use onceward::{
+    Digest,
+    conformance::{block_on, spawn},
+    core::conformance::Bench,
+    stores::memory::MemoryStore,
+};
 
 #[derive(Clone)]
 struct Memory;
@@ -27,13 +31,8 @@ impl Bench for Memory {
         &self,
         task: impl Future<Output = T> + Send + 'static,
     ) -> impl Future<Output = T> + Send {
-        let task = tokio::spawn(task);
-        async { task.await.unwrap() }
+        spawn(task)
     }
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    tokio::runtime::Runtime::new().unwrap().block_on(future)
 }
 
 onceward::core::store_conformance!(Memory, block_on);

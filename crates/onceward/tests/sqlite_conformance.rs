@@ -4,7 +4,12 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use onceward::{Digest, core::conformance::Bench, stores::sqlite::SqliteStore};
+use onceward::{
+    Digest,
+    conformance::{block_on, spawn},
+    core::conformance::Bench,
+    stores::sqlite::SqliteStore,
+};
 use tempfile::TempDir;
 
 /// Each store has its own file; all of them go with the bench.
@@ -51,13 +56,8 @@ impl Bench for Sqlite {
         &self,
         task: impl Future<Output = T> + Send + 'static,
     ) -> impl Future<Output = T> + Send {
-        let task = tokio::spawn(task);
-        async { task.await.unwrap() }
+        spawn(task)
     }
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    tokio::runtime::Runtime::new().unwrap().block_on(future)
 }
 
 onceward::core::store_conformance!(Sqlite::new(), block_on);

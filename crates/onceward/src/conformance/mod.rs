@@ -6,8 +6,12 @@
 //! [loses the reply](Faulty::LosesReplies). On top come the rules of the drivers themselves.
 //!
 //! ```ignore
+//! use onceward::conformance::block_on;
+//!
 //! onceward::driver_conformance!(MyBench::new(), block_on);
 //! ```
+
+use std::future::Future;
 
 mod cases;
 mod driven;
@@ -16,6 +20,24 @@ mod faulty;
 pub use cases::*;
 pub use driven::Driven;
 pub use faulty::{Faulty, FaultyStore};
+
+/// Runs one case on a new runtime with several threads.
+///
+/// # Panics
+///
+/// If the operating system gives no threads.
+pub fn block_on<F: Future>(case: F) -> F::Output {
+    let runtime = tokio::runtime::Runtime::new().expect("the operating system gives threads");
+    runtime.block_on(case)
+}
+
+/// Starts a task of a case on that runtime, for [`Bench::spawn`](onceward_core::conformance::Bench).
+pub fn spawn<T: Send + 'static>(
+    task: impl Future<Output = T> + Send + 'static,
+) -> impl Future<Output = T> + Send {
+    let task = tokio::spawn(task);
+    async { task.await.expect("a task of a case that panics fails the case") }
+}
 
 /// Makes one `#[test]` for each rule of stores, through the drivers, and for each rule of these.
 #[macro_export]
