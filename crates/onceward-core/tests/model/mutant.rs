@@ -21,6 +21,8 @@ pub(crate) enum Mutant {
     TakeOverKeepsExecution,
     /// A settlement overrides every unknown outcome, not only its own.
     LateTruthWithoutExecutionCheck,
+    /// A settlement overrides also an outcome that its own execution has stored.
+    LateWordOverOwnOutcome,
     /// A renewal does not compare the fence.
     RenewAfterTakeOver,
     /// Whether another execution is running is checked before the fingerprint.

@@ -1,11 +1,11 @@
 //! The invariants I1–I9 and I11 of the protocol, and proof that the model is not empty.
 
-use onceward_core::{Effect, State, Status};
+use onceward_core::{Effect, State};
 use stateright::Property;
 
 use crate::{
     protocol::Protocol,
-    world::{Answer, Phase, Row, World},
+    world::{Answer, Phase, World},
 };
 
 pub(crate) const I1: &str = "I1 at most one effect";
@@ -77,23 +77,30 @@ fn reached(model: &Protocol) -> Vec<Property<Protocol>> {
             stored && heard(world, Answer::LateTruth)
         }),
         Property::sometimes("a released key is claimed for another request", |_, world: &World| {
-            status(world) == Some(Status::InProgress)
+            is_running(world)
                 && world.row.as_ref().is_some_and(|row| row.owner.client == 2)
                 && heard(world, Answer::Nothing)
                 && world.generation == 0
         }),
-        Property::sometimes(
-            "an operation is claimed again after its retention",
-            |_, world: &World| status(world) == Some(Status::InProgress) && world.generation > 0,
-        ),
     ];
+    if model.limits.forgotten > 0 {
+        reached
+            .push(Property::sometimes("a key is claimed again after its retention", |_, world| {
+                is_running(world) && world.generation > 0
+            }));
+    }
+    if model.limits.timeouts > 0 {
+        reached.push(Property::sometimes("a claim whose reply was lost is run", |_, world| {
+            has_recognised_its_claim(world)
+        }));
+    }
     if model.takes_over() {
         reached.push(Property::sometimes(
             "a claim is taken over from a zombie",
             |_, world: &World| {
                 let owners =
                     world.slots.iter().filter(|slot| matches!(slot.phase, Phase::Running(_)));
-                status(world) == Some(Status::InProgress) && owners.count() > 1
+                is_running(world) && owners.count() > 1
             },
         ));
         reached.push(Property::sometimes("a zombie is told so", |_, world: &World| {
@@ -121,6 +128,17 @@ fn heard(world: &World, answer: Answer) -> bool {
     world.slots.iter().any(|slot| slot.phase == Phase::Answered(answer))
 }
 
-fn status(world: &World) -> Option<Status> {
-    world.row.as_ref().map(Row::status)
+fn is_running(world: &World) -> bool {
+    world.row.as_ref().is_some_and(|row| row.record.state == State::InProgress && !row.over)
+}
+
+/// Only one request ever began, its one claim landed without a reply, and it runs.
+fn has_recognised_its_claim(world: &World) -> bool {
+    let [first, others @ ..] = &world.slots;
+    let alone = others.iter().all(|slot| slot.phase == Phase::Idle) && first.attempt == 0;
+    let landed = world.spent.timeouts > 0 && world.in_flight.is_empty();
+    let once = world.row.as_ref().is_some_and(|row| row.record.attempts == 1);
+    let undisturbed = is_running(world) && world.generation == 0;
+    let runs = matches!(&first.phase, Phase::Running(running) if !running.detached);
+    alone && landed && once && undisturbed && runs
 }

@@ -189,7 +189,7 @@ impl Protocol {
             Action::Crash(worker, third) => self.crash(world, worker, third),
             Action::LeaseOver => lease_over(world),
             Action::RetentionOver => self.retention_over(world),
-            Action::PromiseOver => self.promise_over(world),
+            Action::PromiseOver => promise_over(world),
             Action::DownstreamForgets => self.downstream_forgets(world),
             Action::Sweep => store::sweep(self, world),
             Action::Purge => self.purge(world),
@@ -244,19 +244,6 @@ impl Protocol {
 }
 
 impl Protocol {
-    fn promise_over(&self, world: &mut World) -> Option<()> {
-        if let Some(row) = &mut world.row
-            && matches!(row.record.effect, Effect::Repeatable { .. })
-        {
-            let restarts = self.mutant == Some(Mutant::TakeOverRestartsAge);
-            row.old |= !(restarts && row.record.attempts > 1);
-        }
-        if let Some(memory) = &mut world.downstream {
-            memory.old = true;
-        }
-        Some(())
-    }
-
     /// Downstream forgets the key some time after the promise. It remembers longer than promised by
     /// more than a request and an execution may last: an owner checks `max_run` before it sends.
     fn downstream_forgets(&self, world: &mut World) -> Option<()> {
@@ -275,5 +262,19 @@ impl Protocol {
 fn lease_over(world: &mut World) -> Option<()> {
     let row = world.row.as_mut()?;
     row.over |= row.record.state == State::InProgress;
+    Some(())
+}
+
+/// Time passes: what began first is over first, or all of it at once.
+fn promise_over(world: &mut World) -> Option<()> {
+    let ages = world.downstream.is_some_and(|memory| !memory.old);
+    if let Some(memory) = &mut world.downstream {
+        memory.old = true;
+    }
+    if let Some(row) = &mut world.row
+        && matches!(row.record.effect, Effect::Repeatable { .. })
+    {
+        row.old |= !(ages && row.lags);
+    }
     Some(())
 }

@@ -2,7 +2,7 @@
 
 use onceward_core::{
     Admission, Change, Effect, Ending, Found, Outcome, Record, Settled, Settlement, SettlementStep,
-    State, Status, Step, Stored, Swap, Verdict,
+    State, Step, Swap, Verdict,
 };
 
 use crate::{
@@ -44,7 +44,7 @@ fn asking(model: &Protocol, world: &mut World, client: usize) -> Option<Admissio
 /// Proposes the change of the admission, and hears the store's answer.
 pub(crate) fn ask(model: &Protocol, world: &mut World, client: usize) -> Option<()> {
     let admission = asking(model, world, client)?;
-    let seen = world.row.as_ref().map(Row::stored);
+    let seen = world.row.clone();
     let swap = store::swap(model, world, admission.change());
     let conflict = matches!(swap, Swap::Conflict(_));
     let own = admission.change().next.clone();
@@ -102,9 +102,8 @@ fn send_off(model: &Protocol, world: &mut World, change: &Change, generation: u8
 }
 
 /// What every step of an admission must respect, judged by what was really stored.
-fn watch_step(world: &mut World, seen: &Stored, own: &Record, step: &Step) {
-    let (status, record) = (seen.status(), &seen.record);
-    let is_free = matches!(status, Status::Released | Status::Expired);
+fn watch_step(world: &mut World, seen: &Row, own: &Record, step: &Step) {
+    let (is_free, record) = (seen.is_free(), &seen.record);
     let is_bound_otherwise = !is_free && record.fingerprint != own.fingerprint;
     let mismatch = matches!(step, Step::Done(Verdict::Mismatch));
     world.broken.mismatch |= !is_free && is_bound_otherwise != mismatch;
@@ -112,9 +111,11 @@ fn watch_step(world: &mut World, seen: &Stored, own: &Record, step: &Step) {
     let claims = matches!(step, Step::Swap(_) | Step::Done(Verdict::Busy { .. }));
     world.broken.release |= is_free && !claims;
     // A claim that is recognised as the request's own is not run again: it never ran.
-    let runs_again = matches!(step, Step::Swap(_)) && !is_free && record.fence != own.fence;
-    if runs_again && status != Status::FailedRetryable && status != Status::Interrupted {
-        world.broken.rerun = true;
+    if let Step::Swap(admission) = step
+        && !is_free
+        && record.fence != own.fence
+    {
+        world.broken.rerun |= !seen.may_run_again(admission.change().next.effect);
     }
 }
 
@@ -341,22 +342,32 @@ fn misread(model: &Protocol, swap: Swap, own: &Record) -> Swap {
         }
         Some(Mutant::RerunOfOldRepeatable) => stored.read_at = store::NOW,
         Some(Mutant::RunnerConfigInsteadOfStored) => stored.record.effect = own.effect,
+        Some(Mutant::LateWordOverOwnOutcome) if is_other_outcome(&stored.record, own) => {
+            stored.record.state = State::Unknown;
+        }
         Some(Mutant::LateTruthWithoutExecutionCheck) => stored.record.execution = own.execution,
         _ => {}
     }
     Swap::Conflict(Found::Record(stored))
 }
 
+fn is_other_outcome(stored: &Record, own: &Record) -> bool {
+    let has_outcome = matches!(stored.state, State::Succeeded(_) | State::FailedFinal(_));
+    has_outcome && stored.execution == own.execution && stored.fence != own.fence
+}
+
 /// What a mistaken admission makes of it.
-fn misjudge(model: &Protocol, step: Step, seen: Option<&Stored>, own: &Record) -> Step {
+fn misjudge(model: &Protocol, step: Step, seen: Option<&Row>, own: &Record) -> Step {
     let Some(seen) = seen else { return step };
-    let status = seen.status();
     let differs = seen.record.fingerprint != own.fingerprint;
+    let is_running = seen.record.state == State::InProgress && !seen.over;
     match model.mutant {
-        Some(Mutant::MismatchAfterInFlight) if differs && status == Status::InProgress => {
+        Some(Mutant::MismatchAfterInFlight) if differs && is_running => {
             Step::Done(Verdict::Busy { retry_after: Admission::MAX_RETRY_AFTER })
         }
-        Some(Mutant::ReleaseKeepsFingerprint) if differs && status == Status::Released => {
+        Some(Mutant::ReleaseKeepsFingerprint)
+            if differs && seen.record.state == State::Released =>
+        {
             Step::Done(Verdict::Mismatch)
         }
         _ => step,

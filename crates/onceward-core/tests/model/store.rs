@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use onceward_core::{
-    Change, Effect, Found, NoteKind, Record, Started, State, Status, Stored, Swap, Timestamp, Ttl,
+    Change, Effect, Found, NoteKind, Record, Started, State, Stored, Swap, Timestamp, Ttl,
 };
 
 use crate::{
@@ -28,8 +28,36 @@ impl Row {
         Stored { record, updated_at: NOW, read_at }
     }
 
-    pub(crate) fn status(&self) -> Status {
-        self.stored().status()
+    /// Whether the record binds nothing any more. This and the next two are what the shipped
+    /// [`Stored::status`] is judged by, so they do not ask it.
+    pub(crate) fn is_free(&self) -> bool {
+        match self.record.state {
+            State::InProgress => false,
+            State::Released => true,
+            _ => self.over,
+        }
+    }
+
+    /// Whether a request of the same meaning and this effect may run the operation again.
+    pub(crate) fn may_run_again(&self, effect: Effect) -> bool {
+        let repeats = matches!(effect, Effect::Repeatable { .. });
+        match (&self.record.state, self.record.effect) {
+            (State::FailedRetryable, Effect::Transactional | Effect::External) => true,
+            (State::InProgress, Effect::Transactional) => self.over,
+            (State::InProgress, Effect::Repeatable { .. }) => self.over && repeats && !self.old,
+            (State::FailedRetryable, Effect::Repeatable { .. }) => repeats && !self.old,
+            _ => false,
+        }
+    }
+
+    /// Whether it is not settled what happened: no operator may delete it.
+    fn is_open(&self) -> bool {
+        let repeats = matches!(self.record.effect, Effect::Repeatable { .. });
+        match self.record.state {
+            State::InProgress | State::Unknown => true,
+            State::FailedRetryable => repeats && self.old,
+            _ => false,
+        }
     }
 }
 
@@ -75,18 +103,14 @@ fn watch(world: &mut World, change: &Change) {
         world.broken.fence = true;
     }
     let Some(row) = stored else { return };
-    let bound = !matches!(row.status(), Status::Released | Status::Expired);
-    if bound && row.record.fingerprint != next.fingerprint {
+    if !row.is_free() && row.record.fingerprint != next.fingerprint {
         world.broken.mismatch = true;
     }
-    let takes_over = change.is_claim() && row.record.state == State::InProgress;
-    let repeats = matches!(next.effect, Effect::Repeatable { .. });
-    let allowed = match row.record.effect {
-        Effect::Transactional => true,
-        Effect::External => false,
-        Effect::Repeatable { .. } => repeats,
-    };
-    if takes_over && !allowed {
+    // What was read may have changed in two ways without a new fence: the lease was renewed, which
+    // carries no safety, or the promise has ended, see `downstream_forgets`.
+    let over = row.over || row.record.state == State::InProgress;
+    let row = Row { over, old: false, ..row.clone() };
+    if change.is_claim() && !row.is_free() && !row.may_run_again(next.effect) {
         world.broken.rerun = true;
     }
 }
@@ -115,7 +139,8 @@ fn begin(world: &mut World, change: &Change) {
 fn write(model: &Protocol, world: &mut World, change: &Change) {
     let mut next = change.next.clone();
     let before = world.row.as_ref();
-    let is_fresh = next.started == Started::Now;
+    let restarts = model.mutant == Some(Mutant::TakeOverRestartsAge) && change.is_claim();
+    let is_fresh = restarts || next.started == Started::Now;
     if is_fresh {
         next.started = Started::At(NOW);
     }
@@ -142,7 +167,11 @@ fn write(model: &Protocol, world: &mut World, change: &Change) {
         world.numbers.push((next.fence, number));
     }
     let old = !is_fresh && before.is_some_and(|row| row.old);
-    world.row = Some(Row { record: Kept::new(next), over: false, old, owner, number });
+    let lags = match before {
+        Some(row) if !is_fresh => row.lags,
+        _ => world.downstream.is_some(),
+    };
+    world.row = Some(Row { record: Kept::new(next), over: false, old, lags, owner, number });
 }
 
 /// Deletes the row as a sweep does: ended, and past its retention.
@@ -164,8 +193,9 @@ pub(crate) fn sweep(model: &Protocol, world: &mut World) -> Option<()> {
 
 /// Deletes the row as an operator does: whatever is not open.
 pub(crate) fn purge(model: &Protocol, world: &mut World) -> Option<()> {
-    let is_open = world.row.as_ref()?.status().is_open();
-    (!is_open).then(|| delete(model, world, true))
+    let row = world.row.as_ref()?;
+    let (may_go, allowed) = (!row.stored().status().is_open(), !row.is_open());
+    may_go.then(|| delete(model, world, allowed))
 }
 
 fn delete(model: &Protocol, world: &mut World, allowed: bool) {

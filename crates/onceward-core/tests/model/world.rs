@@ -45,6 +45,8 @@ pub(crate) struct Row {
     pub(crate) over: bool,
     /// The first claim is older than the promise of a repeatable effect.
     pub(crate) old: bool,
+    /// The first claim was stored when downstream knew the key already: its age lags behind.
+    pub(crate) lags: bool,
     /// Whose claim was stored last, kept apart from the record so that mutants cannot hide it.
     pub(crate) owner: Run,
     /// Only for the mutant that counts fences by row.
