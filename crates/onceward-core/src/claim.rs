@@ -205,12 +205,17 @@ impl Settlement {
         fence: Fence,
     ) -> Self {
         let retain = Ttl::For(terms.retain());
+        let retain_failed = match claimed.effect {
+            // It may have happened: too old to be repeated it is unknown, and kept like that.
+            Effect::Repeatable { .. } => terms.unknown_retain(),
+            Effect::Transactional | Effect::External => retain,
+        };
         let (state, ttl, note) = match ending {
             Ending::Succeeded(outcome) => (State::Succeeded(outcome), retain, None),
             Ending::FailedFinal(outcome) => (State::FailedFinal(outcome), retain, None),
-            Ending::FailedRetryable => (State::FailedRetryable, retain, None),
+            Ending::FailedRetryable => (State::FailedRetryable, retain_failed, None),
             Ending::Released if may_have_happened_before(claimed) => {
-                (State::FailedRetryable, retain, Some(NoteKind::Release))
+                (State::FailedRetryable, retain_failed, Some(NoteKind::Release))
             }
             Ending::Released => (State::Released, Ttl::For(terms.lease()), Some(NoteKind::Release)),
             Ending::Unknown => (State::Unknown, terms.unknown_retain(), Some(NoteKind::Unknown)),

@@ -240,8 +240,13 @@ pub enum Effect {
     /// Opaque. Abandoned: unknown, never run again by itself.
     External,
     /// Downstream honours the operation's key. Abandoned: taken over while young enough.
+    ///
+    /// This is your word for three things: downstream recognises
+    /// [`key_for`](crate::OperationId::key_for) on a second run; it remembers the key for at least
+    /// `within` *plus* the longest time that one run takes; and it remembers refusals too, or you
+    /// end a refused run as [`FailedRetryable`](crate::Ending::FailedRetryable).
     Repeatable {
-        /// How long after the first claim another run is still recognised downstream.
+        /// How long after the first claim another run may be started.
         within: Duration,
     },
 }

@@ -93,6 +93,10 @@ pub async fn retryable_failure_is_claimed_again<B: Bench>(bench: &B) {
     bench.age(&store, &sample.id(), WITHIN).await;
     let late = ask(bench, &store, &sample, b'a').await;
     assert!(matches!(late, Verdict::Unknown(Some(_))), "downstream may have forgotten: {late:?}");
+    bench.age(&store, &sample.id(), RETAIN * 1000).await;
+    assert_eq!(store.sweep(1000).await, Ok(0), "no timer turns Unknown into anything else");
+    let late = ask(bench, &store, &sample, b'a').await;
+    assert!(matches!(late, Verdict::Unknown(Some(_))), "nor does expiry: {late:?}");
 }
 
 /// Released: anyone may use the key for anything, from the start.
