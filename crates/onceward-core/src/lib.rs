@@ -73,7 +73,7 @@ pub use record::{
 pub use request::Request;
 pub use scope::{Scope, ScopeError};
 pub use store::{
-    BoxFuture, Change, Cursor, Filter, Found, Inspect, Listed, Note, NoteKind, Page, Purge,
-    SWEEP_MARGIN, Spool, SpoolId, Store, StoreError, Swap, Trail, TrailEntry,
+    BoxFuture, Change, Cursor, Filter, Found, Inspect, Listed, Note, NoteKind, PURGE_MARGIN, Page,
+    Purge, SWEEP_MARGIN, Spool, SpoolId, Store, StoreError, Swap, Trail, TrailEntry,
 };
 pub use terms::{Terms, TermsBuilder, TermsError};

@@ -3,7 +3,7 @@
 use alloc::{boxed::Box, string::String, vec::Vec};
 use core::{fmt, time::Duration};
 
-use crate::{Fingerprint, KeyDigest, OperationName, Scope};
+use crate::{Fingerprint, KeyDigest, OperationName, PURGE_MARGIN, Purge, Scope};
 
 /// The durable row of one operation: everything that its writer decides.
 ///
@@ -98,6 +98,15 @@ impl Stored {
     /// Downstream may have forgotten the key by now: another run could double the effect.
     fn is_too_old_to_repeat(&self) -> bool {
         matches!(self.record.effect, Effect::Repeatable { within } if self.age() >= within)
+    }
+
+    /// What keeps an operator from deleting this record; `None`: nothing does.
+    #[must_use]
+    pub fn refuses_purge(&self) -> Option<Purge> {
+        if self.status().is_open() {
+            return Some(Purge::Open);
+        }
+        (self.read_at.since(self.updated_at) < PURGE_MARGIN).then_some(Purge::Recent)
     }
 
     /// How long ago the first claim was made, by the store's clock.

@@ -58,6 +58,12 @@ pub trait Store: Send + Sync + 'static {
 /// How long an ended record outlives its retention before a sweep deletes it.
 pub const SWEEP_MARGIN: Duration = Duration::from_secs(3600);
 
+/// How long a record must be unchanged before an operator may delete it.
+///
+/// A claim whose answer was lost may still be on its way. If the record went before it lands, it
+/// would be made from nothing, and a zombie would have its fence back. No message lives so long.
+pub const PURGE_MARGIN: Duration = Duration::from_secs(60);
+
 /// A proposed write.
 ///
 /// ```
@@ -256,6 +262,8 @@ pub trait Inspect: Store {
     fn list<'a>(&'a self, filter: &'a Filter) -> BoxFuture<'a, Result<Page, StoreError>>;
 
     /// Deletes one ended or unreadable record if its fence is the expected one.
+    ///
+    /// Not before it was unchanged for [`PURGE_MARGIN`].
     fn purge<'a>(
         &'a self,
         id: &'a Digest,
@@ -340,6 +348,8 @@ pub enum Purge {
     Conflict(Found),
     /// The operation is in progress or unknown: it must be resolved first.
     Open,
+    /// The record was changed less than [`PURGE_MARGIN`] ago: try again in a minute.
+    Recent,
 }
 
 /// Reads the notes that swaps and purges left, oldest first.

@@ -5,7 +5,9 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use onceward_core::Timestamp;
+use onceward_core::{StoreError, Timestamp};
+
+use crate::telemetry;
 
 /// How far wall and monotonic time may disagree before nothing is swept any more.
 ///
@@ -19,6 +21,20 @@ pub trait Clock: Send + Sync + 'static {
 
     /// How far this clock has moved differently from real time since the process started.
     fn disagreement(&self) -> Duration;
+}
+
+/// Whether a store may sweep by this clock; if it was set, everything might look old.
+pub(crate) fn check_for_sweep(clock: &dyn Clock) -> Result<(), StoreError> {
+    let disagreement = clock.disagreement();
+    if disagreement <= MAX_DISAGREEMENT {
+        return Ok(());
+    }
+    let detail = format!(
+        "the clock has moved {disagreement:?} away from real time since this process started; \
+         nothing is swept: correct the clock, then restart the process"
+    );
+    telemetry::CLOCK_JUMPED.raise(&detail);
+    Err(StoreError::Unusable(detail))
 }
 
 /// The host's wall clock, watched by its monotonic one.

@@ -3,7 +3,9 @@
 use alloc::{collections::BTreeSet, string::String};
 
 use super::*;
-use crate::{Cursor, Filter, Inspect, Note, NoteKind, Page, Purge, Status, StoreError, Trail};
+use crate::{
+    Cursor, Filter, Inspect, Note, NoteKind, PURGE_MARGIN, Page, Purge, Status, StoreError, Trail,
+};
 
 /// Page by page every record is listed exactly once.
 pub async fn list_shows_every_record_once_over_pages<B: Bench<Store: Inspect>>(bench: &B) {
@@ -102,6 +104,9 @@ pub async fn purge_deletes_only_ended_records<B: Bench<Store: Inspect>>(bench: &
         let stale = store.purge(&sample.id(), claim.fence(), &note).await;
         assert!(matches!(stale, Ok(Purge::Conflict(Found::Record(_)))), "{stale:?}");
         let fence = read(&store, &sample.id()).await.record.fence;
+        let soon = store.purge(&sample.id(), fence, &note).await;
+        assert_eq!(soon, Ok(Purge::Recent), "a claim may still be on its way");
+        bench.age(&store, &sample.id(), PURGE_MARGIN).await;
         assert_eq!(store.purge(&sample.id(), fence, &note).await, Ok(Purge::Purged));
         assert!(is_absent(&store, &sample.id()).await);
         let again = store.purge(&sample.id(), fence, &note).await;
@@ -128,6 +133,7 @@ pub async fn trail_tells_exceptional_changes_only<B: Bench<Store: Inspect + Trai
         actor: Some("ada".into()),
         reason: Some("cleared by hand".into()),
     };
+    bench.age(&store, &sample.id(), PURGE_MARGIN).await;
     assert_eq!(store.purge(&sample.id(), fence, &note).await, Ok(Purge::Purged));
 
     let trail = store.trail(&sample.id()).await.expect("the store answers");

@@ -12,10 +12,7 @@ use onceward_core::{
     Timestamp, Trail, TrailEntry, Ttl,
 };
 
-use crate::{
-    clock::{Clock, HostClock, MAX_DISAGREEMENT},
-    telemetry,
-};
+use crate::clock::{self, Clock, HostClock};
 
 /// Keeps records in memory: they are gone with the process, and other processes do not see them.
 ///
@@ -150,17 +147,8 @@ impl Store for MemoryStore {
 
     fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>> {
         Box::pin(async move {
-            let disagreement = self.clock.disagreement();
-            if disagreement > MAX_DISAGREEMENT {
-                let error = StoreError::Unusable(format!(
-                    "nothing is swept: the clock was set by {disagreement:?} since this process \
-                 started; correct it and restart"
-                ));
-                telemetry::CLOCK_JUMPED.raise(&error);
-                return Err(error);
-            }
-            let swept = self.tables().sweep(limit, self.clock.now());
-            Ok(swept)
+            clock::check_for_sweep(&*self.clock)?;
+            Ok(self.tables().sweep(limit, self.clock.now()))
         })
     }
 }
@@ -203,19 +191,16 @@ impl Inspect for MemoryStore {
         Box::pin(async move {
             let now = self.clock.now();
             let mut tables = self.tables();
-            let purge = match tables.found(id, now) {
-                Found::Record(stored) if stored.record.fence == expected => {
-                    if stored.status().is_open() {
-                        Purge::Open
-                    } else {
-                        tables.records.remove(id);
-                        tables.write_note(id, now, note);
-                        Purge::Purged
-                    }
-                }
-                found => Purge::Conflict(found),
+            let stored = match tables.found(id, now) {
+                Found::Record(stored) if stored.record.fence == expected => stored,
+                found => return Ok(Purge::Conflict(found)),
             };
-            Ok(purge)
+            if let Some(refusal) = stored.refuses_purge() {
+                return Ok(refusal);
+            }
+            tables.records.remove(id);
+            tables.write_note(id, now, note);
+            Ok(Purge::Purged)
         })
     }
 }

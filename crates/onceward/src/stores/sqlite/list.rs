@@ -1,8 +1,6 @@
 //! Lists records by what they mean, a bounded number of rows at a time.
 
-use onceward_core::{
-    Cursor, Digest, Filter, Found, Listed, Page, Status, StoreError, Timestamp,
-};
+use onceward_core::{Cursor, Digest, Filter, Found, Listed, Page, Status, StoreError, Timestamp};
 use rusqlite::{Connection, params, types::ValueRef};
 
 use super::{
@@ -86,7 +84,7 @@ impl<'a> Wanted<'a> {
             let text = row.get_ref(column)?;
             Ok(wanted.is_none_or(|wanted| text == ValueRef::Text(wanted.as_bytes())))
         };
-        let operation = self.filter.operation.as_ref().map(|name| name.as_str());
+        let operation = self.filter.operation.as_ref().map(onceward_core::OperationName::as_str);
         let may_mean = match self.filter.status {
             Some(Status::Succeeded) => Some(state::SUCCEEDED),
             Some(Status::FailedFinal) => Some(state::FAILED_FINAL),

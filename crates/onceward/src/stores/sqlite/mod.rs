@@ -191,9 +191,12 @@ impl Inspect for SqliteStore {
                 Applied::Refused(stored) => stored,
                 Applied::Full(detail) => return Err(StoreError::Full(detail)),
             };
-            let is_expected = stored.as_ref().is_some_and(|row| row.fence() == expected);
-            let found = decode(id, stored)?;
-            Ok(if is_expected { Purge::Open } else { Purge::Conflict(found) })
+            Ok(match decode(id, stored)? {
+                Found::Record(stored) if stored.record.fence == expected => {
+                    stored.refuses_purge().unwrap_or(Purge::Open)
+                }
+                found => Purge::Conflict(found),
+            })
         })
     }
 }

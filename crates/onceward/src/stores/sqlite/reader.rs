@@ -52,7 +52,8 @@ impl Readers {
         for _ in 0..THREADS {
             let connection = schema::open_reader(options)?;
             let (waiting, clock) = (Arc::clone(&waiting), Arc::clone(&options.clock));
-            let thread = super::spawn(options, "reader", move || run(&connection, &waiting, &*clock))?;
+            let thread =
+                super::spawn(options, "reader", move || run(&connection, &waiting, &*clock))?;
             readers.threads.push(thread);
         }
         Ok(readers)

@@ -41,7 +41,8 @@ pub struct Durability {
 /// Opens the connection that writes; makes or updates the tables.
 pub(super) fn open(options: &Options) -> Result<Connection, OpenError> {
     let path = &options.path;
-    let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
+    let connection =
+        connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
     let prepared = prepare(&connection, options);
     prepared.map_err(|refusal| match refusal {
         Refusal::Sqlite(error) if is_busy(&error) => {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use onceward_core::{Digest, Fence, Found, Note, SpoolId, Status, StoreError, Timestamp};
+use onceward_core::{Digest, Fence, Found, Note, SpoolId, StoreError, Timestamp};
 use rusqlite::{Connection, Statement, params};
 
 use super::{
@@ -268,15 +268,11 @@ impl<'c> Session<'c> {
     }
 }
 
-/// What is running or unknown must be resolved first; what cannot be read has nobody to do so.
+/// What cannot be read has nobody to resolve it: an operator may delete it.
 fn may_be_purged(row: &Row, id: &Digest) -> bool {
     match row.decode(id) {
         Ok(Found::Unreadable { .. }) => true,
-        Ok(Found::Record(stored)) => match stored.status() {
-            Status::InProgress | Status::Interrupted | Status::Unknown => false,
-            Status::Succeeded | Status::FailedFinal | Status::FailedRetryable => true,
-            Status::Released | Status::Expired => true,
-        },
+        Ok(Found::Record(stored)) => stored.refuses_purge().is_none(),
         Ok(Found::Nothing) | Err(_) => false,
     }
 }

@@ -13,10 +13,7 @@ use super::{
     session::{Session, Trouble},
     sql,
 };
-use crate::{
-    clock::{Clock, MAX_DISAGREEMENT},
-    telemetry,
-};
+use crate::clock;
 
 /// How long one step may look for rows before the writer turns to its queue again.
 const STEP: Duration = Duration::from_millis(5);
@@ -108,7 +105,7 @@ impl<'c> Sweeper<'c> {
     /// Takes one step of a sweep, in a transaction of its own; gives the sweep back if there is
     /// more to do.
     pub(super) fn step(&mut self, session: &mut Session<'_>, mut sweep: Sweep) -> Option<Sweep> {
-        let stepped = check_clock(session.clock()).and_then(|()| {
+        let stepped = clock::check_for_sweep(session.clock()).and_then(|()| {
             let step = session.transact(|_, now| match sweep.records_left {
                 0 => self.sweep_chunks(sweep.chunks_left, now),
                 left => self.sweep_records(left, now),
@@ -227,17 +224,4 @@ fn fate_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<Fate> {
         }
         Ok(_) => Fate::Delete,
     })
-}
-
-fn check_clock(clock: &dyn Clock) -> Result<(), StoreError> {
-    let disagreement = clock.disagreement();
-    if disagreement <= MAX_DISAGREEMENT {
-        return Ok(());
-    }
-    let detail = format!(
-        "the clock has moved {disagreement:?} away from real time since this process started; \
-         nothing is swept: correct the clock, then restart the process"
-    );
-    telemetry::CLOCK_JUMPED.raise(&detail);
-    Err(StoreError::Unusable(detail))
 }

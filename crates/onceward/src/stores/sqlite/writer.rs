@@ -1,10 +1,6 @@
 //! The one thread that writes. It takes everything that waits, commits it at once, then answers.
 
-use std::{
-    collections::VecDeque,
-    sync::Arc,
-    thread::JoinHandle,
-};
+use std::{collections::VecDeque, sync::Arc, thread::JoinHandle};
 
 use onceward_core::StoreError;
 use rusqlite::Connection;
@@ -35,6 +31,7 @@ pub(super) struct Writer {
     thread: Option<JoinHandle<()>>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "nearly all of them are the large one")]
 enum Request {
     Write(Write),
     Sweep(Sweep),
