@@ -31,12 +31,11 @@ use crate::{
 ///
 /// After a store error the same change is proposed again: if the first one was made after all, the
 /// conflict shows a record with this admission's own fence, and that *is* the claim.
-///
-/// The crate's first page has a complete example.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Admission {
     request: Request,
     change: Change,
+    first: Fence,
     swaps: u8,
 }
 
@@ -87,13 +86,13 @@ pub struct Replay {
 }
 
 impl Admission {
-    /// How many different changes are proposed before the caller is told to come back: each
-    /// further one means that another request changed the record in between.
+    /// How many changes are proposed: each further one means that another request was faster.
     pub const MAX_SWAPS: u8 = 3;
-    /// Running operations usually end soon: a caller is told to ask again after a second at most.
+    /// Running operations usually end soon: it makes sense to ask again after a second.
     pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-    /// Starts with the proposal to create the record. `fence` and `execution` must be fresh.
+    /// Starts with the proposal to create the record. `fence` and `execution` must be fresh; further
+    /// claims count up from them.
     #[must_use]
     pub fn new(request: Request, fence: Fence, execution: Execution) -> Self {
         let record = Record {
@@ -111,7 +110,7 @@ impl Admission {
         };
         let id = request.operation.digest();
         let change = Change { id, expected: None, next: record, note: None };
-        Self { request, change, swaps: 1 }
+        Self { request, change, first: fence, swaps: 1 }
     }
 
     /// The change to propose now.
@@ -190,8 +189,7 @@ impl Admission {
 
     fn claim_afresh(self, expected: Option<Fence>) -> Step {
         let effect = self.request.terms.effect();
-        let next =
-            Record { effect, attempts: 1, started: Started::Now, ..self.change.next.clone() };
+        let next = Record { effect, attempts: 1, started: Started::Now, ..self.another_claim() };
         self.propose(expected, next, None)
     }
 
@@ -200,8 +198,15 @@ impl Admission {
             .then(|| Note::of_protocol(NoteKind::TakeOver, stored.record.execution));
         let attempts = stored.record.attempts.saturating_add(1);
         let started = Started::At(stored.started_at());
-        let next = Record { effect, attempts, started, ..self.change.next.clone() };
+        let next = Record { effect, attempts, started, ..self.another_claim() };
         self.propose(Some(stored.record.fence), next, note)
+    }
+
+    /// The claim before may have been stored and taken over unnoticed: it must not come back.
+    fn another_claim(&self) -> Record {
+        let claim = &self.change.next;
+        let (fence, execution) = (claim.fence.successor(), claim.execution.successor());
+        Record { fence, execution, ..claim.clone() }
     }
 
     /// The claim was made by an earlier try whose reply was lost. It may run if its lease lasts.
@@ -214,10 +219,11 @@ impl Admission {
         self.run(stored.updated_at)
     }
 
-    /// A fence that was stored and is gone must not come back: then this request has had its claim.
     fn propose(mut self, expected: Option<Fence>, next: Record, note: Option<Note>) -> Step {
         let had_claim = self.change.expected == Some(self.change.next.fence);
-        if had_claim || self.swaps == Self::MAX_SWAPS {
+        // An own claim is renewed however late: nobody else would run it or give it back.
+        let renews = expected == Some(next.fence);
+        if had_claim || (self.swaps >= Self::MAX_SWAPS && !renews) {
             return busy(Ttl::Never);
         }
         self.swaps += 1;
@@ -230,15 +236,14 @@ impl Admission {
         Step::Done(Verdict::Run(Claim::new(self.request.operation, self.request.terms, next, at)))
     }
 
+    /// Whether any of this admission's proposals made that record.
     fn is_own(&self, stored: &Stored) -> bool {
-        stored.record.fence == self.change.next.fence
+        let fences = core::iter::successors(Some(self.first), |fence| Some(fence.successor()));
+        fences.take(usize::from(self.swaps)).any(|fence| fence == stored.record.fence)
     }
 }
 
 fn busy(lease: Ttl) -> Step {
-    let retry_after = match lease {
-        Ttl::For(left) => left.min(Admission::MAX_RETRY_AFTER),
-        Ttl::Never => Admission::MAX_RETRY_AFTER,
-    };
-    Step::Done(Verdict::Busy { retry_after })
+    let Ttl::For(left) = lease else { return busy(Ttl::For(Admission::MAX_RETRY_AFTER)) };
+    Step::Done(Verdict::Busy { retry_after: left.min(Admission::MAX_RETRY_AFTER) })
 }

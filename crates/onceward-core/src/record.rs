@@ -371,6 +371,11 @@ impl Fence {
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
+
+    /// The fence after this one: a request counts up, so that each of its claims has its own.
+    pub(crate) const fn successor(self) -> Self {
+        Self(u128::from_be_bytes(self.0).wrapping_add(1).to_be_bytes())
+    }
 }
 
 impl fmt::Debug for Fence {
@@ -400,6 +405,11 @@ impl Execution {
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
+    }
+
+    /// The execution after this one: a request counts up, so that each of its claims has its own.
+    pub(crate) const fn successor(self) -> Self {
+        Self(u128::from_be_bytes(self.0).wrapping_add(1).to_be_bytes())
     }
 }
 

@@ -39,6 +39,7 @@ pub(crate) struct Generation {
 #[derive(Debug)]
 pub(crate) struct ClaimNote {
     pub(crate) execution: Execution,
+    pub(crate) fence: Fence,
     pub(crate) generation: usize,
     pub(crate) process: usize,
     pub(crate) effects: u32,
@@ -84,6 +85,8 @@ pub(crate) struct Book {
     pub(crate) bound: [Option<Bound>; 2],
     pub(crate) violations: Vec<Violation>,
     pub(crate) tally: Tally,
+    /// The executions that somebody tried to give back.
+    pub(crate) given_back: Vec<Execution>,
     /// Ended versions that somebody saw past their retention: the clock may be set back since.
     expired: Vec<Fence>,
     moment: u64,
@@ -100,6 +103,7 @@ impl Book {
             bound: [None; 2],
             violations: Vec::new(),
             tally: Tally::default(),
+            given_back: Vec::new(),
             expired: Vec::new(),
             moment: 0,
         }
@@ -152,6 +156,10 @@ impl Book {
     }
 
     fn claimed(&mut self, before: Option<&Stored>, change: &Change, at: Timestamp, process: usize) {
+        if self.claims.iter().any(|claim| claim.fence == change.next.fence) {
+            let number = self.claims.len();
+            self.violate(I5, format!("claim #{number} has a fence that was stored before"));
+        }
         let old = before.filter(|stored| !self.binds_nothing(stored, change));
         let generation = match old {
             Some(stored) => self.claimed_again(stored, change),
@@ -159,6 +167,7 @@ impl Book {
         };
         self.claims.push(ClaimNote {
             execution: change.next.execution,
+            fence: change.next.fence,
             generation,
             process,
             effects: 0,

@@ -2,16 +2,16 @@
 
 use std::{cell::Cell, sync::Arc, time::Duration};
 
-use onceward::{Digest, Execution, State, Verdict};
+use onceward::{State, Verdict};
 use tokio::time::{sleep, timeout};
 
 use crate::{
     answer::{Answer, Receipt},
-    checks::I17,
+    checks::{I7, I17},
     cluster::Cluster,
     execution,
     hearing::Asker,
-    process::{ADMITTED, Process},
+    process::{ADMISSION, Process, Proposed},
     sabotage::Sabotage,
     settings::{between, millis, pick},
     tally::Event,
@@ -98,25 +98,33 @@ impl Client {
         process.step().await;
         let admission = async {
             let verdict = process.engine.admit(world.request(key, fingerprint)).await;
-            (verdict, ADMITTED.with(Cell::get))
+            (verdict, ADMISSION.with(Cell::get))
         };
-        let (verdict, admitted) = ADMITTED.scope(Cell::new(None), admission).await;
-        if let Ok(Verdict::Run(claim)) = verdict {
+        let (verdict, proposed) = ADMISSION.scope(Cell::new(None), admission).await;
+        let Ok(verdict) = verdict else { return Answer::Unavailable };
+        check_admission(world, key, &verdict, proposed.expect("a verdict needs the store"));
+        if let Verdict::Run(claim) = verdict {
             let receipt = |claim| Receipt { key, fingerprint, claim, result: 0 };
             let answer = execution::start(world, process, claim, receipt);
             return answer.await.unwrap_or(Answer::Nothing);
         }
-        let Ok(verdict) = verdict else { return Answer::Unavailable };
-        check_nothing_left(world, &world.request(key, fingerprint).operation.digest(), admitted);
         answer_to(world, &verdict)
     }
 }
 
-/// Whoever is told anything but "run" must not hold the claim all the same: nobody would run it.
-fn check_nothing_left(world: &World, id: &Digest, admitted: Option<Execution>) {
-    if let Some(stored) = world.stored(id)
+/// Whoever is told to run has just got its lease. Whoever is told anything else must not hold the
+/// claim all the same: nobody would run it.
+fn check_admission(world: &World, key: u8, verdict: &Verdict, proposed: Proposed) {
+    let Proposed { execution, found_over } = proposed;
+    if let Verdict::Run(_) = verdict {
+        if found_over {
+            world.book().violate(I7, "a claim runs that was found past its lease".into());
+        }
+        return;
+    }
+    if let Some(stored) = world.stored(&world.ids[usize::from(key)])
         && stored.record.state == State::InProgress
-        && Some(stored.record.execution) == admitted
+        && stored.record.execution == execution
     {
         let status = stored.status();
         let text = format!("an admission ended without its claim, which is left {status}");

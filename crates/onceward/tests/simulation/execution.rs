@@ -287,7 +287,7 @@ impl Execution {
         }
     }
 
-    /// Whose end is stored must not be told that it is not, also if the reply was lost.
+    /// Whose end is stored is told so, also if the reply was lost; and the truth wins over unknown.
     fn check_fenced_off(&self, ended: Ended, found: &Found) {
         let number = self.number;
         self.world.trace(|| format!("#{number} is fenced off"));
@@ -295,9 +295,10 @@ impl Execution {
         book.count(Event::FencedOff);
         if let Found::Record(stored) = found
             && stored.record.execution == self.claim.execution()
-            && Ended::of(&stored.record.state) == Some(ended)
+            && let Some(state) = Ended::of(&stored.record.state)
+            && (state == ended || state == Ended::Unknown)
         {
-            book.violate(I5, format!("#{number} was fenced off by its own end"));
+            book.violate(I5, format!("{ended:?} of #{number} was fenced off by its own {state:?}"));
         }
     }
 
@@ -314,10 +315,7 @@ impl Execution {
         let after = millis(if in_doubt { world.draw(|rng| rng.u64(0..=1500)) } else { 0 });
         let on_its_way = tokio::spawn(async move {
             sleep(after).await;
-            let settled = world.commit(settlement, number, process);
-            if let Settled::FencedOff(_) = settled {
-                world.count(Event::FencedOff);
-            }
+            world.commit(settlement, number, process)
         });
         if in_doubt {
             self.world.count(Event::InDoubt);
@@ -326,7 +324,10 @@ impl Execution {
                 return Answer::Retryable { claim: number };
             }
         } else {
-            on_its_way.await.expect("a commit does not panic");
+            let settled = on_its_way.await.expect("a commit does not panic");
+            if let Settled::FencedOff(found) = settled {
+                self.check_fenced_off(Ended::Succeeded, &found);
+            }
         }
         self.process.step().await;
         self.read_back().await

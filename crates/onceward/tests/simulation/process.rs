@@ -30,8 +30,16 @@ use crate::{
 const CALL_TIMEOUT: Duration = Duration::from_millis(500);
 
 task_local! {
-    /// The execution that the admission under way in this task would have.
-    pub(crate) static ADMITTED: Cell<Option<Execution>>;
+    /// The admission under way in this task.
+    pub(crate) static ADMISSION: Cell<Option<Proposed>>;
+}
+
+/// What an admission proposed last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Proposed {
+    pub(crate) execution: Execution,
+    /// The store showed it its own claim, with its lease over.
+    pub(crate) found_over: bool,
 }
 
 pub(crate) struct Process {
@@ -212,13 +220,26 @@ impl WayToStore {
     }
 }
 
+fn proposed(change: &Change, swap: &Result<Swap, StoreError>) -> Proposed {
+    let found_over = match swap {
+        Ok(Swap::Conflict(Found::Record(stored))) => {
+            stored.record.fence == change.next.fence && stored.record.ttl.is_over()
+        }
+        _ => false,
+    };
+    Proposed { execution: change.next.execution, found_over }
+}
+
 impl Store for WayToStore {
     fn swap<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>> {
         Box::pin(async move {
+            if matches!(change.next.state, State::Released | State::FailedRetryable) {
+                self.world.book().given_back.push(change.next.execution);
+            }
             self.life.step().await;
-            // Background work of the engine is not part of anybody's admission.
-            let _ = ADMITTED.try_with(|admitted| admitted.set(Some(change.next.execution)));
             let swap = self.send(change).await;
+            // Background work of the engine is not part of anybody's admission.
+            let _ = ADMISSION.try_with(|admission| admission.set(Some(proposed(change, &swap))));
             self.life.step().await;
             swap
         })
