@@ -110,3 +110,34 @@ fn giving_up_expects_the_fence_that_may_have_been_stored() {
     assert_eq!(settlement.change().next.state, release.change().next.state);
     assert_eq!(claim.started_at(), Timestamp::from_unix_micros(7));
 }
+
+/// Its first proposal may have been stored, and taken over, before the answer was lost.
+#[test]
+fn every_claim_of_an_admission_has_its_own_fence_and_execution() {
+    let admission = admission();
+    let first = admission.change().next.clone();
+    let swap = found(admission.change(), fence(9), State::FailedRetryable, MINUTE);
+    let Step::Swap(admission) = admission.next(swap) else { panic!("it claims again") };
+    let second = admission.change().next.clone();
+    assert_ne!((first.fence, first.execution), (second.fence, second.execution));
+
+    // The first one landed late after all: it is still recognised, as what it is.
+    let swap = found(admission.change(), first.fence, State::InProgress, MINUTE);
+    let Step::Done(Verdict::Run(claim)) = admission.next(swap) else { panic!("it is its own") };
+    assert_eq!(claim.fence(), first.fence);
+}
+
+/// Nobody else would run it, nor give it back.
+#[test]
+fn an_own_claim_is_renewed_after_the_last_swap_too() {
+    let mut admission = admission();
+    for number in 2..=Admission::MAX_SWAPS {
+        let swap = found(admission.change(), fence(100 + number), State::Released, MINUTE);
+        let Step::Swap(next) = admission.next(swap) else { panic!("it tries again") };
+        admission = next;
+    }
+    let own = admission.change().next.fence;
+    let swap = found(admission.change(), own, State::InProgress, OVER);
+    let Step::Swap(renewing) = admission.next(swap) else { panic!("it renews its own claim") };
+    assert_eq!(renewing.change().expected, Some(own));
+}
