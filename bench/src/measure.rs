@@ -57,6 +57,46 @@ pub(crate) fn wait_until_idle() {
     }
 }
 
+/// Watches how much of the machine others use while something is measured.
+pub(crate) struct Others {
+    started: Instant,
+    usage: Usage,
+    machine: Option<Ticks>,
+}
+
+impl Others {
+    /// Starts to watch.
+    pub(crate) fn watch() -> Self {
+        Self { started: Instant::now(), usage: Usage::now(), machine: Ticks::now() }
+    }
+
+    /// The share of all cores that others, the kernel's own threads included, have used since then.
+    pub(crate) fn share(&self) -> Option<f64> {
+        let (before, now) = (self.machine?, Ticks::now()?);
+        let busy = 1.0 - (now.idle - before.idle) / (now.all - before.all);
+        let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        let own = Usage::now().cpu_since(self.usage).as_secs_f64();
+        Some((busy - own / self.started.elapsed().as_secs_f64() / cores).max(0.0))
+    }
+}
+
+/// How long the cores of the machine have run, and how much of it they had nothing to do.
+#[derive(Clone, Copy)]
+struct Ticks {
+    all: f64,
+    idle: f64,
+}
+
+impl Ticks {
+    fn now() -> Option<Self> {
+        let text = std::fs::read_to_string("/proc/stat").ok()?;
+        let words = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
+        let ticks: Vec<f64> = words.map_while(|word| word.parse().ok()).collect();
+        // The fourth is idle time, the fifth is idle time with a disk at work.
+        Some(Self { all: ticks.iter().sum(), idle: ticks.get(3)? + ticks.get(4)? })
+    }
+}
+
 /// Keeps all threads of this process, and those they start, on one core until it is dropped.
 pub(crate) struct OneCore {
     #[cfg(target_os = "linux")]

@@ -23,6 +23,8 @@ pub(crate) struct Report {
     date: Option<String>,
     rounds: u32,
     turn: Duration,
+    /// Which share of the cores others used, by parts.
+    pub(crate) others: Vec<(&'static str, Option<f64>)>,
     /// Claims and completions.
     pub(crate) pairs: Vec<Row>,
     /// How far the stores grew meanwhile.
@@ -43,6 +45,7 @@ impl Report {
             date,
             rounds: plan.rounds,
             turn: plan.turn,
+            others: Vec::new(),
             pairs: Vec::new(),
             grown: Vec::new(),
             lookups: None,
@@ -74,6 +77,12 @@ impl Report {
         println!("- Command: `{}`{date}", command());
         println!("- Machine: {processor}; {kernel}; {file_system}; SQLite {}", sqlite_version());
         println!("- Turns of {turn} s, {rounds} for each store and line, in turn; medians.");
+        let others = self.others.iter().filter_map(|(part, share)| Some((part, (*share)?)));
+        let others: Vec<_> =
+            others.map(|(part, share)| format!("{part} {:.0} %", share * 1e2)).collect();
+        if !others.is_empty() {
+            println!("- Used by other processes meanwhile, of all cores: {}.", others.join(", "));
+        }
     }
 
     fn print_figures(&self) {
@@ -158,15 +167,22 @@ fn print_sweep(sweep: &Sweep) {
         thousands(sweep::BATCH.into()),
         sweep::IN_FLIGHT
     );
-    println!("| | swept /s | claims /s | claim p99 ms | longest claim ms |\n|---|---|---|---|---|");
-    println!("| sweep alone | {} | – | – | – |", thousands(sweep.alone));
+    println!(
+        "| | swept /s | CPU µs a record | claims /s | claim p99 ms | longest claim ms |\n\
+         |---|---|---|---|---|---|"
+    );
+    println!(
+        "| sweep alone | {} | {} | – | – | – |",
+        thousands(sweep.alone),
+        one_digit(sweep.cpu_micros)
+    );
     let rows = [
         ("claims alone", "–".into(), &sweep.undisturbed),
         ("both", thousands(sweep.beside_claims), &sweep.disturbed),
     ];
     for (name, swept, claims) in rows {
         println!(
-            "| {name} | {swept} | {} | {} | {} |",
+            "| {name} | {swept} | – | {} | {} | {} |",
             thousands(claims.rate),
             two_digits(millis(claims.p99)),
             two_digits(millis(claims.longest))
@@ -185,14 +201,14 @@ fn print_reopen(reopen: &Reopen) {
     );
 }
 
-/// How this run can be repeated; the directory is left out, because it means nothing elsewhere.
+/// How this run can be repeated, without what is of this run only: its directory and its date.
 fn command() -> String {
     let mut words = vec!["cargo xtask bench".to_owned()];
     let mut given = std::env::args().skip(1);
     while let Some(word) = given.next() {
         match word.as_str() {
-            "--dir" => drop(given.next()),
-            _ if word.starts_with("--dir=") => {}
+            "--dir" | "--date" => drop(given.next()),
+            _ if word.starts_with("--dir=") || word.starts_with("--date=") => {}
             _ => words.push(word),
         }
     }

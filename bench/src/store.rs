@@ -7,7 +7,7 @@ use tokio::runtime::Runtime;
 use crate::{
     Failure, lookups,
     machine::Machine,
-    measure::wait_until_idle,
+    measure::{Others, wait_until_idle},
     options::{Arguments, Part, Plan},
     pairs, reopen,
     report::Report,
@@ -24,7 +24,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut report = Report::new(machine, arguments.date.clone(), &plan);
     let prepared = side_by_side(&runtime, directory.path(), &plan, &mut report)?;
     if plan.has(Part::Sweep) {
+        let others = Others::watch();
         report.sweep = Some(sweep::run(&runtime, directory.path(), &plan)?);
+        report.others.push(("sweep", others.share()));
     }
     if plan.has(Part::Reopen) {
         let records = plan.reopen_records;
@@ -36,6 +38,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
                 path
             }
         };
+        // Not watched: the process that is killed would count as another.
         report.reopen = Some(reopen::run(&runtime, &path, records, &plan)?);
     }
     directory.close()?;
@@ -79,11 +82,15 @@ fn side_by_side(
     rustix::fs::sync();
     wait_until_idle();
     if plan.has(Part::Pairs) {
+        let others = Others::watch();
         report.pairs = pairs::run(runtime, directory, plan, &contests)?;
+        report.others.push(("pairs", others.share()));
         report.grown = contests.iter().map(Contest::grown).collect();
     }
     if plan.has(Part::Lookups) {
+        let others = Others::watch();
         report.lookups = Some(lookups::run(plan, &contests)?);
+        report.others.push(("look-ups", others.share()));
     }
     let mut prepared = None;
     for contest in contests {

@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 use crate::{
     Failure,
     load::{self, Deed, Load},
-    measure::{quantile, wait_until_idle},
+    measure::{Usage, quantile, wait_until_idle},
     options::Plan,
     subject::{open_sqlite_by, remove_sqlite},
 };
@@ -32,6 +32,8 @@ pub(crate) struct Sweep {
     pub(crate) records: u64,
     /// Records in a second with nothing else to do.
     pub(crate) alone: f64,
+    /// User and system time of the whole process for each record then, in microseconds.
+    pub(crate) cpu_micros: f64,
     /// Records in a second while claims were made.
     pub(crate) beside_claims: f64,
     /// Claims while nothing was swept.
@@ -70,10 +72,12 @@ pub(crate) fn run(runtime: &Runtime, directory: &Path, plan: &Plan) -> Result<Sw
     let undisturbed = claims(runtime, load, begin)?;
 
     wait_until_idle();
+    let before = Usage::now();
     let alone = sweep_all(runtime, &*store, records)?;
+    wait_until_idle();
+    let cpu_micros = Usage::now().cpu_since(before).as_secs_f64() * 1e6 / records.max(1) as f64;
 
     clock.advance(UNTIL_EXPIRED);
-    wait_until_idle();
     let load = Load::start(runtime, &store, &numbers, IN_FLIGHT, Deed::Claim);
     let begin = Instant::now();
     let beside_claims = sweep_all(runtime, &*store, records);
@@ -81,7 +85,8 @@ pub(crate) fn run(runtime: &Runtime, directory: &Path, plan: &Plan) -> Result<Sw
 
     drop(store);
     remove_sqlite(&path)?;
-    Ok(Sweep { records, alone, beside_claims: beside_claims?, undisturbed, disturbed })
+    let beside_claims = beside_claims?;
+    Ok(Sweep { records, alone, cpu_micros, beside_claims, undisturbed, disturbed })
 }
 
 /// Sweeps in batches until so many are gone; returns how many in a second.

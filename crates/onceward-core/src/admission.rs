@@ -40,6 +40,7 @@ pub struct Admission {
 }
 
 /// What to do next for an [`Admission`].
+#[expect(clippy::large_enum_variant, reason = "moved once for each answer of a store")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Propose the change of this admission.
@@ -91,8 +92,7 @@ impl Admission {
     /// Running operations usually end soon: it makes sense to ask again after a second.
     pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-    /// Starts with the proposal to create the record. `fence` and `execution` must be fresh; further
-    /// claims count up from them.
+    /// Starts with the proposal to create the record. `fence` and `execution` must be fresh.
     #[must_use]
     pub fn new(request: Request, fence: Fence, execution: Execution) -> Self {
         let record = Record {

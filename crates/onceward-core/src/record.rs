@@ -360,7 +360,7 @@ impl fmt::Debug for Body {
 pub struct Fence([u8; 16]);
 
 impl Fence {
-    /// Makes a fence of fresh random bytes: never use the same twice.
+    /// Makes a fence of fresh random bytes: never use the same twice, nor count up by yourself.
     #[must_use]
     pub const fn from_random(random: [u8; 16]) -> Self {
         Self(random)

@@ -177,8 +177,9 @@ fn fresh() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
+/// Far apart, like random ones: an admission counts up from its first fence.
 fn fresh_bytes() -> [u8; 16] {
-    u128::from(fresh()).to_be_bytes()
+    (u128::from(fresh()) << 64).to_be_bytes()
 }
 
 /// A fence that no other caller in this process gets.

@@ -31,6 +31,7 @@ pub struct SqliteStoreBuilder {
 }
 
 /// What the builder has collected.
+#[derive(Clone)]
 pub(super) struct Options {
     pub(super) path: PathBuf,
     pub(super) clock: Arc<dyn Clock>,
@@ -40,13 +41,6 @@ pub(super) struct Options {
     pub(super) reserve_bytes: u64,
 }
 
-impl Options {
-    /// A reader forgets its pages whenever somebody has written; more would not be used.
-    pub(super) fn reader_cache_bytes(&self) -> u64 {
-        self.cache_bytes / 16
-    }
-}
-
 impl SqliteStoreBuilder {
     pub(super) fn new(path: &Path) -> Self {
         Self {
@@ -54,8 +48,8 @@ impl SqliteStoreBuilder {
                 path: path.to_path_buf(),
                 clock: Arc::new(HostClock::default()),
                 busy_timeout: Duration::from_secs(5),
-                cache_bytes: 256 * MIB,
-                wal_bytes: 64 * MIB,
+                cache_bytes: 8 * MIB,
+                wal_bytes: 128 * MIB,
                 reserve_bytes: 16 * MIB,
             },
         }
@@ -73,13 +67,16 @@ impl SqliteStoreBuilder {
         self
     }
 
-    /// How much memory the writer may use for pages: 1 MiB to 1 TiB, 256 MiB if not said.
+    /// How much memory each connection may use for pages: 1 MiB to 1 TiB, 8 MiB if not said.
+    ///
+    /// More is slower while the file is smaller than 1 GiB, because SQLite then looks through the
+    /// whole cache with almost every commit; the pages are in the system's cache anyway.
     pub fn cache_bytes(mut self, bytes: u64) -> Self {
         self.options.cache_bytes = bytes;
         self
     }
 
-    /// From which size on the write-ahead log is begun anew: 1 MiB to 1 TiB, 64 MiB if not said.
+    /// From which size on the write-ahead log is begun anew: 1 MiB to 1 TiB, 128 MiB if not said.
     ///
     /// It may grow to twice this size, and further only while another process reads.
     pub fn wal_bytes(mut self, bytes: u64) -> Self {

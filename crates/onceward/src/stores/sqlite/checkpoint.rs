@@ -2,7 +2,8 @@
 //!
 //! A passive checkpoint never waits and holds nobody up, but under load it never catches up with
 //! the writer either, and the log would grow for ever. So the writer itself begins the log anew
-//! when it has become long, at a moment when little is left to copy.
+//! when it has become long: at a moment when little is left to copy, or, when the log has twice the
+//! length, in any case.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
@@ -14,8 +15,9 @@ use rusqlite::{Connection, Statement};
 
 use super::{OpenError, builder::Options, schema, sql};
 
-/// How long a commit may wait to be copied into the file.
-const INTERVAL: Duration = Duration::from_millis(250);
+/// How long a commit may wait to be copied into the file. It is durable before; the longer it
+/// waits, the more changes of the same page are copied at once.
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The store's own reads end sooner than this; the reads of other processes are not waited for.
 const READERS_END: Duration = Duration::from_millis(10);
@@ -175,11 +177,10 @@ impl<'c> Log<'c> {
             return;
         };
         let waiting = position.written.saturating_sub(position.copied);
-        let is_little = waiting < self.limit_frames / 8;
-        self.shared.wish(if is_little { Wish::Soon } else { Wish::Now });
-        if position.written < self.limit_frames
-            || self.not_before.is_some_and(|time| Instant::now() < time)
-        {
+        let is_long = position.written >= self.limit_frames;
+        let is_little = waiting < self.limit_frames / 64;
+        self.shared.wish(if is_long && !is_little { Wish::Now } else { Wish::Soon });
+        if !is_long || self.not_before.is_some_and(|time| Instant::now() < time) {
             return;
         }
         let shared = Arc::clone(&self.shared);

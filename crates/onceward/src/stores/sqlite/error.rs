@@ -166,6 +166,12 @@ pub(super) fn before_commit(error: &rusqlite::Error) -> StoreError {
             "the SQLite file has become read-only ({error}); nothing was written: make the file \
              and its directory writable again"
         )),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            StoreError::Unavailable(format!(
+                "another process has held the SQLite file for too long ({error}); nothing was \
+                 written: find out who holds a transaction open, or raise `busy_timeout`"
+            ))
+        }
         Some(ErrorCode::TooBig) => StoreError::Unusable(format!(
             "the record is larger than SQLite stores ({error}); nothing was written: keep answers \
              below 1 GB"

@@ -43,6 +43,7 @@ mod session;
 mod space;
 mod sql;
 mod sweep;
+mod transactions;
 mod writer;
 
 use std::{

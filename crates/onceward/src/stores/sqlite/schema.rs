@@ -43,7 +43,9 @@ pub(super) fn open(options: &Options) -> Result<Connection, OpenError> {
     let path = &options.path;
     let connection =
         connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
-    let prepared = prepare(&connection, options);
+    // Each try does nothing that was done before, so that it may stop wherever another process is.
+    let prepared =
+        patiently(options.busy_timeout, Refusal::is_busy, || prepare(&connection, options));
     prepared.map_err(|refusal| match refusal {
         Refusal::Sqlite(error) if is_busy(&error) => {
             OpenError::Busy { path: path.clone(), waited: options.busy_timeout }
@@ -61,10 +63,24 @@ pub(super) fn open(options: &Options) -> Result<Connection, OpenError> {
 /// Opens a connection that only reads.
 pub(super) fn open_reader(options: &Options) -> Result<Connection, OpenError> {
     let connection = connect(&options.path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    let tuned = connection
-        .busy_timeout(options.busy_timeout)
-        .and_then(|()| set_cache(&connection, options.reader_cache_bytes()))
-        .and_then(|()| connection.pragma_update(None, "query_only", true));
+    let tuned = patiently(options.busy_timeout, is_busy, || {
+        connection.busy_timeout(options.busy_timeout)?;
+        set_cache(&connection, options.cache_bytes)?;
+        connection.pragma_update(None, "query_only", true)
+    });
+    tuned.map_err(|error| OpenError::from_sqlite(&options.path, &error))?;
+    Ok(connection)
+}
+
+/// Opens the connection that sweeps. Its commits do not wait for the disk.
+pub(super) fn open_sweeper(options: &Options) -> Result<Connection, OpenError> {
+    let connection = connect(&options.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let tuned = patiently(options.busy_timeout, is_busy, || {
+        connection.busy_timeout(Duration::ZERO)?;
+        make_durable(&connection)?;
+        connection.pragma_update(None, "synchronous", "normal")?;
+        set_cache(&connection, options.cache_bytes)
+    });
     tuned.map_err(|error| OpenError::from_sqlite(&options.path, &error))?;
     Ok(connection)
 }
@@ -72,16 +88,17 @@ pub(super) fn open_reader(options: &Options) -> Result<Connection, OpenError> {
 /// Opens the connection that copies the log into the file.
 pub(super) fn open_checkpointer(options: &Options) -> Result<Connection, OpenError> {
     let connection = connect(&options.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    let tuned = make_durable(&connection);
+    let tuned = patiently(options.busy_timeout, is_busy, || make_durable(&connection));
     tuned.map_err(|error| OpenError::from_sqlite(&options.path, &error))?;
     Ok(connection)
 }
 
 /// Repeats what others' locks prevent until it works or time is up.
-pub(super) fn patiently<T>(
+pub(super) fn patiently<T, E>(
     patience: Duration,
-    mut ask: impl FnMut() -> rusqlite::Result<T>,
-) -> rusqlite::Result<T> {
+    is_busy: impl Fn(&E) -> bool,
+    mut ask: impl FnMut() -> Result<T, E>,
+) -> Result<T, E> {
     let start = Instant::now();
     loop {
         match ask() {
@@ -125,6 +142,7 @@ pub(super) fn durability(connection: &Connection) -> rusqlite::Result<Durability
 
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
     let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    // What does not exist and cannot be opened could not be created.
     Connection::open_with_flags(path, flags).map_err(|error| match path.exists() {
         false => OpenError::ReadOnly { path: path.to_path_buf() },
         true => OpenError::from_sqlite(path, &error),
@@ -138,6 +156,12 @@ enum Refusal {
     ReadOnly,
 }
 
+impl Refusal {
+    fn is_busy(&self) -> bool {
+        matches!(self, Self::Sqlite(error) if is_busy(error))
+    }
+}
+
 impl From<rusqlite::Error> for Refusal {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sqlite(error)
@@ -146,9 +170,8 @@ impl From<rusqlite::Error> for Refusal {
 
 fn prepare(connection: &Connection, options: &Options) -> Result<(), Refusal> {
     connection.busy_timeout(Duration::ZERO)?;
-    let patience = options.busy_timeout;
     // Nothing is changed before it is known that this software may.
-    let version = patiently(patience, || version(connection))?;
+    let version = version(connection)?;
     if version > MIGRATIONS.len() as u32 {
         return Err(Refusal::Newer(version));
     }
@@ -156,9 +179,8 @@ fn prepare(connection: &Connection, options: &Options) -> Result<(), Refusal> {
         return Err(Refusal::ReadOnly);
     }
     connection.pragma_update(None, "page_size", PAGE_BYTES)?;
-    let mode: String = patiently(patience, || {
-        connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))
-    })?;
+    let mode: String =
+        connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
     if mode != "wal" {
         return Err(Refusal::NotDurable(format!("SQLite keeps its journal mode `{mode}`")));
     }
@@ -167,10 +189,10 @@ fn prepare(connection: &Connection, options: &Options) -> Result<(), Refusal> {
     if durability.synchronous < 2 {
         return Err(Refusal::NotDurable("SQLite does not accept `synchronous=FULL`".into()));
     }
-    connection.pragma_update(None, "journal_size_limit", signed(options.wal_bytes))?;
+    connection.pragma_update(None, "journal_size_limit", signed(2 * options.wal_bytes))?;
     connection.pragma_update(None, "temp_store", "memory")?;
     set_cache(connection, options.cache_bytes)?;
-    migrate(connection, patience, options.clock.now())
+    migrate(connection, options.clock.now())
 }
 
 fn make_durable(connection: &Connection) -> rusqlite::Result<()> {
@@ -199,11 +221,11 @@ fn version(connection: &Connection) -> rusqlite::Result<u32> {
 }
 
 /// Applies what is missing, all of it or nothing; another process may be doing the same.
-fn migrate(connection: &Connection, patience: Duration, now: Timestamp) -> Result<(), Refusal> {
+fn migrate(connection: &Connection, now: Timestamp) -> Result<(), Refusal> {
     if version(connection)? == MIGRATIONS.len() as u32 {
         return Ok(());
     }
-    patiently(patience, || connection.execute_batch(sql::BEGIN))?;
+    connection.execute_batch(sql::BEGIN)?;
     let migrated = migrate_locked(connection, now).and_then(|()| {
         connection.execute_batch(sql::COMMIT)?;
         Ok(())

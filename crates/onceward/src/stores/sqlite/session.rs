@@ -1,19 +1,15 @@
-//! The writing connection with its statements, and what one change means in SQL.
+//! What a change means in SQL.
 
-use std::{sync::Arc, time::Duration};
-
-use onceward_core::{Digest, Fence, Found, Note, SpoolId, StoreError, Timestamp};
+use onceward_core::{Digest, Fence, Found, Note, SpoolId, Timestamp};
 use rusqlite::{Connection, Statement, params};
 
 use super::{
     builder::Options,
-    error::{at_commit, before_commit, is_io},
     rows::{Over, Proposal, Row},
-    schema::patiently,
-    space::{Presence, Space},
+    space::Space,
     sql,
+    transactions::{Transactions, Trouble},
 };
-use crate::clock::Clock;
 
 /// What the writer is asked to do.
 pub(super) enum Work {
@@ -44,48 +40,33 @@ pub(super) enum Applied {
     Full(String),
 }
 
-/// Why a transaction was rolled back.
-pub(super) enum Trouble {
-    /// One change could not be made; others might.
-    Change(StoreError),
-    /// Nothing could be made, or it is not known whether it was.
-    Everything(StoreError),
-}
-
-impl Trouble {
-    pub(super) fn into_error(self) -> StoreError {
-        match self {
-            Self::Change(error) | Self::Everything(error) => error,
-        }
-    }
-}
-
-/// What a session needs to know beside its connection.
-pub(super) struct Settings {
-    clock: Arc<dyn Clock>,
-    busy_timeout: Duration,
-    space: Space,
-    presence: Presence,
-}
-
-impl Settings {
-    pub(super) fn of(options: &Options) -> Self {
-        Self {
-            clock: Arc::clone(&options.clock),
-            busy_timeout: options.busy_timeout,
-            space: Space::new(&options.path, options.reserve_bytes),
-            presence: Presence::of(&options.path),
-        }
-    }
-}
-
-/// The writing connection, used by one thread.
+/// The writing connection: changes in, answers out.
 pub(super) struct Session<'c> {
-    connection: &'c Connection,
-    settings: Settings,
-    begin: Statement<'c>,
-    commit: Statement<'c>,
-    rollback: Statement<'c>,
+    transactions: Transactions<'c>,
+    records: Records<'c>,
+}
+
+impl<'c> Session<'c> {
+    pub(super) fn new(connection: &'c Connection, options: &Options) -> rusqlite::Result<Self> {
+        Ok(Self {
+            transactions: Transactions::new(connection, options)?,
+            records: Records::new(connection, options)?,
+        })
+    }
+
+    /// Does all of it in one transaction, in order, or nothing.
+    pub(super) fn commit<'w>(
+        &mut self,
+        works: impl Iterator<Item = &'w Work>,
+    ) -> Result<Vec<Applied>, Trouble> {
+        let Self { transactions, records } = self;
+        transactions.run(|now| works.map(|work| records.apply(work, now)).collect())
+    }
+}
+
+/// The statements by which records are changed, inside a transaction.
+struct Records<'c> {
+    space: Space,
     insert: Statement<'c>,
     update: Statement<'c>,
     read: Statement<'c>,
@@ -95,14 +76,10 @@ pub(super) struct Session<'c> {
     discard_chunks: Statement<'c>,
 }
 
-impl<'c> Session<'c> {
-    pub(super) fn new(connection: &'c Connection, settings: Settings) -> rusqlite::Result<Self> {
+impl<'c> Records<'c> {
+    fn new(connection: &'c Connection, options: &Options) -> rusqlite::Result<Self> {
         Ok(Self {
-            connection,
-            settings,
-            begin: connection.prepare(sql::BEGIN)?,
-            commit: connection.prepare(sql::COMMIT)?,
-            rollback: connection.prepare(sql::ROLLBACK)?,
+            space: Space::new(&options.path, options.reserve_bytes),
             insert: connection.prepare(sql::INSERT)?,
             update: connection.prepare(sql::UPDATE)?,
             read: connection.prepare(sql::READ)?,
@@ -111,71 +88,6 @@ impl<'c> Session<'c> {
             put_chunk: connection.prepare(sql::PUT_CHUNK)?,
             discard_chunks: connection.prepare(sql::DISCARD_CHUNKS)?,
         })
-    }
-
-    pub(super) fn clock(&self) -> &dyn Clock {
-        &*self.settings.clock
-    }
-
-    /// Does all of it in one transaction, in order, or nothing.
-    pub(super) fn commit<'w>(
-        &mut self,
-        works: impl ExactSizeIterator<Item = &'w Work>,
-    ) -> Result<Vec<Applied>, Trouble> {
-        self.transact(|session, now| {
-            let mut applied = Vec::with_capacity(works.len());
-            for work in works {
-                applied.push(session.apply(work, now)?);
-            }
-            Ok(applied)
-        })
-    }
-
-    /// Runs one transaction. Whoever is answered after it knows that it is on the disk.
-    pub(super) fn transact<T>(
-        &mut self,
-        body: impl FnOnce(&mut Self, Timestamp) -> rusqlite::Result<T>,
-    ) -> Result<T, Trouble> {
-        self.begin().map_err(Trouble::Everything)?;
-        // Read when the lock is there: waiting for it does not count against any lease.
-        let now = self.settings.clock.now();
-        match body(self, now) {
-            Ok(done) => match self.commit.execute([]) {
-                Ok(_) => Ok(done),
-                Err(error) => {
-                    self.roll_back();
-                    Err(Trouble::Everything(at_commit(&error)))
-                }
-            },
-            Err(error) => {
-                self.roll_back();
-                let store_error = before_commit(&error);
-                Err(match is_io(&error) {
-                    true => Trouble::Everything(store_error),
-                    false => Trouble::Change(store_error),
-                })
-            }
-        }
-    }
-
-    fn begin(&mut self) -> Result<(), StoreError> {
-        if self.settings.presence.is_lost() {
-            return Err(StoreError::Unusable(self.settings.presence.complaint()));
-        }
-        if !self.connection.is_autocommit() {
-            self.roll_back();
-        }
-        let begun = patiently(self.settings.busy_timeout, || self.begin.execute([]));
-        begun.map(drop).map_err(|error| before_commit(&error))
-    }
-
-    /// SQLite itself may have rolled back already. What cannot be rolled back was not committed.
-    fn roll_back(&mut self) {
-        if !self.connection.is_autocommit()
-            && let Err(error) = self.rollback.execute([])
-        {
-            tracing::warn!("a rollback failed and will be tried again: {error}");
-        }
     }
 
     fn apply(&mut self, work: &Work, now: Timestamp) -> rusqlite::Result<Applied> {
@@ -195,7 +107,7 @@ impl<'c> Session<'c> {
     }
 
     fn swap(&mut self, proposal: &Proposal, now: Timestamp) -> rusqlite::Result<Applied> {
-        if proposal.is_claim && self.settings.space.is_full() {
+        if proposal.is_claim && self.space.is_full() {
             return self.refuse_claim(proposal, now);
         }
         let Proposal { id, fence, state, body, .. } = proposal;
@@ -234,7 +146,7 @@ impl<'c> Session<'c> {
             _ => false,
         };
         Ok(match would_fit {
-            true => Applied::Full(self.settings.space.refusal()),
+            true => Applied::Full(self.space.refusal()),
             false => Applied::Refused(stored),
         })
     }

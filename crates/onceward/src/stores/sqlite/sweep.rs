@@ -1,4 +1,7 @@
 //! Deletes what is over, a little at a time, so that claims hardly notice.
+//!
+//! It has a connection of its own that does not wait for the disk: a deletion that a power cut
+//! undoes is simply made again, and whatever is acknowledged later syncs it too.
 
 use std::time::{Duration, Instant};
 
@@ -9,17 +12,21 @@ use rusqlite::{Connection, Statement, params};
 use tokio::sync::oneshot;
 
 use super::{
+    builder::Options,
     rows::{raise_unreadable, read_ended},
-    session::{Session, Trouble},
     sql,
+    transactions::{Transactions, Trouble},
 };
 use crate::clock;
 
 /// How long one step may look for rows before the writer turns to its queue again.
-const STEP: Duration = Duration::from_millis(5);
+const STEP: Duration = Duration::from_millis(10);
 
-/// How many rows one step takes.
-const STEP_ROWS: u32 = 512;
+/// How many rows one step takes while nobody waits for the writer.
+const STEP_ROWS: u32 = 1024;
+
+/// How many rows one step takes while somebody does.
+const BUSY_STEP_ROWS: u32 = 256;
 
 /// How many old chunks one sweep looks at: the next one goes on behind them.
 const MAX_CHUNKS: u32 = 2048;
@@ -50,16 +57,10 @@ impl Sweep {
     }
 }
 
-/// The statements of sweeps, and where the next one goes on.
+/// The connection that deletes, used by the writing thread between its own transactions.
 pub(super) struct Sweeper<'c> {
-    sweepable: Statement<'c>,
-    delete: Statement<'c>,
-    keep_unreadable: Statement<'c>,
-    discard_chunks: Statement<'c>,
-    old_chunks: Statement<'c>,
-    delete_chunk: Statement<'c>,
-    next_record: Place,
-    next_chunk: Place,
+    transactions: Transactions<'c>,
+    broom: Broom<'c>,
 }
 
 /// A place in the order of age.
@@ -89,26 +90,22 @@ enum Fate {
 }
 
 impl<'c> Sweeper<'c> {
-    pub(super) fn new(connection: &'c Connection) -> rusqlite::Result<Self> {
+    pub(super) fn new(connection: &'c Connection, options: &Options) -> rusqlite::Result<Self> {
         Ok(Self {
-            sweepable: connection.prepare(sql::SWEEPABLE)?,
-            delete: connection.prepare(sql::DELETE_SWEPT)?,
-            keep_unreadable: connection.prepare(sql::KEEP_UNREADABLE)?,
-            discard_chunks: connection.prepare(sql::DISCARD_CHUNKS)?,
-            old_chunks: connection.prepare(sql::OLD_CHUNKS)?,
-            delete_chunk: connection.prepare(sql::DELETE_CHUNK)?,
-            next_record: Place::START,
-            next_chunk: Place::START,
+            transactions: Transactions::new(connection, options)?,
+            broom: Broom::new(connection)?,
         })
     }
 
     /// Takes one step of a sweep, in a transaction of its own; gives the sweep back if there is
     /// more to do.
-    pub(super) fn step(&mut self, session: &mut Session<'_>, mut sweep: Sweep) -> Option<Sweep> {
-        let stepped = clock::check_for_sweep(session.clock()).and_then(|()| {
-            let step = session.transact(|_, now| match sweep.records_left {
-                0 => self.sweep_chunks(sweep.chunks_left, now),
-                left => self.sweep_records(left, now),
+    pub(super) fn step(&mut self, mut sweep: Sweep, is_busy: bool) -> Option<Sweep> {
+        let Self { transactions, broom } = self;
+        let rows = if is_busy { BUSY_STEP_ROWS } else { STEP_ROWS };
+        let stepped = clock::check_for_sweep(transactions.clock()).and_then(|()| {
+            let step = transactions.run(|now| match sweep.records_left {
+                0 => broom.sweep_chunks(sweep.chunks_left.min(rows), now),
+                left => broom.sweep_records(left.min(rows), now),
             });
             step.map_err(Trouble::into_error)
         });
@@ -134,9 +131,36 @@ impl<'c> Sweeper<'c> {
         }
         Some(sweep)
     }
+}
+
+/// The statements of a step, and where the next one goes on.
+struct Broom<'c> {
+    sweepable: Statement<'c>,
+    delete: Statement<'c>,
+    keep_unreadable: Statement<'c>,
+    discard_chunks: Statement<'c>,
+    old_chunks: Statement<'c>,
+    delete_chunk: Statement<'c>,
+    next_record: Place,
+    next_chunk: Place,
+}
+
+impl<'c> Broom<'c> {
+    fn new(connection: &'c Connection) -> rusqlite::Result<Self> {
+        Ok(Self {
+            sweepable: connection.prepare(sql::SWEEPABLE)?,
+            delete: connection.prepare(sql::DELETE_SWEPT)?,
+            keep_unreadable: connection.prepare(sql::KEEP_UNREADABLE)?,
+            discard_chunks: connection.prepare(sql::DISCARD_CHUNKS)?,
+            old_chunks: connection.prepare(sql::OLD_CHUNKS)?,
+            delete_chunk: connection.prepare(sql::DELETE_CHUNK)?,
+            next_record: Place::START,
+            next_chunk: Place::START,
+        })
+    }
 
     fn sweep_records(&mut self, limit: u32, now: Timestamp) -> rusqlite::Result<Done> {
-        let (start, limit) = (Instant::now(), limit.min(STEP_ROWS));
+        let start = Instant::now();
         let before = now.minus(SWEEP_MARGIN).unix_micros();
         let Place { time, seq } = self.next_record;
         let mut found = Vec::with_capacity(limit as usize);
@@ -179,7 +203,7 @@ impl<'c> Sweeper<'c> {
     }
 
     fn sweep_chunks(&mut self, limit: u32, now: Timestamp) -> rusqlite::Result<Done> {
-        let (start, limit) = (Instant::now(), limit.min(STEP_ROWS));
+        let start = Instant::now();
         let before = now.minus(ORPHAN_AGE).unix_micros();
         let Place { time, seq } = self.next_chunk;
         let mut found = Vec::with_capacity(limit as usize);

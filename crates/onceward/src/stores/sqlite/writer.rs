@@ -1,6 +1,6 @@
 //! The one thread that writes. It takes everything that waits, commits it at once, then answers.
 
-use std::{collections::VecDeque, sync::Arc, thread::JoinHandle};
+use std::{collections::VecDeque, sync::Arc, thread::JoinHandle, time::Duration};
 
 use onceward_core::StoreError;
 use rusqlite::Connection;
@@ -11,8 +11,10 @@ use super::{
     builder::Options,
     checkpoint::{Log, Shared},
     error::stopped,
-    session::{Applied, Session, Settings, Trouble, Work},
+    schema,
+    session::{Applied, Session, Work},
     sweep::{Sweep, Sweeper},
+    transactions::Trouble,
 };
 
 /// How many changes one transaction takes: more would not save much, but hold up the first ones.
@@ -50,15 +52,15 @@ impl Writer {
         options: &Options,
         log: Arc<Shared>,
     ) -> Result<Self, OpenError> {
+        let sweeping = schema::open_sweeper(options)?;
         let (queue, waiting) = mpsc::unbounded_channel();
         let room = Arc::new(Semaphore::new(MAX_WAITING_KIB as usize));
         let (ready, started) = std::sync::mpsc::channel();
-        let (for_thread, wal_bytes) = (Arc::clone(&room), options.wal_bytes);
-        let settings = Settings::of(options);
+        let (for_thread, settings) = (Arc::clone(&room), options.clone());
         let thread = super::spawn(options, "writer", move || {
             let _closing = CloseRoom(&for_thread);
-            let prepared = Loop::new(&connection, settings, &log, wal_bytes, waiting, &for_thread);
-            match prepared {
+            let connections = (&connection, &sweeping);
+            match Loop::new(connections, &settings, log, waiting, &for_thread) {
                 Ok(writing) => {
                     // Whoever opens the store waits for this; if he is gone, the queue ends too.
                     let _ = ready.send(Ok(()));
@@ -131,21 +133,22 @@ struct Loop<'c> {
 
 impl<'c> Loop<'c> {
     fn new(
-        connection: &'c Connection,
-        settings: Settings,
-        log: &Arc<Shared>,
-        wal_bytes: u64,
+        (writing, sweeping): (&'c Connection, &'c Connection),
+        options: &Options,
+        log: Arc<Shared>,
         waiting: mpsc::UnboundedReceiver<Request>,
         room: &'c Semaphore,
     ) -> rusqlite::Result<Self> {
-        Ok(Self {
-            session: Session::new(connection, settings)?,
-            sweeper: Sweeper::new(connection)?,
-            log: Log::new(connection, Arc::clone(log), wal_bytes)?,
-            waiting,
-            sweeps: VecDeque::new(),
-            room,
-        })
+        // Preparing a statement reads the schema, and another process may be closing the file.
+        let wait = |patience| {
+            writing.busy_timeout(patience).and_then(|()| sweeping.busy_timeout(patience))
+        };
+        wait(options.busy_timeout)?;
+        let session = Session::new(writing, options)?;
+        let sweeper = Sweeper::new(sweeping, options)?;
+        let log = Log::new(writing, log, options.wal_bytes)?;
+        wait(Duration::ZERO)?;
+        Ok(Self { session, sweeper, log, waiting, sweeps: VecDeque::new(), room })
     }
 
     fn run(mut self) {
@@ -166,8 +169,9 @@ impl<'c> Loop<'c> {
                     Request::Sweep(sweep) => self.sweeps.push_back(sweep),
                 }
             }
+            let is_busy = !batch.is_empty();
             self.commit(&mut batch);
-            self.sweep_a_little();
+            self.sweep_a_little(is_busy);
         }
     }
 
@@ -218,11 +222,11 @@ impl<'c> Loop<'c> {
         let _ = write.reply.send(applied);
     }
 
-    fn sweep_a_little(&mut self) {
+    fn sweep_a_little(&mut self, is_busy: bool) {
         let Some(sweep) = self.sweeps.pop_front() else {
             return;
         };
-        match self.sweeper.step(&mut self.session, sweep) {
+        match self.sweeper.step(sweep, is_busy) {
             Some(sweep) => self.sweeps.push_front(sweep),
             None => self.room.add_permits(1),
         }

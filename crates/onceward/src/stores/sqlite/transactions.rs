@@ -1,0 +1,105 @@
+//! One connection's transactions: begun with the write lock, committed before anybody is answered.
+
+use std::{sync::Arc, time::Duration};
+
+use onceward_core::{StoreError, Timestamp};
+use rusqlite::{Connection, Statement};
+
+use super::{
+    builder::Options,
+    error::{at_commit, before_commit, is_busy, is_io},
+    schema::patiently,
+    space::Presence,
+    sql,
+};
+use crate::clock::Clock;
+
+/// Runs transactions on a connection that one thread uses.
+pub(super) struct Transactions<'c> {
+    connection: &'c Connection,
+    clock: Arc<dyn Clock>,
+    busy_timeout: Duration,
+    presence: Presence,
+    begin: Statement<'c>,
+    commit: Statement<'c>,
+    rollback: Statement<'c>,
+}
+
+/// Why a transaction was rolled back.
+pub(super) enum Trouble {
+    /// One change could not be made; others might.
+    Change(StoreError),
+    /// Nothing could be made, or it is not known whether it was.
+    Everything(StoreError),
+}
+
+impl Trouble {
+    pub(super) fn into_error(self) -> StoreError {
+        match self {
+            Self::Change(error) | Self::Everything(error) => error,
+        }
+    }
+}
+
+impl<'c> Transactions<'c> {
+    pub(super) fn new(connection: &'c Connection, options: &Options) -> rusqlite::Result<Self> {
+        Ok(Self {
+            connection,
+            clock: Arc::clone(&options.clock),
+            busy_timeout: options.busy_timeout,
+            presence: Presence::of(&options.path),
+            begin: connection.prepare(sql::BEGIN)?,
+            commit: connection.prepare(sql::COMMIT)?,
+            rollback: connection.prepare(sql::ROLLBACK)?,
+        })
+    }
+
+    pub(super) fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    /// Runs one transaction: all of its body is committed, or nothing.
+    pub(super) fn run<T>(
+        &mut self,
+        body: impl FnOnce(Timestamp) -> rusqlite::Result<T>,
+    ) -> Result<T, Trouble> {
+        self.begin().map_err(Trouble::Everything)?;
+        // Read when the lock is there: waiting for it does not count against any lease.
+        match body(self.clock.now()) {
+            Ok(done) => match self.commit.execute([]) {
+                Ok(_) => Ok(done),
+                Err(error) => {
+                    self.roll_back();
+                    Err(Trouble::Everything(at_commit(&error)))
+                }
+            },
+            Err(error) => {
+                self.roll_back();
+                let store_error = before_commit(&error);
+                Err(match is_io(&error) {
+                    true => Trouble::Everything(store_error),
+                    false => Trouble::Change(store_error),
+                })
+            }
+        }
+    }
+
+    fn begin(&mut self) -> Result<(), StoreError> {
+        if self.presence.is_lost() {
+            return Err(StoreError::Unusable(self.presence.complaint()));
+        }
+        self.roll_back();
+        let begun = patiently(self.busy_timeout, is_busy, || self.begin.execute([]));
+        begun.map(drop).map_err(|error| before_commit(&error))
+    }
+
+    /// Ends what is still open, if SQLite has not done so. What cannot be rolled back was not
+    /// committed, and is tried again before the next transaction.
+    fn roll_back(&mut self) {
+        if !self.connection.is_autocommit()
+            && let Err(error) = self.rollback.execute([])
+        {
+            tracing::warn!("a rollback failed and will be tried again: {error}");
+        }
+    }
+}
