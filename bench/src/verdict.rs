@@ -8,9 +8,10 @@ use crate::{
     report::{Report, thousands},
 };
 
-/// The conditions of the figures about pairs.
+/// The conditions of the figures: what was measured under others is not held against them.
 const RECORDS: u64 = 1_000_000;
 const MANY_RECORDS: u64 = 5_000_000;
+const SWEPT_RECORDS: u64 = 200_000;
 const IN_FLIGHT: usize = 128;
 
 /// One figure: what was measured and what is asked for.
@@ -56,7 +57,7 @@ impl Figure {
             let mut rows = rows.flat_map(|lookups| &lookups.rows);
             rows.find(|row| (row.records, row.in_flight) == (RECORDS, in_flight))?.sqlite()
         };
-        let sweep = report.sweep.as_ref();
+        let sweep = report.sweep.as_ref().filter(|sweep| sweep.records >= SWEPT_RECORDS);
         let held_up = sweep.map(|sweep| sweep.disturbed.longest);
         let reopen = report.reopen.as_ref().filter(|reopen| reopen.records == RECORDS);
         let reopen = reopen.and_then(|reopen| reopen.took.iter().max()).copied();
