@@ -1,9 +1,6 @@
 //! The threads that read. Each takes several waiting questions and answers them in one go.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    thread::JoinHandle,
-};
+use std::{sync::Arc, thread::JoinHandle};
 
 use onceward_core::{Digest, Filter, Page, SpoolId, StoreError, TrailEntry};
 use rusqlite::{Connection, OptionalExtension as _, Statement, params};
@@ -19,23 +16,25 @@ use super::{
 };
 use crate::clock::Clock;
 
-/// One may be busy with a list while the other looks up records.
-const THREADS: usize = 2;
-
 /// How many questions a thread takes at once: they share the cost of one snapshot.
 const MAX_QUESTIONS: usize = 32;
 
 /// How many questions may wait inside; others wait outside.
 const MAX_WAITING: usize = 4096;
 
-/// The reading threads; dropping them lets them answer what waits, and joins them.
+/// The reading threads: requests wait for the one, operators for the other.
 pub(super) struct Readers {
+    requests: Reader,
+    operators: Reader,
+}
+
+/// One reading thread; dropping it lets it answer what waits, and joins it.
+struct Reader {
     queue: Option<mpsc::Sender<Question>>,
-    threads: Vec<JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
-type Waiting = Arc<Mutex<mpsc::Receiver<Question>>>;
 
 enum Question {
     Get(Digest, Reply<Option<Row>>),
@@ -46,29 +45,11 @@ enum Question {
 
 impl Readers {
     pub(super) fn start(options: &Options) -> Result<Self, OpenError> {
-        let (queue, waiting) = mpsc::channel(MAX_WAITING);
-        let waiting = Arc::new(Mutex::new(waiting));
-        let mut readers = Self { queue: Some(queue), threads: Vec::with_capacity(THREADS) };
-        for _ in 0..THREADS {
-            let connection = schema::open_reader(options)?;
-            let (waiting, clock) = (Arc::clone(&waiting), Arc::clone(&options.clock));
-            let thread =
-                super::spawn(options, "reader", move || run(&connection, &waiting, &*clock))?;
-            readers.threads.push(thread);
-        }
-        Ok(readers)
+        Ok(Self { requests: Reader::start(options)?, operators: Reader::start(options)? })
     }
 
     pub(super) async fn get(&self, id: Digest) -> Result<Option<Row>, StoreError> {
-        self.ask(|reply| Question::Get(id, reply)).await
-    }
-
-    pub(super) async fn list(&self, filter: Filter) -> Result<Page, StoreError> {
-        self.ask(|reply| Question::List(filter, reply)).await
-    }
-
-    pub(super) async fn trail(&self, id: Digest) -> Result<Vec<TrailEntry>, StoreError> {
-        self.ask(|reply| Question::Trail(id, reply)).await
+        self.requests.ask(|reply| Question::Get(id, reply)).await
     }
 
     pub(super) async fn chunk(
@@ -76,7 +57,25 @@ impl Readers {
         id: SpoolId,
         index: u32,
     ) -> Result<Option<Vec<u8>>, StoreError> {
-        self.ask(|reply| Question::Chunk(id, index, reply)).await
+        self.requests.ask(|reply| Question::Chunk(id, index, reply)).await
+    }
+
+    pub(super) async fn list(&self, filter: Filter) -> Result<Page, StoreError> {
+        self.operators.ask(|reply| Question::List(filter, reply)).await
+    }
+
+    pub(super) async fn trail(&self, id: Digest) -> Result<Vec<TrailEntry>, StoreError> {
+        self.operators.ask(|reply| Question::Trail(id, reply)).await
+    }
+}
+
+impl Reader {
+    fn start(options: &Options) -> Result<Self, OpenError> {
+        let connection = schema::open_reader(options)?;
+        let (queue, waiting) = mpsc::channel(MAX_WAITING);
+        let clock = Arc::clone(&options.clock);
+        let thread = super::spawn(options, "reader", move || run(&connection, waiting, &*clock))?;
+        Ok(Self { queue: Some(queue), thread: Some(thread) })
     }
 
     async fn ask<T>(&self, question: impl FnOnce(Reply<T>) -> Question) -> Result<T, StoreError> {
@@ -87,28 +86,23 @@ impl Readers {
     }
 }
 
-impl Drop for Readers {
+impl Drop for Reader {
     fn drop(&mut self) {
         self.queue = None;
-        for thread in self.threads.drain(..) {
+        if let Some(thread) = self.thread.take() {
             // A panic of the thread was reported when it happened.
             let _ = thread.join();
         }
     }
 }
 
-fn run(connection: &Connection, waiting: &Waiting, clock: &dyn Clock) {
+fn run(connection: &Connection, mut waiting: mpsc::Receiver<Question>, clock: &dyn Clock) {
     let mut questions = Vec::with_capacity(MAX_QUESTIONS);
     let mut session = match Session::new(connection, clock) {
         Ok(session) => session,
         Err(error) => return tracing::error!("a reading thread could not start: {error}"),
     };
-    loop {
-        let mut queue = waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if queue.blocking_recv_many(&mut questions, MAX_QUESTIONS) == 0 {
-            return;
-        }
-        drop(queue);
+    while waiting.blocking_recv_many(&mut questions, MAX_QUESTIONS) > 0 {
         session.answer(&mut questions);
     }
 }
