@@ -45,10 +45,11 @@ fn child(role: &str, path: &Path) -> Child {
         .unwrap()
 }
 
-/// The lines that a child has for its parent; the test harness prints others.
+/// What a child has for its parent; the test harness prints other lines, and may begin the first.
 fn lines(child: &mut Child) -> impl Iterator<Item = String> + use<> {
     let output = BufReader::new(child.stdout.take().unwrap());
-    output.lines().map_while(Result::ok).filter_map(|line| line.strip_prefix("> ").map(Into::into))
+    let lines = output.lines().map_while(Result::ok);
+    lines.filter_map(|line| line.split_once("> ").map(|(_, said)| said.to_owned()))
 }
 
 fn say(line: impl std::fmt::Display) {
