@@ -22,7 +22,7 @@ use alloc::boxed::Box;
 use core::time::Duration;
 
 use crate::{
-    Change, Claim, Effect, Ending, Execution, Fence, Found, Note, NoteKind, Outcome, Record,
+    Change, Claim, Effect, Ending, Execution, Fence, Found, Note, NoteKind, Record, Replay,
     Request, Settlement, Started, State, Status, Stored, Swap, Timestamp, Ttl,
 };
 
@@ -71,19 +71,6 @@ pub enum Verdict {
     Mismatch,
     /// It cannot be proven whether the effect happened; `None`: the record cannot be read.
     Unknown(Option<Box<Stored>>),
-}
-
-/// The stored answer to a duplicate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Replay {
-    /// The answer.
-    pub outcome: Outcome,
-    /// The fence of the ended record, under which spooled bodies are kept.
-    pub fence: Fence,
-    /// When the operation ended.
-    pub completed_at: Timestamp,
-    /// Until when the answer is kept.
-    pub expires_at: Option<Timestamp>,
 }
 
 impl Admission {
@@ -152,18 +139,12 @@ impl Admission {
         if fingerprint != stored.record.fingerprint {
             return Step::Done(Verdict::Mismatch);
         }
-        if let State::Succeeded(outcome) | State::FailedFinal(outcome) = stored.record.state {
-            let expires_at = stored.record.ttl.ends_at(stored.read_at);
-            let (fence, completed_at) = (stored.record.fence, stored.updated_at);
-            return Step::Done(Verdict::Replay(Replay {
-                outcome,
-                fence,
-                completed_at,
-                expires_at,
-            }));
-        }
         match status {
             Status::InProgress => busy(stored.record.ttl),
+            Status::Succeeded | Status::FailedFinal => {
+                let replay = Replay::of(*stored).expect("what has ended has an outcome");
+                Step::Done(Verdict::Replay(replay))
+            }
             Status::FailedRetryable | Status::Interrupted => match self.effect_of_rerun(&stored) {
                 Some(effect) => self.claim_again(&stored, effect),
                 None => Step::Done(Verdict::Unknown(Some(stored))),

@@ -13,6 +13,9 @@
 //! 3. [`Claim`]: the right of one execution to run, and how it ends.
 //! 4. [`Store`]: the one primitive that a backend implements.
 //!
+//! Beside them, [`Policy`] says what the reply of a run means, and [`Resolve`] how an unknown outcome
+//! is left.
+//!
 //! ```
 //! use onceward_core::*;
 //!
@@ -53,24 +56,30 @@ mod claim;
 pub mod conformance;
 pub mod fingerprint;
 mod key;
+mod meaning;
 mod operation;
 mod record;
+mod replay;
 mod request;
+mod resolve;
 mod scope;
 mod store;
 mod terms;
 pub mod wire;
 
-pub use admission::{Admission, Replay, Step, Verdict};
+pub use admission::{Admission, Step, Verdict};
 pub use claim::{Claim, Ending, Settled, Settlement, SettlementStep};
 pub use fingerprint::*;
 pub use key::{Key, KeyDigest, KeyError};
+pub use meaning::{Meaning, Policy, PolicyBuilder, PolicyError, Profile, Reply};
 pub use operation::{Digest, DigestError, OperationId, OperationName, OperationNameError};
 pub use record::{
     Body, Effect, Execution, Fence, Header, Outcome, Record, Started, State, Status, Stored,
     Timestamp, Ttl,
 };
+pub use replay::Replay;
 pub use request::Request;
+pub use resolve::{Resolution, Resolve, ResolveError};
 pub use scope::{Scope, ScopeError};
 pub use store::{
     BoxFuture, Change, Cursor, Filter, Found, Inspect, Listed, Note, NoteKind, PURGE_MARGIN, Page,

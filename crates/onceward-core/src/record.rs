@@ -276,6 +276,8 @@ pub struct Outcome {
     pub headers: Vec<Header>,
     /// The bytes of the answer, or where they are.
     pub body: Body,
+    /// Lines after the body, in order, like `headers`.
+    pub trailers: Vec<Header>,
 }
 
 /// One header line: name and value.
@@ -285,7 +287,7 @@ impl Outcome {
     /// An outcome whose body is kept in the record.
     #[must_use]
     pub fn inline(status: u16, body: Vec<u8>) -> Self {
-        Self { status, headers: Vec::new(), body: Body::Inline(body) }
+        Self { status, headers: Vec::new(), body: Body::Inline(body), trailers: Vec::new() }
     }
 
     /// Adds a header line.
@@ -294,13 +296,30 @@ impl Outcome {
         self.headers.push((name.into(), value.into()));
         self
     }
+
+    /// Adds a line after the body.
+    ///
+    /// ```
+    /// # use onceward_core::Outcome;
+    /// let outcome = Outcome::inline(200, Vec::new()).trailer("grpc-status", b"0");
+    /// assert_eq!(outcome.trailers, [("grpc-status".into(), b"0"[..].into())]);
+    /// ```
+    #[must_use]
+    pub fn trailer(mut self, name: &str, value: &[u8]) -> Self {
+        self.trailers.push((name.into(), value.into()));
+        self
+    }
 }
 
 /// Sizes and status only: answers may hold secrets.
 impl fmt::Debug for Outcome {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { status, headers, body } = self;
-        write!(formatter, "Outcome({status}, {} headers, {body:?})", headers.len())
+        let Self { status, headers, body, trailers } = self;
+        write!(formatter, "Outcome({status}, {} headers, {body:?}", headers.len())?;
+        match trailers.len() {
+            0 => formatter.write_str(")"),
+            count => write!(formatter, ", {count} trailers)"),
+        }
     }
 }
 

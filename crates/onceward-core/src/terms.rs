@@ -4,6 +4,9 @@ use core::{error::Error, fmt, time::Duration};
 
 use crate::{Effect, Ttl};
 
+/// The time in which a run ends or hangs.
+const MAX_RUN: Duration = Duration::from_secs(10 * 60);
+
 /// What is at stake in an operation, how long a claim lives unrenewed, how long the end is kept.
 ///
 /// ```
@@ -25,21 +28,24 @@ use crate::{Effect, Ttl};
 pub struct Terms {
     effect: Effect,
     lease: Duration,
+    max_run: Duration,
     retain: Duration,
     unknown_retain: Ttl,
 }
 
 impl Terms {
-    /// Starts with the defaults: lease 30 s, retention 24 h, unknown outcomes are kept for ever.
+    /// Starts with the defaults: lease 30 s, runs of 10 min, retention 24 h, unknown for ever.
     #[must_use]
     pub fn of(effect: Effect) -> TermsBuilder {
         TermsBuilder {
             terms: Self {
                 effect,
                 lease: Duration::from_secs(30),
+                max_run: MAX_RUN,
                 retain: Duration::from_secs(24 * 3600),
                 unknown_retain: Ttl::Never,
             },
+            max_run: None,
             retry_window: None,
         }
     }
@@ -54,6 +60,20 @@ impl Terms {
     #[must_use]
     pub fn lease(&self) -> Duration {
         self.lease
+    }
+
+    /// How long one run may take before its claim is no longer renewed.
+    ///
+    /// ```
+    /// # use core::time::Duration;
+    /// # use onceward_core::{Effect, Terms};
+    /// let terms = Terms::of(Effect::External).lease(Duration::from_secs(3600)).build()?;
+    /// assert_eq!(terms.max_run(), Duration::from_secs(3600), "never shorter than the lease");
+    /// # Ok::<(), onceward_core::TermsError>(())
+    /// ```
+    #[must_use]
+    pub fn max_run(&self) -> Duration {
+        self.max_run
     }
 
     /// How long an ended operation is remembered, counted from its end.
@@ -73,6 +93,7 @@ impl Terms {
 #[derive(Clone, Copy, Debug)]
 pub struct TermsBuilder {
     terms: Terms,
+    max_run: Option<Duration>,
     retry_window: Option<Duration>,
 }
 
@@ -81,6 +102,23 @@ impl TermsBuilder {
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {
         self.terms.lease = lease;
+        self
+    }
+
+    /// How long one run may take before its claim is no longer renewed: the lease to 24 h.
+    ///
+    /// If not said it is 10 minutes, or the lease if that is longer.
+    ///
+    /// ```
+    /// # use core::time::Duration;
+    /// # use onceward_core::{Effect, Terms};
+    /// let terms = Terms::of(Effect::External).max_run(Duration::from_secs(60)).build()?;
+    /// assert_eq!(terms.max_run(), Duration::from_secs(60));
+    /// # Ok::<(), onceward_core::TermsError>(())
+    /// ```
+    #[must_use]
+    pub fn max_run(mut self, max_run: Duration) -> Self {
+        self.max_run = Some(max_run);
         self
     }
 
@@ -113,8 +151,13 @@ impl TermsBuilder {
         const DAY: Duration = Duration::from_secs(24 * 3600);
         const TEN_YEARS: Duration = Duration::from_secs(3653 * 24 * 3600);
 
-        let Terms { effect, lease, retain, unknown_retain } = self.terms;
+        let Terms { effect, lease, retain, unknown_retain, .. } = self.terms;
         within("lease", lease, Duration::from_millis(100), DAY)?;
+        let max_run = self.max_run.unwrap_or(MAX_RUN.max(lease));
+        if max_run < lease {
+            return Err(TermsError::RunShorterThanLease { max_run, lease });
+        }
+        within("max_run", max_run, lease, DAY)?;
         within("retain", retain, SECOND, TEN_YEARS)?;
         if let Ttl::For(unknown_retain) = unknown_retain {
             within("unknown_retain", unknown_retain, SECOND, TEN_YEARS)?;
@@ -128,7 +171,7 @@ impl TermsBuilder {
             within("retry_window", window, Duration::ZERO, TEN_YEARS)?;
             longer("retain", retain, "retry window", window)?;
         }
-        Ok(self.terms)
+        Ok(Terms { max_run, ..self.terms })
     }
 }
 
@@ -182,6 +225,13 @@ pub enum TermsError {
         /// How long that is.
         than: Duration,
     },
+    /// A run would have to be over before its claim can be.
+    RunShorterThanLease {
+        /// How long one run may take.
+        max_run: Duration,
+        /// How long a claim lives unrenewed.
+        lease: Duration,
+    },
 }
 
 impl fmt::Display for TermsError {
@@ -194,6 +244,12 @@ impl fmt::Display for TermsError {
                 formatter,
                 "`{option}` is {value:?}, shorter than the {other} of {than:?}: a retry after it \
                  would run again; raise `{option}` to at least {than:?}"
+            ),
+            Self::RunShorterThanLease { max_run, lease } => write!(
+                formatter,
+                "`max_run` is {max_run:?}, shorter than the lease of {lease:?}: a claim lives for \
+                 its lease in any case and could not end sooner; raise `max_run` to at least \
+                 {lease:?} or shorten `lease`"
             ),
         }
     }
@@ -217,6 +273,9 @@ mod tests {
             ("lease", of().lease(Duration::ZERO)),
             ("lease", of().lease(Duration::from_millis(99))),
             ("lease", of().lease(HOUR * 25).retain(HOUR * 100)),
+            ("max_run", of().max_run(Duration::ZERO)),
+            ("max_run", of().max_run(HOUR * 24 + SECOND)),
+            ("max_run", of().max_run(Duration::MAX)),
             ("retain", of().retain(Duration::ZERO)),
             ("retain", of().retain(century)),
             ("retain", of().retain(Duration::MAX)),
@@ -230,6 +289,25 @@ mod tests {
             assert!(error.contains(option), "{option}: {error}");
         }
         assert!(of().lease(Duration::from_millis(100)).retain(SECOND).build().is_ok());
+    }
+
+    #[test]
+    fn a_run_may_take_ten_minutes_or_the_lease_or_what_is_said() {
+        let of = || Terms::of(Effect::External);
+        let max_run = |builder: TermsBuilder| builder.build().unwrap().max_run();
+        assert_eq!(max_run(of()), SECOND * 600);
+        assert_eq!(max_run(of().lease(SECOND * 601)), SECOND * 601);
+        assert_eq!(max_run(of().lease(HOUR * 24)), HOUR * 24);
+        assert_eq!(max_run(of().max_run(SECOND * 30)), SECOND * 30);
+        assert_eq!(max_run(of().max_run(HOUR * 24).lease(HOUR)), HOUR * 24);
+
+        let error = of().max_run(SECOND * 29).build().unwrap_err();
+        assert_eq!(
+            error,
+            TermsError::RunShorterThanLease { max_run: SECOND * 29, lease: SECOND * 30 }
+        );
+        let error = error.to_string();
+        assert!(error.contains("at least 30s") && !error.contains("retry"), "{error}");
     }
 
     #[test]

@@ -128,6 +128,8 @@ mod member {
     pub(super) const SPOOLED_LENGTH: u8 = 13;
     pub(super) const SPOOLED_DIGEST: u8 = 14;
     pub(super) const REFERENCE: u8 = 15;
+    /// Left out when there are none.
+    pub(super) const TRAILERS: u8 = 16;
 }
 
 type Written = Result<(), EncodeError<Infallible>>;
@@ -172,10 +174,8 @@ fn put_record(encoder: &mut Encoder<&mut Vec<u8>>, record: &Record) -> Written {
 
 fn put_outcome(encoder: &mut Encoder<&mut Vec<u8>>, outcome: &Outcome) -> Written {
     encoder.u8(member::STATUS)?.u16(outcome.status)?;
-    encoder.u8(member::HEADERS)?.array(2 * outcome.headers.len() as u64)?;
-    for (name, value) in &outcome.headers {
-        encoder.str(name)?.bytes(value)?;
-    }
+    encoder.u8(member::HEADERS)?;
+    put_headers(encoder, &outcome.headers)?;
     match &outcome.body {
         Body::Inline(bytes) => {
             encoder.u8(member::INLINE)?.bytes(bytes)?;
@@ -188,6 +188,18 @@ fn put_outcome(encoder: &mut Encoder<&mut Vec<u8>>, outcome: &Outcome) -> Writte
             encoder.u8(member::REFERENCE)?.array(2)?.str(kind)?.str(id)?;
         }
         Body::Unavailable => {}
+    }
+    if !outcome.trailers.is_empty() {
+        encoder.u8(member::TRAILERS)?;
+        put_headers(encoder, &outcome.trailers)?;
+    }
+    Ok(())
+}
+
+fn put_headers(encoder: &mut Encoder<&mut Vec<u8>>, headers: &[Header]) -> Written {
+    encoder.array(2 * headers.len() as u64)?;
+    for (name, value) in headers {
+        encoder.str(name)?.bytes(value)?;
     }
     Ok(())
 }
@@ -209,6 +221,7 @@ struct Members {
     headers: Vec<Header>,
     body: Option<Body>,
     spooled_length: Option<u64>,
+    trailers: Vec<Header>,
 }
 
 fn take_record(decoder: &mut Decoder<'_>, plain: Plain) -> Result<Record, Unfit> {
@@ -283,6 +296,7 @@ fn take_members(decoder: &mut Decoder<'_>) -> Result<Members, Unfit> {
                 let (kind, id) = (String::from(decoder.str()?), String::from(decoder.str()?));
                 members.body = Some(Body::Reference { kind, id });
             }
+            member::TRAILERS => members.trailers = take_headers(decoder)?,
             _ => decoder.skip()?,
         }
     }
@@ -298,6 +312,7 @@ impl Members {
             status: needed(self.status)?,
             headers: core::mem::take(&mut self.headers),
             body: self.body.take().unwrap_or(Body::Unavailable),
+            trailers: core::mem::take(&mut self.trailers),
         })
     }
 }
@@ -369,11 +384,9 @@ mod tests {
         let header = any::<(String, Vec<u8>)>()
             .prop_map(|(name, value)| (name.into_boxed_str(), value.into_boxed_slice()));
         let headers = proptest::collection::vec(header, 0..5);
-        (any::<u16>(), headers, body).prop_map(|(status, headers, body)| Outcome {
-            status,
-            headers,
-            body,
-        })
+        (any::<u16>(), headers.clone(), body, headers).prop_map(
+            |(status, headers, body, trailers)| Outcome { status, headers, body, trailers },
+        )
     }
 
     fn states() -> impl Strategy<Value = State> {
@@ -459,6 +472,20 @@ mod tests {
         let outcome = Outcome::inline(201, Vec::from(*b"ok")).header("a", b"\xff");
         let record = record(State::Succeeded(outcome), Effect::Repeatable { within });
         let golden = include_bytes!("wire_v1.golden");
+        assert_eq!(read(golden), Ok(record.clone()));
+        assert_eq!(encode(&ID, &record), golden);
+    }
+
+    /// The first format with trailers, put together by hand and not by this code.
+    #[test]
+    fn trailers_are_one_more_member_of_the_first_format() {
+        let within = Duration::from_secs(60);
+        let outcome = Outcome::inline(201, Vec::from(*b"ok"))
+            .header("a", b"\xff")
+            .trailer("t", b"\xfe")
+            .trailer("t", b"");
+        let record = record(State::Succeeded(outcome), Effect::Repeatable { within });
+        let golden = include_bytes!("wire_v1_trailers.golden");
         assert_eq!(read(golden), Ok(record.clone()));
         assert_eq!(encode(&ID, &record), golden);
     }

@@ -20,8 +20,9 @@ use std::{
 };
 
 use onceward_core::{
-    Admission, Change, Claim, Ending, Execution, Fence, Found, Request, Settled, Settlement,
-    SettlementStep, Step, Store, StoreError, Swap, Timestamp, Ttl, Verdict,
+    Admission, Change, Claim, Digest, Ending, Execution, Fence, Found, Request, Resolution,
+    Resolve, ResolveError, Settled, Settlement, SettlementStep, Step, Store, StoreError, Stored,
+    Swap, Terms, Timestamp, Ttl, Verdict,
 };
 use tokio::{
     sync::{Notify, oneshot},
@@ -69,6 +70,13 @@ struct Shared {
     settled: Notify,
     draining: AtomicBool,
     stopped: AtomicBool,
+}
+
+/// An engine for a store that nobody else drives: [`Engine::new`].
+impl<S: Store> From<S> for Engine {
+    fn from(store: S) -> Self {
+        Self::new(store)
+    }
 }
 
 impl Engine {
@@ -149,7 +157,17 @@ impl Engine {
         claim: Claim,
         ending: Ending,
     ) -> impl Future<Output = Result<Settled, Unsettled>> + Send + use<> {
-        let settlement = claim.settle(ending, fresh_fence());
+        self.settle_under(fresh_fence(), &claim, ending)
+    }
+
+    /// Settles with a fence that is already known, because an answer was spooled under it.
+    pub(crate) fn settle_under(
+        &self,
+        fence: Fence,
+        claim: &Claim,
+        ending: Ending,
+    ) -> impl Future<Output = Result<Settled, Unsettled>> + Send + use<> {
+        let settlement = claim.settle(ending, fence);
         let (sender, receiver) = oneshot::channel();
         let (engine, tracked) = (self.clone(), self.track());
         tokio::spawn(async move {
@@ -164,6 +182,26 @@ impl Engine {
                 _ => Err(Unsettled),
             }
         }
+    }
+
+    /// Ends an unknown outcome, because somebody found out what became of it.
+    pub async fn resolve(
+        &self,
+        id: Digest,
+        stored: &Stored,
+        found_out: FoundOut<'_>,
+    ) -> Result<Swap, ResolveFailure> {
+        let FoundOut { resolution, terms, actor, reason } = found_out;
+        let (fence, execution) = (fresh_fence(), fresh_execution());
+        let resolve = Resolve { id, resolution, terms, fence, execution, actor, reason };
+        let change = resolve.of(stored).map_err(ResolveFailure::Refused)?;
+        self.propose(&change).await.map_err(ResolveFailure::Store)
+    }
+
+    /// Reads one record, within the time that one call to the store may take.
+    pub(crate) async fn read(&self, id: &Digest) -> Result<Found, StoreError> {
+        let found = timeout(self.call_timeout, self.shared.store.get(id)).await;
+        found.unwrap_or_else(|_| Err(self.no_answer()))
     }
 
     /// Counts as unsettled until dropped: for an execution that runs detached from its caller.
@@ -263,11 +301,12 @@ impl Engine {
     }
 
     async fn call(&self, change: &Change) -> Result<Swap, StoreError> {
-        let no_answer = |_| {
-            let text = format!("no answer within {:?}", self.call_timeout);
-            Err(StoreError::Unavailable(text))
-        };
-        timeout(self.call_timeout, self.shared.store.swap(change)).await.unwrap_or_else(no_answer)
+        let swap = timeout(self.call_timeout, self.shared.store.swap(change)).await;
+        swap.unwrap_or_else(|_| Err(self.no_answer()))
+    }
+
+    fn no_answer(&self) -> StoreError {
+        StoreError::Unavailable(format!("no answer within {:?}", self.call_timeout))
     }
 }
 
@@ -377,6 +416,39 @@ impl fmt::Display for AdmitError {
 
 impl std::error::Error for AdmitError {}
 
+/// What somebody found out about an unknown outcome, for [`Engine::resolve`].
+#[derive(Clone, Debug)]
+pub struct FoundOut<'a> {
+    /// What became of it.
+    pub resolution: Resolution,
+    /// The terms of its route.
+    pub terms: &'a Terms,
+    /// Who says so, for the trail.
+    pub actor: Option<&'a str>,
+    /// Why, for the trail.
+    pub reason: Option<&'a str>,
+}
+
+/// Why an unknown outcome was not resolved. Nothing was changed as far as is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ResolveFailure {
+    /// It may not be resolved like that, or not yet.
+    Refused(ResolveError),
+    /// The store does not answer as it should.
+    Store(StoreError),
+}
+
+impl fmt::Display for ResolveFailure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(error) => error.fmt(formatter),
+            Self::Store(error) => error.fmt(formatter),
+        }
+    }
+}
+
+impl std::error::Error for ResolveFailure {}
+
 /// A settlement is not durable yet; it is tried again in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsettled;
@@ -403,7 +475,7 @@ fn newer_fingerprint(version: u8) -> AdmitError {
     AdmitError::Store(StoreError::Newer(text))
 }
 
-fn fresh_fence() -> Fence {
+pub(crate) fn fresh_fence() -> Fence {
     Fence::from_random(uuid::Uuid::new_v4().into_bytes())
 }
 

@@ -11,11 +11,15 @@ pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod engine;
+#[cfg(feature = "tower")]
+pub mod server;
 pub mod stores;
 mod sweeper;
 pub mod telemetry;
 
-pub use engine::{AdmitError, Drained, Engine, Renewal, Tracked, Unsettled};
+pub use engine::{
+    AdmitError, Drained, Engine, FoundOut, Renewal, ResolveFailure, Tracked, Unsettled,
+};
 pub use onceward_core as core;
 pub use onceward_core::*;
 pub use sweeper::Sweeper;

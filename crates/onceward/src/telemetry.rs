@@ -49,3 +49,5 @@ pub static STORE_FULL: Alarm = Alarm::new("store_full");
 pub static CLOCK_JUMPED: Alarm = Alarm::new("clock_jumped");
 /// A settlement was given up at shutdown: its operation is in progress until its lease is over.
 pub static SETTLEMENT_ABANDONED: Alarm = Alarm::new("settlement_abandoned");
+/// A request ran without a record, because the store was down and its route allows that.
+pub static UNPROTECTED: Alarm = Alarm::new("unprotected");

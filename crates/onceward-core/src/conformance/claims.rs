@@ -33,7 +33,7 @@ pub async fn fenced_off_owner_changes_nothing<B: Bench>(bench: &B) {
     fails_to_change(bench, &store, &owner).await;
 }
 
-async fn fails_to_change<B: Bench>(bench: &B, store: &B::Store, claim: &Claim) {
+pub(super) async fn fails_to_change<B: Bench>(bench: &B, store: &B::Store, claim: &Claim) {
     let before = essence(store, &claim.id()).await;
     let renewed = store.swap(&claim.renew()).await.expect("the store answers");
     assert!(matches!(renewed, Swap::Conflict(Found::Record(_))), "renew: {renewed:?}");

@@ -4,7 +4,8 @@ use alloc::{collections::BTreeSet, string::String};
 
 use super::*;
 use crate::{
-    Cursor, Filter, Inspect, Note, NoteKind, PURGE_MARGIN, Page, Purge, Status, StoreError, Trail,
+    Cursor, Filter, Inspect, Note, NoteKind, PURGE_MARGIN, Page, Purge, Resolution, Status,
+    StoreError, Trail,
 };
 
 /// Page by page every record is listed exactly once.
@@ -114,7 +115,7 @@ pub async fn purge_deletes_only_ended_records<B: Bench<Store: Inspect>>(bench: &
     }
 }
 
-/// Claim and completion leave no entry; take-over, release, unknown and purge leave one each.
+/// Claim and completion leave no entry; take-over, release, unknown, resolution and purge do.
 pub async fn trail_tells_exceptional_changes_only<B: Bench<Store: Inspect + Trail>>(bench: &B) {
     let store = bench.open().await;
     let plain = Sample::new(Effect::External);
@@ -146,6 +147,23 @@ pub async fn trail_tells_exceptional_changes_only<B: Bench<Store: Inspect + Trai
     ];
     assert_eq!(notes, expected, "in order, and kept after the record is gone");
     assert!(trail.is_sorted_by_key(|entry| entry.at));
+
+    let sample = Sample::new(Effect::External);
+    let claim = ended(bench, &store, &sample, Ending::Unknown).await;
+    let unknown = read(&store, &sample.id()).await;
+    let change = propose(&sample, Resolution::Applied(answer(201)), &unknown);
+    let change = change.expect("an unknown outcome can be resolved");
+    store.swap(&change).await.expect("the store answers");
+    let trail = store.trail(&sample.id()).await.expect("the store answers");
+    let notes: Vec<Note> = trail.into_iter().map(|entry| entry.note).collect();
+    let resolved = Note {
+        kind: NoteKind::Resolve,
+        execution: claim.execution(),
+        actor: Some("ada".into()),
+        reason: Some("the provider says so".into()),
+    };
+    let unknown = Note::of_protocol(NoteKind::Unknown, claim.execution());
+    assert_eq!(notes, [unknown, resolved], "who resolved what, and why");
 }
 
 async fn pages<S: Inspect>(store: &S, mut filter: Filter) -> Vec<Page> {

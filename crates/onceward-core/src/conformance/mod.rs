@@ -32,6 +32,7 @@ mod admission;
 mod claims;
 mod inspect;
 mod races;
+mod resolve;
 mod retention;
 mod spool;
 
@@ -39,6 +40,7 @@ pub use admission::*;
 pub use claims::*;
 pub use inspect::*;
 pub use races::*;
+pub use resolve::*;
 pub use retention::*;
 pub use spool::*;
 
@@ -109,6 +111,9 @@ macro_rules! store_conformance {
             repeated_change_is_recognised_by_its_fence
             recognised_claim_past_its_lease_is_renewed_first
             rerun_of_a_repeatable_effect_cannot_release_the_key
+            applied_resolution_ends_an_unknown_outcome
+            never_resolution_frees_the_key_but_not_too_early
+            resolution_of_a_running_operation_is_refused
             times_are_counted_by_the_stores_clock
             claim_long_past_its_lease_is_still_returned
             sweep_deletes_only_ended_records_past_the_margin
@@ -243,13 +248,15 @@ pub(crate) fn terms(effect: Effect) -> Terms {
     Terms::of(effect).lease(LEASE).retain(RETAIN).build().expect("valid terms")
 }
 
-/// An answer that shows whether it was kept verbatim: repeated headers, any bytes.
+/// An answer that shows whether it was kept verbatim: repeated header lines, trailers, any bytes.
 #[must_use]
 pub fn answer(status: u16) -> Outcome {
     Outcome::inline(status, Vec::from(*b"{\"id\":\0\xff}"))
         .header("set-thing", b"a")
         .header("other", b"\xff\xfe")
         .header("set-thing", b"b")
+        .trailer("sum", b"\xff")
+        .trailer("sum", b"")
 }
 
 /// The ways in which an operation may have ended, with the retention of each.

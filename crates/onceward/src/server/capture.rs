@@ -1,0 +1,80 @@
+//! Step 5: read the answer to its end. Rule 18 of the contract.
+
+use bytes::Bytes;
+use http::{HeaderMap, Response, StatusCode, header, response};
+use onceward_core::{Effect, Meaning, Policy, Reply};
+
+use super::{
+    Body, BoxError, Idempotency,
+    body::{self, Unread, Whole},
+    room::Reserved,
+};
+
+/// What came back from a run.
+pub(super) enum Captured {
+    /// An answer, read to its end.
+    Whole { head: response::Parts, whole: Whole, room: Reserved },
+    /// An answer that is too large to be kept, or an event stream: it is passed on as it comes.
+    Stream(Response<Body>),
+    /// None, or one that broke off.
+    Nothing,
+}
+
+impl Captured {
+    pub(super) fn head(&self) -> Option<(StatusCode, &HeaderMap, &http::Extensions)> {
+        match self {
+            Self::Whole { head, .. } => Some((head.status, &head.headers, &head.extensions)),
+            Self::Stream(answer) => Some((answer.status(), answer.headers(), answer.extensions())),
+            Self::Nothing => None,
+        }
+    }
+
+    /// What it means: by the word of the handler, or else by the policy of the route.
+    pub(super) fn meaning(&self, policy: &Policy, effect: Effect) -> Meaning {
+        let Some((status, _, extensions)) = self.head() else {
+            return policy.meaning(Reply::Incomplete);
+        };
+        match extensions.get::<Meaning>() {
+            // A commit alone ends a transactional effect well.
+            Some(said) if effect != Effect::Transactional => *said,
+            _ => policy.meaning(Reply::Complete(status.as_u16())),
+        }
+    }
+}
+
+pub(super) async fn capture<R>(idempotency: &Idempotency, response: Response<R>) -> Captured
+where
+    R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    let options = idempotency.options();
+    let (head, body) = response.into_parts();
+    if is_event_stream(&head.headers) {
+        return Captured::Stream(Response::from_parts(head, Body::new(body)));
+    }
+    let mut room = Reserved::none(&idempotency.shared().room);
+    let declared = match has_no_body(head.status) {
+        true => &HeaderMap::new(),
+        false => &head.headers,
+    };
+    let read = body::read_whole(body, declared, |length| {
+        length <= options.max_inline || (length <= options.max_response && room.grow_to(length))
+    });
+    match read.await {
+        Ok(whole) => Captured::Whole { head, whole, room },
+        Err(Unread::TooLarge(first, rest)) => {
+            Captured::Stream(Response::from_parts(head, Body::after(first, rest)))
+        }
+        Err(Unread::Truncated) => Captured::Nothing,
+    }
+}
+
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    let media_type = headers.get(header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
+    let media_type = media_type.and_then(|value| value.split(|byte| *byte == b';').next());
+    media_type.is_some_and(|value| value.trim_ascii().eq_ignore_ascii_case(b"text/event-stream"))
+}
+
+/// These answers have no body, whatever length their head speaks of.
+fn has_no_body(status: StatusCode) -> bool {
+    matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+}

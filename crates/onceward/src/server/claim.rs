@@ -1,0 +1,74 @@
+//! The claim as a handler sees it.
+
+use std::{
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+/// The claim under which a handler runs, in the request's extensions and as an axum extractor.
+///
+/// `Option<Claim>` is for routes where the key is optional. It derefs to the protocol's
+/// [`Claim`](onceward_core::Claim), so that `claim.key_for("stripe.charge")` is the key for a
+/// provider: stable over attempts.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    running: Arc<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    claim: onceward_core::Claim,
+    until: Instant,
+    lost: AtomicBool,
+}
+
+/// In the extensions of a request that is not covered, so that an extractor can tell why.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passed;
+
+impl Claim {
+    pub(super) fn new(claim: onceward_core::Claim) -> Self {
+        let until = Instant::now() + claim.terms().max_run();
+        Self { running: Arc::new(Running { claim, until, lost: AtomicBool::new(false) }) }
+    }
+
+    /// How long this execution may still start an effect; zero when it must not any more.
+    ///
+    /// Check it just before an effect that cannot be taken back: after that time a resolver may
+    /// have found that nothing happened, and another execution may be running.
+    #[must_use]
+    pub fn time_left(&self) -> Duration {
+        match self.is_lost() {
+            true => Duration::ZERO,
+            false => self.until().saturating_duration_since(Instant::now()),
+        }
+    }
+
+    /// Whether a renewal found that another execution took over. Stop: the answer will not be sent.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.running.lost.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn lose(&self) {
+        self.running.lost.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn until(&self) -> Instant {
+        self.running.until
+    }
+}
+
+impl Deref for Claim {
+    type Target = onceward_core::Claim;
+
+    fn deref(&self) -> &onceward_core::Claim {
+        &self.running.claim
+    }
+}

@@ -1,0 +1,169 @@
+//! Step 4: run the service, detached from its client, with a claim that is renewed.
+//!
+//! Whatever becomes of the client, the execution runs to its end and is settled. A panic is no
+//! answer. After `max_run` the claim is not renewed any more and the client is told that nobody
+//! knows; the service runs on and may still settle late.
+
+use std::{
+    fmt,
+    future::{Future, poll_fn},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::{Pin, pin},
+    task::Poll,
+};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, request::Parts};
+use onceward_core::{Meaning, Reply};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep_until},
+};
+use tower_service::Service;
+use tracing::Instrument as _;
+
+use super::{
+    Body, BoxError, Claim, Code, Idempotency, Problem, WholeBody,
+    capture::{self, Captured},
+    fingerprint::Held,
+    settle,
+};
+use crate::{Engine, Renewal};
+
+/// What the client of a running execution waits for.
+pub(super) type Running = oneshot::Receiver<Result<Response<Body>, Problem>>;
+
+/// Calls a service once, when it is ready.
+pub(super) async fn call<S, Q>(mut service: S, request: Q) -> Result<S::Response, S::Error>
+where
+    S: Service<Q>,
+{
+    poll_fn(|context| service.poll_ready(context)).await?;
+    service.call(request).await
+}
+
+/// Starts an execution; it does not need its client any more.
+pub(super) fn detached<S, B, R>(
+    idempotency: &Idempotency,
+    claim: onceward_core::Claim,
+    mut parts: Parts,
+    held: Held,
+    service: S,
+) -> Running
+where
+    S: Service<Request<B>, Response = Response<R>> + Send + 'static,
+    S::Future: Send,
+    S::Error: fmt::Debug + Send,
+    B: WholeBody,
+    R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    let claim = Claim::new(claim);
+    parts.extensions.insert(claim.clone());
+    let (body, room) = held.open();
+    let request = Request::from_parts(parts, body);
+    let (client, running) = oneshot::channel();
+    let (idempotency, tracked) = (idempotency.clone(), idempotency.engine().track());
+    let execution = async move {
+        let mut client = Some(client);
+        let captured = {
+            let mut run = pin!(no_answer_if_it_panics(run(&idempotency, service, request)));
+            match unless_overdue(run.as_mut(), keep(idempotency.engine(), &claim)).await {
+                Some(captured) => captured,
+                None => {
+                    tell(&mut client, Err(overdue(&idempotency)));
+                    run.await
+                }
+            }
+        };
+        drop(room);
+        tell(&mut client, settle::settle(&idempotency, &claim, captured).await);
+        drop(tracked);
+    };
+    tokio::spawn(execution.in_current_span());
+    running
+}
+
+async fn run<S, B, R>(idempotency: &Idempotency, service: S, request: Request<B>) -> Captured
+where
+    S: Service<Request<B>, Response = Response<R>>,
+    S::Error: fmt::Debug,
+    R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    match call(service, request).await {
+        Ok(response) => capture::capture(idempotency, response).await,
+        Err(error) => {
+            tracing::warn!(?error, "a service failed without an answer");
+            Captured::Nothing
+        }
+    }
+}
+
+/// Renews the claim until `max_run` is over.
+async fn keep(engine: &Engine, claim: &Claim) {
+    let pause = claim.terms().lease() / 3;
+    loop {
+        let next = Instant::now() + pause;
+        if next >= claim.until() {
+            break;
+        }
+        sleep_until(next).await;
+        match engine.renew(claim).await {
+            Ok(Renewal::Renewed { .. }) => {}
+            Ok(Renewal::Lost(_)) => {
+                claim.lose();
+                break;
+            }
+            Err(error) => tracing::warn!(%error, "a claim was not renewed and is tried again"),
+        }
+    }
+    sleep_until(claim.until()).await;
+}
+
+/// What the run gives; `None`: it takes too long, and goes on.
+async fn unless_overdue<F: Future>(
+    mut run: Pin<&mut F>,
+    overdue: impl Future<Output = ()>,
+) -> Option<F::Output> {
+    let mut overdue = pin!(overdue);
+    poll_fn(|context| match run.as_mut().poll(context) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => overdue.as_mut().poll(context).map(|()| None),
+    })
+    .await
+}
+
+async fn no_answer_if_it_panics(run: impl Future<Output = Captured>) -> Captured {
+    let mut run = pin!(run);
+    poll_fn(|context| {
+        let poll = catch_unwind(AssertUnwindSafe(|| run.as_mut().poll(context)));
+        poll.unwrap_or(Poll::Ready(Captured::Nothing))
+    })
+    .await
+}
+
+fn tell(
+    client: &mut Option<oneshot::Sender<Result<Response<Body>, Problem>>>,
+    answer: Result<Response<Body>, Problem>,
+) {
+    if let Some(client) = client.take() {
+        // The client may be gone: the record is what counts.
+        let _ = client.send(answer);
+    }
+}
+
+fn overdue(idempotency: &Idempotency) -> Problem {
+    let meaning = idempotency.options().policy.meaning(Reply::Incomplete);
+    no_answer(meaning).status(StatusCode::GATEWAY_TIMEOUT)
+}
+
+/// What the first client is told when there is no complete answer.
+pub(super) fn no_answer(meaning: Meaning) -> Problem {
+    if matches!(meaning, Meaning::FailedRetryable | Meaning::Released) {
+        let text = "there is no complete answer, and another run is safe; send the same request \
+                    with the same key";
+        return Problem::new(Code::UpstreamFailed, text);
+    }
+    let text = "there is no complete answer, and nobody knows yet whether it happened; ask with the \
+                same key, never with a new one";
+    Problem::new(Code::OutcomeUnknown, text).status(StatusCode::GATEWAY_TIMEOUT)
+}

@@ -1,0 +1,91 @@
+//! Step 2: read the request to its end and hash what it means. Rule 7 of the contract.
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, HeaderName, Uri, header, request::Parts};
+use onceward_core::{Fingerprint, Fingerprints, RequestHead};
+
+use super::{
+    Code, Idempotency, Problem, WholeBody,
+    body::{self, Unread, Whole},
+    room::{self, Reserved},
+};
+
+/// A request that was read to its end, with the room that it takes up.
+pub(super) struct Held {
+    whole: Whole,
+    reserved: Reserved,
+}
+
+impl Held {
+    /// The body for the service; the room stays taken until what comes with it is dropped.
+    pub(super) fn open<B: WholeBody>(self) -> (B, Reserved) {
+        (B::from_whole(self.whole.bytes, self.whole.trailers), self.reserved)
+    }
+}
+
+pub(super) async fn read<B: WholeBody>(
+    idempotency: &Idempotency,
+    parts: &Parts,
+    body: B,
+) -> Result<(Held, Fingerprints), Problem> {
+    let options = idempotency.options();
+    let most = options.max_request;
+    if body::declared_length(&parts.headers).is_some_and(|length| length > most as u64) {
+        return Err(too_large(most));
+    }
+    let mut reserved = Reserved::none(&idempotency.shared().room);
+    let mut full = false;
+    let read = body::read_whole(body, &parts.headers, |length| {
+        full = length <= most && !reserved.grow_to(length);
+        length <= most && !full
+    });
+    let whole = match read.await {
+        Ok(whole) => whole,
+        Err(Unread::TooLarge(..)) if full => return Err(room::full()),
+        Err(Unread::TooLarge(..)) => return Err(too_large(most)),
+        Err(Unread::Truncated) => {
+            let text = "the request ended early, nothing was run; send it again with the same key";
+            return Err(Problem::new(Code::RequestMalformed, text));
+        }
+    };
+    let fingerprint = fingerprint(parts, &options.fingerprint_headers, &whole.bytes);
+    Ok((Held { whole, reserved }, fingerprint.into()))
+}
+
+fn fingerprint(parts: &Parts, extra: &[HeaderName], body: &[u8]) -> Fingerprint {
+    let uri = original_uri(parts);
+    let content_type = joined(&parts.headers, &header::CONTENT_TYPE);
+    let content_encoding = joined(&parts.headers, &header::CONTENT_ENCODING);
+    let mut head = RequestHead::new(parts.method.as_str(), uri.path())
+        .query(uri.query())
+        .content_type(content_type.as_deref())
+        .content_encoding(content_encoding.as_deref());
+    for name in extra {
+        for value in parts.headers.get_all(name) {
+            head = head.header(name.as_str(), value.as_bytes());
+        }
+    }
+    Fingerprint::v1(&head, body)
+}
+
+/// The path that the client asked for: a nested router sees only the rest of it.
+fn original_uri(parts: &Parts) -> &Uri {
+    #[cfg(feature = "axum")]
+    if let Some(original) = parts.extensions.get::<axum::extract::OriginalUri>() {
+        return &original.0;
+    }
+    &parts.uri
+}
+
+/// All lines of a name, as one list.
+fn joined<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Cow<'a, [u8]>> {
+    let mut lines = headers.get_all(name).iter().map(http::HeaderValue::as_bytes);
+    let first = lines.next()?;
+    Some(lines.fold(Cow::Borrowed(first), |all, line| [&all, &b", "[..], line].concat().into()))
+}
+
+fn too_large(most: usize) -> Problem {
+    let text = format!("the request has more than {most} bytes; nothing was run");
+    Problem::new(Code::BodyTooLarge, text)
+}

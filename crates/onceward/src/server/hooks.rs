@@ -1,0 +1,139 @@
+//! What a service may decide itself: who asks, who may see, what became of it, how to rebuild it.
+
+use std::{future::Future, sync::Arc};
+
+use bytes::Bytes;
+use http::request::Parts;
+use onceward_core::{
+    BoxFuture, Digest, Execution, Key, OperationId, OperationName, Resolution, Scope, Timestamp,
+};
+
+use super::body::BoxError;
+
+pub(super) type ScopeHook = Arc<dyn Fn(&Parts) -> Result<Scope, String> + Send + Sync>;
+pub(super) type NameHook = Arc<dyn Fn(&Parts) -> Result<OperationName, String> + Send + Sync>;
+pub(super) type AuthorizeHook = Arc<dyn Fn(&Parts) -> BoxFuture<'static, bool> + Send + Sync>;
+pub(super) type ResolveHook =
+    Arc<dyn Fn(Unresolved) -> BoxFuture<'static, Found<Resolution>> + Send + Sync>;
+pub(super) type RebuildHook =
+    Arc<dyn Fn(Resource) -> BoxFuture<'static, Found<http::Response<Bytes>>> + Send + Sync>;
+
+/// `Ok(None)`: nothing is known about it. `Err`: asking failed; it may be asked again.
+pub(super) type Found<T> = Result<Option<T>, BoxError>;
+
+/// An operation whose outcome is not known, as its resolver is asked about it.
+///
+/// A business row that was written with [`reference`](Self::reference) or [`execution`](Self::execution)
+/// under a unique constraint is the source of truth: look it up.
+#[derive(Clone, Debug)]
+pub struct Unresolved {
+    pub(super) reference: Digest,
+    pub(super) operation: Option<OperationId>,
+    pub(super) scope: Scope,
+    pub(super) name: OperationName,
+    pub(super) execution: Execution,
+    pub(super) attempt: u32,
+    pub(super) started_at: Timestamp,
+}
+
+impl Unresolved {
+    /// Names the operation for ever: what [`Claim::id`](onceward_core::Claim::id) was to its handler.
+    #[must_use]
+    pub fn reference(&self) -> Digest {
+        self.reference
+    }
+
+    /// To whom the operation belongs.
+    #[must_use]
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// What was asked for.
+    #[must_use]
+    pub fn name(&self) -> &OperationName {
+        &self.name
+    }
+
+    /// The execution whose end is not known.
+    #[must_use]
+    pub fn execution(&self) -> Execution {
+        self.execution
+    }
+
+    /// Which attempt that was, counted from 1.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// When the operation was first claimed, by the store's clock.
+    #[must_use]
+    pub fn started_at(&self) -> Timestamp {
+        self.started_at
+    }
+
+    /// The key that a downstream provider was given; `None` when only the status was asked for,
+    /// because the client's key is not stored.
+    #[must_use]
+    pub fn key_for(&self, effect: &str) -> Option<Key> {
+        Some(self.operation.as_ref()?.key_for(effect))
+    }
+}
+
+/// Put into a response's extensions, makes the record refer to a resource instead of its bytes.
+///
+/// The layer's `rebuild` option says how the answer is made again; without one the bytes are kept.
+///
+/// ```
+/// use onceward::server::{Body, Resource};
+///
+/// let mut response = http::Response::new(Body::from("{\"id\":\"pay_7\", …}"));
+/// response.extensions_mut().insert(Resource::new("payment", "pay_7"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resource {
+    kind: String,
+    id: String,
+}
+
+impl Resource {
+    /// A resource by its type and its id.
+    #[must_use]
+    pub fn new(kind: impl Into<String>, id: impl Into<String>) -> Self {
+        Self { kind: kind.into(), id: id.into() }
+    }
+
+    /// Its type, like `payment`.
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+}
+
+/// Put into a response's extensions, keeps its status but not its bytes: they are secret, say.
+///
+/// A retry is told `result-unavailable` and never runs again.
+///
+/// ```
+/// let mut response = http::Response::new("one-time password: 123456");
+/// response.extensions_mut().insert(onceward::server::NotKept);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotKept;
+
+pub(super) fn boxed<A, F, Fut>(
+    hook: F,
+) -> Arc<dyn Fn(A) -> BoxFuture<'static, Fut::Output> + Send + Sync>
+where
+    F: Fn(A) -> Fut + Send + Sync + 'static,
+    Fut: Future + Send + 'static,
+{
+    Arc::new(move |argument| Box::pin(hook(argument)))
+}

@@ -1,0 +1,60 @@
+//! Step 1: which operation is this? Rules 1 to 6 of the contract.
+
+use http::request::Parts;
+use onceward_core::{Key, OperationId, OperationName};
+
+use super::{
+    Claim, Code, Problem, headers,
+    options::{OperationNaming, Options},
+};
+
+/// `Ok(None)`: the request is not covered and passes untouched.
+pub(super) fn operation(options: &Options, parts: &Parts) -> Result<Option<OperationId>, Problem> {
+    if !options.methods.contains(&parts.method) {
+        return Ok(None);
+    }
+    let lines = parts.headers.get_all(headers::KEY).iter().map(http::HeaderValue::as_bytes);
+    let key = Key::from_lines(lines)
+        .map_err(|error| Problem::new(Code::KeyInvalid, error.to_string()))?;
+    let Some(key) = key else {
+        let text = "this route needs an Idempotency-Key; send a new UUID for each operation, the \
+                    same on every attempt";
+        return if options.key_required {
+            Err(Problem::new(Code::KeyMissing, text))
+        } else {
+            Ok(None)
+        };
+    };
+    if parts.extensions.get::<Claim>().is_some() {
+        let text = "two idempotency layers cover this route; give it one, made with the other's \
+                    `with` where options differ";
+        return Err(Problem::new(Code::Misconfigured, text));
+    }
+    let scope = (options.scope)(parts).map_err(|reason| {
+        tracing::debug!(%reason, "a request has no scope");
+        let text = "it is not known whose operation this is; sign in and send the same request";
+        Problem::new(Code::ScopeMissing, text)
+    })?;
+    Ok(Some(OperationId::new(scope, name(options, parts)?, key)))
+}
+
+fn name(options: &Options, parts: &Parts) -> Result<OperationName, Problem> {
+    let name = match &options.name {
+        OperationNaming::Fixed(name) => return Ok(name.clone()),
+        OperationNaming::By(name) => name(parts),
+        OperationNaming::ByRoute => {
+            let name = format!("{} {}", parts.method, template(parts));
+            OperationName::new(&name).map_err(|error| error.to_string())
+        }
+    };
+    name.map_err(|error| Problem::new(Code::RequestMalformed, error))
+}
+
+/// The route's template where the router says it, otherwise the path.
+fn template(parts: &Parts) -> &str {
+    #[cfg(feature = "axum")]
+    if let Some(matched) = parts.extensions.get::<axum::extract::MatchedPath>() {
+        return matched.as_str();
+    }
+    parts.uri.path()
+}

@@ -1,0 +1,245 @@
+//! The request path on one page.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::{Request, Response, request::Parts};
+use onceward_core::{BoxFuture, OperationId, Scope};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::{
+    Body, BoxError, IdempotencyBuilder, OptionsError, Problem, WholeBody,
+    admit::{self, Admitted},
+    claim::Passed,
+    execute, fingerprint, identify,
+    options::Options,
+    respond,
+    room::Room,
+    unknown::Asked,
+    wait::Waiters,
+};
+use crate::Engine;
+
+/// Makes the writes of a service safe to retry: a tower [`Layer`].
+///
+/// Cheap to clone; clones and [derived](Self::with) layers share one engine. Put authentication,
+/// authorisation and rate limits *outside*, validation and handlers *inside* of it.
+///
+/// ```
+/// # use onceward::{*, server::*, stores::memory::MemoryStore};
+/// # use std::time::Duration;
+/// # fn main() -> Result<(), OptionsError> {
+/// # let store = MemoryStore::not_durable();
+/// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
+/// let charges = Idempotency::builder(store, scope)
+///     .require_key()
+///     .in_flight(InFlight::Wait(Duration::from_secs(2)))
+///     .build()?;
+/// // The same engine, other promises: for another route.
+/// let refunds = charges.with(|options| options.retain(Duration::from_secs(7 * 24 * 3600)))?;
+/// # let _ = refunds;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Idempotency {
+    builder: IdempotencyBuilder,
+    options: Arc<Options>,
+}
+
+/// What all layers on one engine share.
+pub(super) struct Shared {
+    pub(super) engine: Engine,
+    pub(super) waiters: Waiters,
+    /// Room for requests and answers that are held in memory.
+    pub(super) room: Arc<Room>,
+    pub(super) asked: Asked,
+    /// The options of every layer that covers something.
+    routes: Mutex<Vec<Arc<Options>>>,
+}
+
+impl Idempotency {
+    /// The most that requests and answers may hold in memory together, in bytes.
+    pub const MAX_BUFFERED: usize = 256 << 20;
+    /// How many requests may wait for the answer of one operation.
+    pub const MAX_WAITERS: usize = 10_000;
+
+    /// A layer on this engine, or on a store of its own. The scope says whose operation a request
+    /// is; a request for which it fails is refused with 401.
+    ///
+    /// Scopes come from a verified identity and stay the same for the whole retention: a token that
+    /// is refreshed would be a new scope, and the retry would run again.
+    pub fn builder<E: fmt::Display>(
+        engine: impl Into<Engine>,
+        scope: impl Fn(&Parts) -> Result<Scope, E> + Send + Sync + 'static,
+    ) -> IdempotencyBuilder {
+        IdempotencyBuilder::new(engine.into(), scope)
+    }
+
+    /// A layer with some options changed, for another route.
+    pub fn with(
+        &self,
+        change: impl FnOnce(IdempotencyBuilder) -> IdempotencyBuilder,
+    ) -> Result<Self, OptionsError> {
+        change(self.builder.clone()).build()
+    }
+
+    /// The engine, to drain it at shutdown.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.shared().engine
+    }
+
+    /// One request, top to bottom.
+    async fn serve<S, B, R>(
+        self,
+        request: Request<B>,
+        service: S,
+    ) -> Result<Response<Body>, S::Error>
+    where
+        S: Service<Request<B>, Response = Response<R>> + Send + 'static,
+        S::Future: Send,
+        S::Error: fmt::Debug + Send,
+        B: WholeBody,
+        R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    {
+        let (mut parts, body) = request.into_parts();
+        let operation = match identify::operation(&self.options, &parts) {
+            Ok(Some(operation)) => operation,
+            Ok(None) => {
+                parts.extensions.insert(Passed);
+                let response = execute::call(service, Request::from_parts(parts, body)).await?;
+                return Ok(response.map(Body::new));
+            }
+            Err(problem) => return Ok(problem.into_response()),
+        };
+        let id = operation.digest();
+        match self.answer(operation, parts, body, service).await {
+            Ok(response) => response,
+            Err(problem) => Ok(problem.of(id).into_response()),
+        }
+    }
+
+    async fn answer<S, B, R>(
+        &self,
+        operation: OperationId,
+        mut parts: Parts,
+        body: B,
+        service: S,
+    ) -> Result<Result<Response<Body>, S::Error>, Problem>
+    where
+        S: Service<Request<B>, Response = Response<R>> + Send + 'static,
+        S::Future: Send,
+        S::Error: fmt::Debug + Send,
+        B: WholeBody,
+        R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    {
+        let id = operation.digest();
+        let (held, fingerprints) = fingerprint::read(self, &parts, body).await?;
+        Ok(match admit::admit(self, operation, fingerprints, &parts).await? {
+            Admitted::Run { claim, patience } => {
+                // From here on nothing is awaited before the execution stands on its own feet.
+                let running = execute::detached(self, claim, parts, held, service);
+                Ok(respond::first(self, id, running, patience).await?)
+            }
+            Admitted::Replay(recalled) => Ok(respond::replay(self, id, &parts, &recalled).await?),
+            Admitted::Accepted => Ok(respond::accepted(self, id)),
+            Admitted::Unprotected => {
+                parts.extensions.insert(Passed);
+                let (body, _room) = held.open();
+                let request = Request::from_parts(parts, body);
+                execute::call(service, request).await.map(respond::unprotected)
+            }
+        })
+    }
+
+    pub(super) fn from_parts(builder: IdempotencyBuilder, options: Arc<Options>) -> Self {
+        Self { builder, options }
+    }
+
+    pub(super) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        self.builder.shared()
+    }
+}
+
+impl Shared {
+    pub(super) fn new(engine: Engine) -> Self {
+        let room = Arc::new(Room::new(Idempotency::MAX_BUFFERED));
+        let (waiters, asked, routes) = Default::default();
+        Self { engine, waiters, room, asked, routes }
+    }
+
+    pub(super) fn routes(&self) -> MutexGuard<'_, Vec<Arc<Options>>> {
+        self.routes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers that a layer covers something; a name that two of them have is noted.
+    fn register(&self, options: &Arc<Options>) {
+        let mut routes = self.routes();
+        if routes.iter().any(|known| Arc::ptr_eq(known, options)) {
+            return;
+        }
+        if let Some(name) = options.fixed_name()
+            && routes.iter().any(|known| known.fixed_name() == Some(name))
+        {
+            tracing::info!(%name, "two layers have the same operation name and share their keys");
+        }
+        routes.push(options.clone());
+    }
+}
+
+impl fmt::Debug for Idempotency {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Options { methods, terms, policy, .. } = &*self.options;
+        let mut debug = formatter.debug_struct("Idempotency");
+        debug.field("methods", methods).field("terms", terms).field("policy", policy);
+        debug.finish_non_exhaustive()
+    }
+}
+
+impl<S> Layer<S> for Idempotency {
+    type Service = Idempotent<S>;
+
+    fn layer(&self, service: S) -> Idempotent<S> {
+        self.shared().register(&self.options);
+        Idempotent { idempotency: self.clone(), service }
+    }
+}
+
+/// A service whose writes are safe to retry: see [`Idempotency`].
+#[derive(Clone, Debug)]
+pub struct Idempotent<S> {
+    idempotency: Idempotency,
+    service: S,
+}
+
+impl<S, B, R> Service<Request<B>> for Idempotent<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: fmt::Debug + Send,
+    B: WholeBody,
+    R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Response<Body>, S::Error>>;
+
+    /// Always ready: a replay does not need the service. Whoever runs waits until it is.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        Box::pin(self.idempotency.clone().serve(request, self.service.clone()))
+    }
+}

@@ -1,0 +1,553 @@
+//! Everything that can be chosen for a layer, checked as a whole before the first request.
+
+use std::{fmt, future::Future, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderName, Method, StatusCode, request::Parts};
+use onceward_core::{
+    Effect, OperationName, OperationNameError, Policy, PolicyBuilder, PolicyError, Profile,
+    Resolution, Scope, Spool, Terms, TermsBuilder, TermsError,
+};
+
+use super::{
+    Idempotency,
+    body::BoxError,
+    headers,
+    hooks::{
+        AuthorizeHook, NameHook, RebuildHook, ResolveHook, Resource, ScopeHook, Unresolved, boxed,
+    },
+    layer::Shared,
+};
+use crate::Engine;
+
+/// What a duplicate gets while its operation is running.
+///
+/// A request may ask for another with `Prefer: wait=5` or `Prefer: respond-async`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InFlight {
+    /// 409 `in-progress` at once.
+    Conflict,
+    /// The answer as soon as there is one, or 409 after so long: 30 s at most.
+    Wait(Duration),
+    /// 202 with the status URL, also for the first request, which then runs by itself.
+    Async,
+}
+
+/// Collects the options of an [`Idempotency`] layer; nothing is checked before
+/// [`build`](Self::build).
+#[derive(Clone)]
+#[must_use]
+pub struct IdempotencyBuilder {
+    shared: Arc<Shared>,
+    chosen: Chosen,
+}
+
+/// What was asked for, before it is known to fit together.
+#[derive(Clone)]
+struct Chosen {
+    scope: ScopeHook,
+    spool: Option<Arc<dyn Spool>>,
+    name: Option<Name>,
+    methods: Vec<Method>,
+    key_required: bool,
+    effect: Effect,
+    lease: Option<Duration>,
+    retain: Option<Duration>,
+    unknown_retain: Option<Duration>,
+    retry_window: Option<Duration>,
+    max_run: Option<Duration>,
+    profile: Option<Profile>,
+    hold_500: bool,
+    not_applied: Vec<u16>,
+    in_flight: InFlight,
+    prefer: bool,
+    mismatch: u16,
+    stale_keys_refused: bool,
+    max_request: usize,
+    max_inline: usize,
+    max_response: usize,
+    fingerprint_headers: Vec<String>,
+    keep_headers: Vec<String>,
+    drop_headers: Vec<String>,
+    authorize: Option<AuthorizeHook>,
+    resolver: Option<ResolveHook>,
+    rebuild: Option<RebuildHook>,
+    pass_when_store_is_down: bool,
+    status_path: String,
+}
+
+#[derive(Clone)]
+enum Name {
+    Fixed(String),
+    By(NameHook),
+}
+
+/// The options of a layer, known to fit together.
+pub(super) struct Options {
+    pub(super) scope: ScopeHook,
+    pub(super) spool: Option<Arc<dyn Spool>>,
+    pub(super) name: OperationNaming,
+    pub(super) methods: Vec<Method>,
+    pub(super) key_required: bool,
+    pub(super) terms: Terms,
+    pub(super) policy: Policy,
+    pub(super) in_flight: InFlight,
+    pub(super) prefer: bool,
+    pub(super) mismatch: StatusCode,
+    pub(super) stale_keys_refused: bool,
+    pub(super) max_request: usize,
+    pub(super) max_inline: usize,
+    pub(super) max_response: usize,
+    pub(super) fingerprint_headers: Vec<HeaderName>,
+    pub(super) kept: headers::Kept,
+    pub(super) authorize: Option<AuthorizeHook>,
+    pub(super) resolver: Option<ResolveHook>,
+    pub(super) rebuild: Option<RebuildHook>,
+    pub(super) pass_when_store_is_down: bool,
+    pub(super) status_path: String,
+}
+
+impl Options {
+    pub(super) fn fixed_name(&self) -> Option<&OperationName> {
+        match &self.name {
+            OperationNaming::Fixed(name) => Some(name),
+            OperationNaming::By(_) | OperationNaming::ByRoute => None,
+        }
+    }
+}
+
+pub(super) enum OperationNaming {
+    Fixed(OperationName),
+    By(NameHook),
+    /// Method and route template, or method and path where there is no template.
+    ByRoute,
+}
+
+impl IdempotencyBuilder {
+    /// The longest that a request may wait for another one's answer.
+    pub const MAX_WAIT: Duration = Duration::from_secs(30);
+
+    pub(super) fn new<E: fmt::Display>(
+        engine: Engine,
+        scope: impl Fn(&Parts) -> Result<Scope, E> + Send + Sync + 'static,
+    ) -> Self {
+        let chosen = Chosen {
+            scope: Arc::new(move |parts| scope(parts).map_err(|error| error.to_string())),
+            spool: None,
+            name: None,
+            methods: vec![Method::POST, Method::PATCH],
+            key_required: false,
+            effect: Effect::External,
+            lease: None,
+            retain: None,
+            unknown_retain: None,
+            retry_window: None,
+            max_run: None,
+            profile: None,
+            hold_500: false,
+            not_applied: Vec::new(),
+            in_flight: InFlight::Conflict,
+            prefer: true,
+            mismatch: 422,
+            stale_keys_refused: false,
+            max_request: 1 << 20,
+            max_inline: 64 << 10,
+            max_response: 8 << 20,
+            fingerprint_headers: Vec::new(),
+            keep_headers: Vec::new(),
+            drop_headers: Vec::new(),
+            authorize: None,
+            resolver: None,
+            rebuild: None,
+            pass_when_store_is_down: false,
+            status_path: "/.onceward".to_owned(),
+        };
+        Self { shared: Arc::new(Shared::new(engine)), chosen }
+    }
+
+    /// Where answers over [`max_inline`](Self::max_inline) are kept: usually the same store.
+    ///
+    /// Without it they are not kept: a retry is told `result-unavailable` and never runs again.
+    pub fn spool(mut self, spool: impl Spool) -> Self {
+        self.chosen.spool = Some(Arc::new(spool));
+        self
+    }
+
+    /// Names the operation, as in `charge.create`. If not said: method and route template.
+    ///
+    /// Two routes with one name share their keys.
+    pub fn operation(mut self, name: impl Into<String>) -> Self {
+        self.chosen.name = Some(Name::Fixed(name.into()));
+        self
+    }
+
+    /// Names the operation by the request, for services without route templates.
+    pub fn operation_by<E: fmt::Display>(
+        mut self,
+        name: impl Fn(&Parts) -> Result<OperationName, E> + Send + Sync + 'static,
+    ) -> Self {
+        let hook: NameHook = Arc::new(move |parts| name(parts).map_err(|error| error.to_string()));
+        self.chosen.name = Some(Name::By(hook));
+        self
+    }
+
+    /// Which methods are covered: POST and PATCH if not said; PUT and DELETE may be added.
+    pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
+        self.chosen.methods = methods.into_iter().collect();
+        self
+    }
+
+    /// Refuses requests without a key. If not said they pass, unprotected.
+    pub fn require_key(mut self) -> Self {
+        self.chosen.key_required = true;
+        self
+    }
+
+    /// What is at stake: [`Effect::External`] if not said, which never runs twice.
+    pub fn effect(mut self, effect: Effect) -> Self {
+        self.chosen.effect = effect;
+        self
+    }
+
+    /// How long a claim lives unrenewed: 30 s if not said. It is renewed while the handler runs.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.chosen.lease = Some(lease);
+        self
+    }
+
+    /// How long a retry gets the same answer, counted from the end: 24 h if not said.
+    pub fn retain(mut self, retain: Duration) -> Self {
+        self.chosen.retain = Some(retain);
+        self
+    }
+
+    /// How long an unknown outcome is kept: for ever if not said.
+    pub fn unknown_retain(mut self, retain: Duration) -> Self {
+        self.chosen.unknown_retain = Some(retain);
+        self
+    }
+
+    /// The longest time in which anybody may still retry: a shorter retention is refused.
+    pub fn retry_window(mut self, window: Duration) -> Self {
+        self.chosen.retry_window = Some(window);
+        self
+    }
+
+    /// How long a handler may run before its client is told that nobody knows: 10 min if not said.
+    pub fn max_run(mut self, max_run: Duration) -> Self {
+        self.chosen.max_run = Some(max_run);
+        self
+    }
+
+    /// What a 5xx, or no answer, means: see [`Profile`].
+    pub fn profile(mut self, profile: Profile) -> Self {
+        self.chosen.profile = Some(profile);
+        self
+    }
+
+    /// A 500 is an unknown outcome instead of a final answer (profile strict).
+    pub fn hold_500(mut self) -> Self {
+        self.chosen.hold_500 = true;
+        self
+    }
+
+    /// 5xx statuses that the handler sends only before doing anything: they give the key free.
+    pub fn not_applied(mut self, statuses: impl IntoIterator<Item = u16>) -> Self {
+        self.chosen.not_applied = statuses.into_iter().collect();
+        self
+    }
+
+    /// What a duplicate gets meanwhile: [`InFlight::Conflict`] if not said.
+    pub fn in_flight(mut self, in_flight: InFlight) -> Self {
+        self.chosen.in_flight = in_flight;
+        self
+    }
+
+    /// Clients have no say in that: `Prefer` is ignored.
+    pub fn ignore_prefer(mut self) -> Self {
+        self.chosen.prefer = false;
+        self
+    }
+
+    /// The status for a key that was used for something else: 422 if not said, or 409, or 400.
+    pub fn mismatch_status(mut self, status: u16) -> Self {
+        self.chosen.mismatch = status;
+        self
+    }
+
+    /// Refuses to run for a `UUIDv7` key that is older than the retention: its answer is forgotten.
+    pub fn refuse_stale_keys(mut self) -> Self {
+        self.chosen.stale_keys_refused = true;
+        self
+    }
+
+    /// The largest request with a key, in bytes: 1 MiB if not said. It is read before it runs.
+    pub fn max_request(mut self, bytes: usize) -> Self {
+        self.chosen.max_request = bytes;
+        self
+    }
+
+    /// The largest answer that is kept in the record itself, in bytes: 64 KiB if not said.
+    pub fn max_inline(mut self, bytes: usize) -> Self {
+        self.chosen.max_inline = bytes;
+        self
+    }
+
+    /// The largest answer that is kept at all, in bytes: 8 MiB if not said.
+    pub fn max_response(mut self, bytes: usize) -> Self {
+        self.chosen.max_response = bytes;
+        self
+    }
+
+    /// A header that is part of what the request means.
+    pub fn fingerprint_header(mut self, name: impl Into<String>) -> Self {
+        self.chosen.fingerprint_headers.push(name.into());
+        self
+    }
+
+    /// Keeps a header that is usually not replayed, as `set-cookie`.
+    pub fn keep_header(mut self, name: impl Into<String>) -> Self {
+        self.chosen.keep_headers.push(name.into());
+        self
+    }
+
+    /// Does not replay this header.
+    pub fn drop_header(mut self, name: impl Into<String>) -> Self {
+        self.chosen.drop_headers.push(name.into());
+        self
+    }
+
+    /// Asked before a stored answer is sent: `false` is 403 `replay-forbidden`.
+    pub fn authorize_replay<F, Fut>(mut self, authorize: F) -> Self
+    where
+        F: Fn(&Parts) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = bool> + Send + 'static,
+    {
+        self.chosen.authorize = Some(Arc::new(move |parts| Box::pin(authorize(parts))));
+        self
+    }
+
+    /// Asked what became of an unknown outcome, on the next request or status read of its key.
+    ///
+    /// At most once in 5 s for each key, for 5 s at most. `Ok(None)`: nobody knows yet.
+    pub fn resolver<F, Fut>(mut self, resolver: F) -> Self
+    where
+        F: Fn(Unresolved) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Option<Resolution>, BoxError>> + Send + 'static,
+    {
+        self.chosen.resolver = Some(boxed(resolver));
+        self
+    }
+
+    /// Makes the answer of a stored [`Resource`] again; its status and other headers are stored.
+    pub fn rebuild<F, Fut>(mut self, rebuild: F) -> Self
+    where
+        F: Fn(Resource) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Option<http::Response<Bytes>>, BoxError>> + Send + 'static,
+    {
+        self.chosen.rebuild = Some(boxed(rebuild));
+        self
+    }
+
+    /// Runs requests unprotected while the store is down, instead of refusing them with 503.
+    ///
+    /// Their answers carry `Onceward-Unprotected: store-unavailable`, and each raises an alarm.
+    pub fn pass_when_store_is_down(mut self) -> Self {
+        self.chosen.pass_when_store_is_down = true;
+        self
+    }
+
+    /// Where the status routes are mounted: `/.onceward` if not said.
+    pub fn status_path(mut self, path: impl Into<String>) -> Self {
+        self.chosen.status_path = path.into();
+        self
+    }
+
+    /// Checks the options as a whole.
+    pub fn build(self) -> Result<Idempotency, OptionsError> {
+        let options = self.chosen.clone().check()?;
+        Ok(Idempotency::from_parts(self, Arc::new(options)))
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+impl Chosen {
+    fn check(self) -> Result<Options, OptionsError> {
+        let terms = self.terms().build().map_err(OptionsError::Terms)?;
+        let policy = self.policy().build().map_err(OptionsError::Policy)?;
+        self.check_effect(&terms)?;
+        self.check_methods()?;
+        self.check_sizes()?;
+        if let InFlight::Wait(wait) = self.in_flight
+            && wait > IdempotencyBuilder::MAX_WAIT
+        {
+            return refuse("in_flight", format!("a wait of {wait:?}: choose 30 s or less"));
+        }
+        if ![422, 409, 400].contains(&self.mismatch) {
+            let text = format!("{} is not a status for it: choose 422, 409 or 400", self.mismatch);
+            return refuse("mismatch_status", text);
+        }
+        let path = &self.status_path;
+        if !path.starts_with('/') || path.ends_with('/') || path.contains(['{', '?', '#', ' ']) {
+            let text = format!("{path:?} is no path: start with `/` and end without it");
+            return refuse("status_path", text);
+        }
+        let name = match self.name {
+            None => OperationNaming::ByRoute,
+            Some(Name::By(hook)) => OperationNaming::By(hook),
+            Some(Name::Fixed(name)) => {
+                OperationNaming::Fixed(OperationName::new(&name).map_err(OptionsError::Name)?)
+            }
+        };
+        Ok(Options {
+            scope: self.scope,
+            spool: self.spool,
+            name,
+            methods: self.methods,
+            key_required: self.key_required,
+            terms,
+            policy,
+            in_flight: self.in_flight,
+            prefer: self.prefer,
+            mismatch: StatusCode::from_u16(self.mismatch).expect("one of three statuses"),
+            stale_keys_refused: self.stale_keys_refused,
+            max_request: self.max_request,
+            max_inline: self.max_inline,
+            max_response: self.max_response,
+            fingerprint_headers: header_names("fingerprint_header", &self.fingerprint_headers)?,
+            kept: headers::Kept::new(
+                header_names("keep_header", &self.keep_headers)?,
+                header_names("drop_header", &self.drop_headers)?,
+            )
+            .or_else(|text| refuse("keep_header", text))?,
+            authorize: self.authorize,
+            resolver: self.resolver,
+            rebuild: self.rebuild,
+            pass_when_store_is_down: self.pass_when_store_is_down,
+            status_path: self.status_path,
+        })
+    }
+
+    fn terms(&self) -> TermsBuilder {
+        let mut terms = Terms::of(self.effect);
+        for (value, set) in [
+            (self.lease, TermsBuilder::lease as fn(_, _) -> _),
+            (self.retain, TermsBuilder::retain),
+            (self.unknown_retain, TermsBuilder::unknown_retain),
+            (self.retry_window, TermsBuilder::retry_window),
+            (self.max_run, TermsBuilder::max_run),
+        ] {
+            terms = value.into_iter().fold(terms, set);
+        }
+        terms
+    }
+
+    fn policy(&self) -> PolicyBuilder {
+        let mut policy = Policy::of(self.effect).not_applied(self.not_applied.iter().copied());
+        if let Some(profile) = self.profile {
+            policy = policy.profile(profile);
+        }
+        if self.hold_500 { policy.hold_500() } else { policy }
+    }
+
+    fn check_effect(&self, terms: &Terms) -> Result<(), OptionsError> {
+        if let Effect::Repeatable { within } = self.effect
+            && within < terms.lease()
+        {
+            let text = format!(
+                "`within` is {within:?}, shorter than the lease of {:?}: nothing could ever be run \
+                 again; raise `within` or lower the lease",
+                terms.lease()
+            );
+            return refuse("effect", text);
+        }
+        if self.effect == Effect::Transactional && self.pass_when_store_is_down {
+            let text = "a transactional effect ends only with its record, and there is none while \
+                        the store is down; leave it out";
+            return refuse("pass_when_store_is_down", text);
+        }
+        Ok(())
+    }
+
+    fn check_methods(&self) -> Result<(), OptionsError> {
+        if self.methods.is_empty() {
+            return refuse(
+                "methods",
+                "none is covered: name POST at least, or leave the layer out",
+            );
+        }
+        let changing = [Method::POST, Method::PATCH, Method::PUT, Method::DELETE];
+        match self.methods.iter().find(|method| !changing.contains(method)) {
+            None => Ok(()),
+            Some(method) => {
+                let text = format!("{method} changes nothing: choose of POST, PATCH, PUT, DELETE");
+                refuse("methods", text)
+            }
+        }
+    }
+
+    fn check_sizes(&self) -> Result<(), OptionsError> {
+        for (option, bytes) in [
+            ("max_request", self.max_request),
+            ("max_inline", self.max_inline),
+            ("max_response", self.max_response),
+        ] {
+            let most = Idempotency::MAX_BUFFERED / 4;
+            if bytes == 0 || bytes > most {
+                return refuse(option, format!("{bytes} bytes: choose between 1 and {most}"));
+            }
+        }
+        if self.max_inline > self.max_response {
+            let text = "larger than `max_response`: an answer cannot be kept inline and not at all";
+            return refuse("max_inline", text);
+        }
+        Ok(())
+    }
+}
+
+fn header_names(option: &'static str, names: &[String]) -> Result<Vec<HeaderName>, OptionsError> {
+    let parse = |name: &String| match HeaderName::try_from(name) {
+        Ok(name) => Ok(name),
+        Err(_) => refuse(option, format!("{name:?} is not a header name")),
+    };
+    names.iter().map(parse).collect()
+}
+
+fn refuse<T>(option: &'static str, text: impl Into<String>) -> Result<T, OptionsError> {
+    Err(OptionsError::Option { option, text: text.into() })
+}
+
+/// Why a layer was not built. Nothing is served with options that do not fit together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OptionsError {
+    /// Lease, retention and their kin.
+    Terms(TermsError),
+    /// What a reply means.
+    Policy(PolicyError),
+    /// The operation's name.
+    Name(OperationNameError),
+    /// Any other option.
+    Option {
+        /// Which one.
+        option: &'static str,
+        /// What is wrong with it and what to do.
+        text: String,
+    },
+}
+
+impl fmt::Display for OptionsError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Terms(error) => error.fmt(formatter),
+            Self::Policy(error) => error.fmt(formatter),
+            Self::Name(error) => write!(formatter, "`operation`: {error}"),
+            Self::Option { option, text } => write!(formatter, "`{option}`: {text}"),
+        }
+    }
+}
+
+impl std::error::Error for OptionsError {}

@@ -1,0 +1,85 @@
+//! How long a client is ready to wait, and whether it would rather be told later: RFC 7240.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+
+use super::{
+    InFlight, headers,
+    options::{IdempotencyBuilder, Options},
+};
+
+/// What a request does while its operation is running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Patience {
+    /// How long it waits for the answer.
+    pub(super) wait: Duration,
+    /// Whether it is told 202 after that, instead of 409.
+    pub(super) asynchronous: bool,
+}
+
+impl Patience {
+    pub(super) fn of(options: &Options, headers: &HeaderMap) -> Self {
+        let route = match options.in_flight {
+            InFlight::Conflict => Self { wait: Duration::ZERO, asynchronous: false },
+            InFlight::Wait(wait) => Self { wait, asynchronous: false },
+            InFlight::Async => Self { wait: Duration::ZERO, asynchronous: true },
+        };
+        match options.prefer {
+            true => route.preferring(headers),
+            false => route,
+        }
+    }
+
+    /// The first preference of a name counts; a malformed one is no preference.
+    fn preferring(mut self, headers: &HeaderMap) -> Self {
+        let (mut wait, mut asynchronous) = (None, false);
+        let lines = headers.get_all(headers::PREFER).iter().filter_map(|line| line.to_str().ok());
+        for preference in lines.flat_map(|line| line.split(',')) {
+            let token = preference.split(';').next().unwrap_or_default().trim();
+            let (name, value) = token.split_once('=').unwrap_or((token, ""));
+            match name.trim().to_ascii_lowercase().as_str() {
+                "wait" if wait.is_none() => wait = value.trim().trim_matches('"').parse().ok(),
+                "respond-async" => asynchronous = true,
+                _ => {}
+            }
+        }
+        if let Some(seconds) = wait {
+            self.wait = Duration::from_secs(seconds).min(IdempotencyBuilder::MAX_WAIT);
+        } else if asynchronous {
+            self.wait = Duration::ZERO;
+        }
+        self.asynchronous |= asynchronous;
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn preferences_are_read_leniently_and_bounded() {
+        let plain = Patience { wait: Duration::from_secs(2), asynchronous: false };
+        for (lines, wait, asynchronous) in [
+            (&[][..], 2, false),
+            (&["wait=5"], 5, false),
+            (&["Wait = \"5\"; x=1"], 5, false),
+            (&["wait=0"], 0, false),
+            (&["wait=99999"], 30, false),
+            (&["wait=-1"], 2, false),
+            (&["wait=soon"], 2, false),
+            (&["wait=5, wait=9"], 5, false),
+            (&["respond-async"], 0, true),
+            (&["respond-async, wait=10"], 10, true),
+            (&["return=minimal", "wait=3"], 3, false),
+        ] {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(headers::PREFER, line.parse().unwrap());
+            }
+            let expected = Patience { wait: Duration::from_secs(wait), asynchronous };
+            assert_eq!(plain.preferring(&headers), expected, "{lines:?}");
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! What a request is told when it gets no answer of its operation: rule 24 of the contract.
+
+use std::{borrow::Cow, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use onceward_core::Digest;
+
+use super::{body::Body, respond};
+
+/// The kinds of refusal, with what a client may do about each.
+///
+/// ```
+/// use onceward::server::Code;
+///
+/// assert_eq!(Code::InProgress.as_str(), "in-progress");
+/// assert!(Code::InProgress.is_retryable() && !Code::InProgress.is_new_key_safe());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Code {
+    /// The route needs an `Idempotency-Key`.
+    KeyMissing,
+    /// The `Idempotency-Key` is malformed.
+    KeyInvalid,
+    /// The key says that it is older than the answers that are kept.
+    KeyExpired,
+    /// It is not known whose operation this is.
+    ScopeMissing,
+    /// The key was used for a request that means something else.
+    KeyReused,
+    /// Another execution is running.
+    InProgress,
+    /// It cannot be proven whether the effect happened.
+    OutcomeUnknown,
+    /// The operation has ended, but its answer could not be kept.
+    ResultUnavailable,
+    /// Another execution took over.
+    LeaseLost,
+    /// The request is larger than the route allows.
+    BodyTooLarge,
+    /// The store does not answer; nothing was run.
+    StoreUnavailable,
+    /// Too much is going on here; nothing was run.
+    Overloaded,
+    /// The handler answered well but did not commit its record.
+    NotCommitted,
+    /// No complete answer, and another run is safe.
+    UpstreamFailed,
+    /// The caller may not see the stored answer.
+    ReplayForbidden,
+    /// No such operation, or not the caller's.
+    OperationNotFound,
+    /// The request cannot be read.
+    RequestMalformed,
+    /// The service is wired wrongly.
+    Misconfigured,
+}
+
+impl Code {
+    /// All of them, in the order of this enumeration.
+    pub const ALL: [Self; 18] = [
+        Self::KeyMissing,
+        Self::KeyInvalid,
+        Self::KeyExpired,
+        Self::ScopeMissing,
+        Self::KeyReused,
+        Self::InProgress,
+        Self::OutcomeUnknown,
+        Self::ResultUnavailable,
+        Self::LeaseLost,
+        Self::BodyTooLarge,
+        Self::StoreUnavailable,
+        Self::Overloaded,
+        Self::NotCommitted,
+        Self::UpstreamFailed,
+        Self::ReplayForbidden,
+        Self::OperationNotFound,
+        Self::RequestMalformed,
+        Self::Misconfigured,
+    ];
+
+    /// The word for it in problem documents.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        self.row().0
+    }
+
+    /// The status that it is usually sent with.
+    #[must_use]
+    pub fn status(self) -> StatusCode {
+        StatusCode::from_u16(self.row().1).expect("the table has valid statuses")
+    }
+
+    /// Whether the same request with the same key makes sense later.
+    #[must_use]
+    pub const fn is_retryable(self) -> bool {
+        self.row().2
+    }
+
+    /// Whether a new key cannot double an effect.
+    #[must_use]
+    pub const fn is_new_key_safe(self) -> bool {
+        self.row().3
+    }
+
+    /// Name, status, retryable, new key is safe.
+    const fn row(self) -> (&'static str, u16, bool, bool) {
+        match self {
+            Self::KeyMissing => ("key-missing", 400, false, true),
+            Self::KeyInvalid => ("key-invalid", 400, false, true),
+            Self::KeyExpired => ("key-expired", 400, false, false),
+            Self::ScopeMissing => ("scope-missing", 401, false, true),
+            Self::KeyReused => ("key-reused", 422, false, true),
+            Self::InProgress => ("in-progress", 409, true, false),
+            Self::OutcomeUnknown => ("outcome-unknown", 409, false, false),
+            Self::ResultUnavailable => ("result-unavailable", 409, false, false),
+            Self::LeaseLost => ("lease-lost", 409, true, false),
+            Self::BodyTooLarge => ("body-too-large", 413, false, true),
+            Self::StoreUnavailable => ("store-unavailable", 503, true, false),
+            Self::Overloaded => ("overloaded", 503, true, false),
+            Self::NotCommitted => ("not-committed", 500, true, false),
+            Self::UpstreamFailed => ("upstream-failed", 502, true, false),
+            Self::ReplayForbidden => ("replay-forbidden", 403, false, false),
+            Self::OperationNotFound => ("operation-not-found", 404, false, false),
+            Self::RequestMalformed => ("request-malformed", 400, false, true),
+            Self::Misconfigured => ("misconfigured", 500, false, false),
+        }
+    }
+}
+
+/// A refusal, sent as `application/problem+json`.
+///
+/// ```
+/// use onceward::server::{Code, Problem};
+///
+/// let response = Problem::new(Code::KeyMissing, "send an Idempotency-Key").into_response();
+/// assert_eq!(response.status(), 400);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    code: Code,
+    status: StatusCode,
+    retryable: bool,
+    detail: Cow<'static, str>,
+    retry_after: Option<Duration>,
+    operation: Option<Digest>,
+    location: Option<HeaderValue>,
+}
+
+impl Problem {
+    /// A refusal with the usual status of its code; `detail` tells a person what to do.
+    #[must_use]
+    pub fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            code,
+            status: code.status(),
+            retryable: code.is_retryable(),
+            detail: detail.into(),
+            retry_after: None,
+            operation: None,
+            location: None,
+        }
+    }
+
+    /// Why the request was refused.
+    #[must_use]
+    pub fn code(&self) -> Code {
+        self.code
+    }
+
+    pub(super) fn status(mut self, status: StatusCode) -> Self {
+        self.status = status;
+        self
+    }
+
+    pub(super) fn retryable(mut self) -> Self {
+        self.retryable = true;
+        self
+    }
+
+    pub(super) fn retry_after(mut self, pause: Duration) -> Self {
+        self.retry_after = Some(pause);
+        self
+    }
+
+    pub(super) fn location(mut self, location: Option<HeaderValue>) -> Self {
+        self.location = location;
+        self
+    }
+
+    /// Names the operation, unless it is already named.
+    pub(super) fn of(mut self, operation: Digest) -> Self {
+        self.operation = Some(operation);
+        self
+    }
+
+    /// The HTTP answer.
+    #[must_use]
+    pub fn into_response(self) -> Response<Body> {
+        let name = self.code.as_str();
+        let mut document = serde_json::json!({
+            "type": format!("urn:onceward:problem:{name}"),
+            "title": name.replace('-', " "),
+            "status": self.status.as_u16(),
+            "code": name,
+            "detail": self.detail,
+            "retryable": self.retryable,
+            "safe_new_key": self.code.is_new_key_safe(),
+        });
+        if let Some(operation) = self.operation {
+            document["operation"] = operation.to_string().into();
+        }
+        let mut response = Response::new(Body::from(Bytes::from(document.to_string())));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        let json = HeaderValue::from_static("application/problem+json");
+        headers.insert(header::CONTENT_TYPE, json);
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(pause) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, respond::whole_seconds(pause));
+        }
+        if let Some(location) = self.location {
+            headers.insert(header::LOCATION, location);
+        }
+        if let Some(operation) = self.operation {
+            respond::name_operation(headers, operation);
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt as _;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_code_has_its_own_name() {
+        let names: HashSet<_> = Code::ALL.iter().map(|code| code.as_str()).collect();
+        assert_eq!(names.len(), Code::ALL.len());
+    }
+
+    #[tokio::test]
+    async fn a_problem_says_what_the_contract_asks_for() {
+        let operation = Digest([7; 32]);
+        let problem = Problem::new(Code::InProgress, "it \"runs\"").of(operation);
+        let response = problem.retry_after(Duration::from_millis(1200)).into_response();
+        assert_eq!(response.status(), 409);
+        let headers = response.headers();
+        assert_eq!(headers["content-type"], "application/problem+json");
+        assert_eq!(headers["cache-control"], "no-store");
+        assert_eq!(headers["retry-after"], "2", "rounded up: never too early");
+        assert_eq!(headers["onceward-operation"], operation.to_string().as_str());
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let document: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        let expected = serde_json::json!({
+            "type": "urn:onceward:problem:in-progress", "title": "in progress", "status": 409,
+            "code": "in-progress", "detail": "it \"runs\"", "retryable": true,
+            "safe_new_key": false, "operation": operation.to_string(),
+        });
+        assert_eq!(document, expected);
+    }
+}

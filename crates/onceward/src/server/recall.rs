@@ -1,0 +1,96 @@
+//! A stored answer on its way back to memory: read once, also for ten thousand waiters.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, StatusCode};
+use onceward_core::{Body as KeptBody, Digest, Replay, SpoolId, Timestamp};
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    Code, Idempotency, Problem, Resource, headers,
+    room::{self, Reserved},
+};
+use crate::telemetry;
+
+/// The length of the pieces in which large answers are kept.
+pub(super) const CHUNK: usize = 256 << 10;
+
+/// The answer of an operation that has ended.
+pub(super) struct Recalled {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: RecalledBody,
+    pub(super) completed_at: Timestamp,
+    pub(super) expires_at: Option<Timestamp>,
+}
+
+pub(super) enum RecalledBody {
+    Bytes { bytes: Bytes, trailers: Option<HeaderMap>, room: Option<Arc<Reserved>> },
+    Resource(Resource),
+    Unavailable,
+}
+
+/// Brings back a stored answer.
+pub(super) async fn recall(
+    idempotency: &Idempotency,
+    id: Digest,
+    replay: Replay,
+) -> Result<Recalled, Problem> {
+    let Replay { outcome, fence, completed_at, expires_at } = replay;
+    let headers = headers::restore(&outcome.headers);
+    let trailers = Some(headers::restore(&outcome.trailers)).filter(|lines| !lines.is_empty());
+    let status = StatusCode::from_u16(outcome.status);
+    let body = match (&status, outcome.body) {
+        (Err(_), _) => RecalledBody::Unavailable,
+        (_, KeptBody::Inline(bytes)) => {
+            RecalledBody::Bytes { bytes: bytes.into(), trailers, room: None }
+        }
+        (_, KeptBody::Spooled { length, digest }) => {
+            match unspool(idempotency, SpoolId { operation: id, fence }, length, digest).await? {
+                Some((bytes, room)) => {
+                    RecalledBody::Bytes { bytes, trailers, room: Some(Arc::new(room)) }
+                }
+                None => RecalledBody::Unavailable,
+            }
+        }
+        (_, KeptBody::Reference { kind, id }) => RecalledBody::Resource(Resource::new(kind, id)),
+        (_, KeptBody::Unavailable) => RecalledBody::Unavailable,
+    };
+    let status = status.unwrap_or(StatusCode::CONFLICT);
+    Ok(Recalled { status, headers, body, completed_at, expires_at })
+}
+
+/// Reads a large answer and checks it; `None`: it is damaged or not to be had.
+async fn unspool(
+    idempotency: &Idempotency,
+    id: SpoolId,
+    length: u64,
+    digest: [u8; 32],
+) -> Result<Option<(Bytes, Reserved)>, Problem> {
+    let Some(spool) = &idempotency.options().spool else { return Ok(None) };
+    let mut room = Reserved::none(&idempotency.shared().room);
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    if !room.grow_to(length) {
+        return Err(room::full());
+    }
+    let mut bytes = BytesMut::with_capacity(length);
+    for index in 0.. {
+        if bytes.len() >= length {
+            break;
+        }
+        let chunk = spool.chunk(&id, index).await.map_err(|error| {
+            tracing::warn!(%error, "a large answer could not be read");
+            let text = "the stored answer cannot be read now; ask again with the same key";
+            Problem::new(Code::StoreUnavailable, text).retry_after(Duration::from_secs(1))
+        })?;
+        let Some(chunk) = chunk else { break };
+        bytes.extend_from_slice(&chunk);
+    }
+    if bytes.len() != length || digest != *Sha256::digest(&bytes) {
+        telemetry::RECORD_UNREADABLE
+            .raise(format_args!("the answer of {} is damaged", id.operation));
+        return Ok(None);
+    }
+    Ok(Some((bytes.freeze(), room)))
+}

@@ -1,0 +1,180 @@
+//! Step 7: send what was stored. Rules 9, 16 and 17 of the contract.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header, request::Parts};
+use onceward_core::{Digest, Timestamp};
+use tokio::time::timeout;
+
+use super::{
+    Body, BoxError, Code, Idempotency, Problem,
+    execute::Running,
+    headers,
+    prefer::Patience,
+    recall::{Recalled, RecalledBody},
+};
+
+/// The answer of the execution that this request started, or 202 if it would rather not wait.
+pub(super) async fn first(
+    idempotency: &Idempotency,
+    id: Digest,
+    running: Running,
+    patience: Patience,
+) -> Result<Response<Body>, Problem> {
+    let answer = match patience.asynchronous {
+        false => running.await,
+        true => match timeout(patience.wait, running).await {
+            Ok(answer) => answer,
+            Err(_) => return Ok(accepted(idempotency, id)),
+        },
+    };
+    answer.unwrap_or_else(|_| {
+        let text = "this process is shutting down; ask with the same key, never with a new one";
+        Err(Problem::new(Code::OutcomeUnknown, text).status(StatusCode::GATEWAY_TIMEOUT))
+    })
+}
+
+/// The stored answer, if this caller may see it.
+pub(super) async fn replay(
+    idempotency: &Idempotency,
+    id: Digest,
+    parts: &Parts,
+    answer: &Recalled,
+) -> Result<Response<Body>, Problem> {
+    if let Some(authorize) = &idempotency.options().authorize
+        && !authorize(parts).await
+    {
+        let text = "you may not see the answer of this operation any more";
+        return Err(Problem::new(Code::ReplayForbidden, text));
+    }
+    let mut response = recalled(idempotency, id, answer).await?;
+    response.headers_mut().insert(headers::REPLAYED, HeaderValue::from_static("true"));
+    Ok(response)
+}
+
+/// A stored answer, verbatim.
+pub(super) async fn recalled(
+    idempotency: &Idempotency,
+    id: Digest,
+    answer: &Recalled,
+) -> Result<Response<Body>, Problem> {
+    let mut lines = answer.headers.clone();
+    let body = match &answer.body {
+        RecalledBody::Bytes { bytes, trailers, room } => {
+            Body::held(bytes.clone(), trailers.clone(), room.clone())
+        }
+        RecalledBody::Resource(resource) => {
+            let rebuilt = match &idempotency.options().rebuild {
+                Some(rebuild) => rebuild(resource.clone()).await,
+                None => Ok(None),
+            };
+            match rebuilt {
+                Ok(Some(rebuilt)) => rebuilt_body(&mut lines, rebuilt),
+                Ok(None) => return Err(unavailable(&lines)),
+                Err(error) => {
+                    tracing::warn!(%error, "an answer could not be rebuilt");
+                    return Err(unavailable(&lines));
+                }
+            }
+        }
+        RecalledBody::Unavailable => return Err(unavailable(&lines)),
+    };
+    stamp(&mut lines, id, Some((answer.completed_at, answer.expires_at)));
+    let mut response = Response::new(body);
+    *response.status_mut() = answer.status;
+    *response.headers_mut() = lines;
+    Ok(response)
+}
+
+/// The content headers of what was rebuilt replace the stored ones; its status does not.
+fn rebuilt_body(lines: &mut HeaderMap, rebuilt: Response<Bytes>) -> Body {
+    let (head, bytes) = rebuilt.into_parts();
+    lines.remove(header::CONTENT_LENGTH);
+    let is_content = |name: &str| name.starts_with("content-") && name != "content-length";
+    for name in head.headers.keys().filter(|name| is_content(name.as_str())) {
+        lines.remove(name);
+        for value in head.headers.get_all(name) {
+            lines.append(name, value.clone());
+        }
+    }
+    Body::from(bytes)
+}
+
+/// 202: it runs, and the status URL tells what becomes of it.
+pub(super) fn accepted(idempotency: &Idempotency, id: Digest) -> Response<Body> {
+    let url = status_url(idempotency, id);
+    let document = serde_json::json!({
+        "operation": id.to_string(),
+        "state": "in_progress",
+        "detail": "it is running; ask at the status URL, then send the same request with the same key",
+    });
+    let mut response = Response::new(Body::from(Bytes::from(document.to_string())));
+    *response.status_mut() = StatusCode::ACCEPTED;
+    let lines = response.headers_mut();
+    lines.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    lines.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    lines.insert(header::RETRY_AFTER, whole_seconds(Duration::from_secs(1)));
+    lines.insert(headers::PREFERENCE_APPLIED, HeaderValue::from_static("respond-async"));
+    lines.insert(header::LOCATION, url);
+    name_operation(lines, id);
+    response
+}
+
+/// The answer of a request that ran while the store was down.
+pub(super) fn unprotected<R>(response: Response<R>) -> Response<Body>
+where
+    R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    let mut response = response.map(Body::new);
+    headers::strip_own(response.headers_mut());
+    let reason = HeaderValue::from_static("store-unavailable");
+    response.headers_mut().insert(headers::UNPROTECTED, reason);
+    response
+}
+
+/// What every keyed answer carries; `ended`: when it was completed, and until when it is kept.
+pub(super) fn stamp(
+    lines: &mut HeaderMap,
+    id: Digest,
+    ended: Option<(Timestamp, Option<Timestamp>)>,
+) {
+    name_operation(lines, id);
+    if let Some((completed_at, expires_at)) = ended {
+        insert_date(lines, headers::COMPLETED, Some(completed_at));
+        insert_date(lines, headers::EXPIRES, expires_at);
+    }
+}
+
+pub(super) fn name_operation(lines: &mut HeaderMap, id: Digest) {
+    lines.insert(headers::OPERATION, text(&id.to_string()));
+}
+
+/// Where the operation can be asked for.
+pub(super) fn status_url(idempotency: &Idempotency, id: Digest) -> HeaderValue {
+    text(&format!("{}/operations/{id}", idempotency.options().status_path))
+}
+
+/// Rounded up, and at least one: nobody shall come back too early.
+pub(super) fn whole_seconds(pause: Duration) -> HeaderValue {
+    let seconds = pause.as_secs() + u64::from(pause.subsec_nanos() > 0);
+    HeaderValue::from(seconds.max(1))
+}
+
+fn insert_date(lines: &mut HeaderMap, name: http::HeaderName, time: Option<Timestamp>) {
+    let time = time.and_then(|time| jiff::Timestamp::from_microsecond(time.unix_micros()).ok());
+    let printer = jiff::fmt::rfc2822::DateTimePrinter::new();
+    if let Some(date) = time.and_then(|time| printer.timestamp_to_rfc9110_string(&time).ok()) {
+        lines.insert(name, text(&date));
+    }
+}
+
+fn text(ascii: &str) -> HeaderValue {
+    HeaderValue::from_str(ascii).expect("dates, references and checked paths are visible ASCII")
+}
+
+fn unavailable(lines: &HeaderMap) -> Problem {
+    let text = "it was done, but its answer could not be kept; it will not run again: look the \
+                result up instead";
+    Problem::new(Code::ResultUnavailable, text).location(lines.get(header::LOCATION).cloned())
+}

@@ -1,0 +1,186 @@
+//! Step 6: make the end durable, before anybody is told. Rules 10 to 12, 17 and 18.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use onceward_core::{
+    Body as KeptBody, Effect, Ending, Found, Header, Meaning, Outcome, Replay, Settled, SpoolId,
+};
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    Body, Claim, Code, Idempotency, NotKept, Problem, Resource,
+    capture::Captured,
+    execute, headers,
+    recall::{self, CHUNK},
+    respond,
+};
+use crate::{Engine, engine::fresh_fence};
+
+/// Ends the claim by what came back, and gives what the first client is told.
+pub(super) async fn settle(
+    idempotency: &Idempotency,
+    claim: &Claim,
+    captured: Captured,
+) -> Result<Response<Body>, Problem> {
+    let id = claim.id();
+    if claim.effect() == Effect::Transactional
+        && let Some(committed) = committed(idempotency, claim).await?
+    {
+        idempotency.shared().waiters.wake(&id);
+        return Ok(committed);
+    }
+    let meaning = captured.meaning(&idempotency.options().policy, claim.effect());
+    let fence = fresh_fence();
+    let ending = match meaning {
+        Meaning::Succeeded | Meaning::FailedFinal => {
+            let (mut outcome, large) = outcome(idempotency, &captured);
+            if let Some(bytes) = large {
+                let id = SpoolId { operation: id, fence };
+                outcome.body = spool(idempotency, id, &bytes).await;
+            }
+            match meaning {
+                Meaning::Succeeded => Ending::Succeeded(outcome),
+                _ => Ending::FailedFinal(outcome),
+            }
+        }
+        Meaning::FailedRetryable => Ending::FailedRetryable,
+        Meaning::Released => Ending::Released,
+        Meaning::Unknown => Ending::Unknown,
+    };
+    let settled = idempotency.engine().settle_under(fence, claim, ending).await;
+    idempotency.shared().waiters.wake(&id);
+    match settled {
+        Ok(Settled::Stored { at }) => {
+            let ended = matches!(meaning, Meaning::Succeeded | Meaning::FailedFinal);
+            let times = ended.then(|| (at, Some(at.plus(claim.terms().retain()))));
+            let mut answer = answer(captured, meaning, claim.effect())?;
+            respond::stamp(answer.headers_mut(), id, times);
+            Ok(answer)
+        }
+        Ok(Settled::FencedOff(_)) => Err(lease_lost()),
+        Err(_) => Err(not_durable_yet()),
+    }
+}
+
+fn answer(captured: Captured, meaning: Meaning, effect: Effect) -> Result<Response<Body>, Problem> {
+    let mut answer = match captured {
+        Captured::Nothing => return Err(execute::no_answer(meaning)),
+        Captured::Stream(answer) => answer,
+        Captured::Whole { head, whole, room } => {
+            let body = Body::held(whole.bytes, whole.trailers, Some(Arc::new(room)));
+            Response::from_parts(head, body)
+        }
+    };
+    let went_well = answer.status().is_success() || answer.status().is_redirection();
+    if effect == Effect::Transactional && went_well {
+        return Err(not_committed());
+    }
+    headers::strip_own(answer.headers_mut());
+    Ok(answer)
+}
+
+/// What is kept of an answer, and the bytes that are too many for the record itself.
+fn outcome(idempotency: &Idempotency, captured: &Captured) -> (Outcome, Option<Bytes>) {
+    let options = idempotency.options();
+    let Some((status, lines, extensions)) = captured.head() else {
+        return (unavailable(StatusCode::NO_CONTENT, Vec::new()), None);
+    };
+    let Some(headers) = options.kept.of(lines) else {
+        return (unavailable(status, location_only(lines)), None);
+    };
+    let Captured::Whole { whole, .. } = captured else {
+        return (unavailable(status, headers), None);
+    };
+    let trailers = whole.trailers.as_ref().map_or(Some(Vec::new()), |lines| options.kept.of(lines));
+    let (Some(trailers), None) = (trailers, extensions.get::<NotKept>()) else {
+        return (unavailable(status, headers), None);
+    };
+    let (body, large) = match extensions.get::<Resource>() {
+        Some(resource) if options.rebuild.is_some() => {
+            let (kind, id) = (resource.kind().to_owned(), resource.id().to_owned());
+            (KeptBody::Reference { kind, id }, None)
+        }
+        _ if whole.bytes.len() > options.max_inline => {
+            (KeptBody::Unavailable, Some(whole.bytes.clone()))
+        }
+        _ => (KeptBody::Inline(whole.bytes.to_vec()), None),
+    };
+    (Outcome { status: status.as_u16(), headers, body, trailers }, large)
+}
+
+fn unavailable(status: StatusCode, headers: Vec<Header>) -> Outcome {
+    let body = KeptBody::Unavailable;
+    Outcome { status: status.as_u16(), headers, body, trailers: Vec::new() }
+}
+
+/// Where the result can be found is worth keeping, if nothing else can be.
+fn location_only(lines: &HeaderMap) -> Vec<Header> {
+    let location = lines.get(header::LOCATION).map(HeaderValue::as_bytes);
+    let location = location.filter(|value| value.len() < headers::MAX_BYTES);
+    location.map(|value| (header::LOCATION.as_str().into(), value.into())).into_iter().collect()
+}
+
+/// Keeps a large answer beside its record, or says that it could not be kept.
+async fn spool(idempotency: &Idempotency, id: SpoolId, bytes: &[u8]) -> KeptBody {
+    let Some(spool) = &idempotency.options().spool else { return KeptBody::Unavailable };
+    for (index, chunk) in (0..).zip(bytes.chunks(CHUNK)) {
+        if let Err(error) = spool.put(&id, index, chunk).await {
+            tracing::warn!(%error, "a large answer could not be kept");
+            return KeptBody::Unavailable;
+        }
+    }
+    KeptBody::Spooled { length: bytes.len() as u64, digest: Sha256::digest(bytes).into() }
+}
+
+/// The answer that the handler's own commit stored; `None`: it did not commit.
+async fn committed(
+    idempotency: &Idempotency,
+    claim: &Claim,
+) -> Result<Option<Response<Body>>, Problem> {
+    let found = read(idempotency.engine(), claim).await?;
+    let Found::Record(stored) = found else { return Err(lease_lost()) };
+    if stored.record.execution != claim.execution() {
+        return Err(lease_lost());
+    }
+    let Some(replay) = Replay::of(*stored) else { return Ok(None) };
+    let recalled = recall::recall(idempotency, claim.id(), replay).await?;
+    Ok(Some(respond::recalled(idempotency, claim.id(), &recalled).await?))
+}
+
+/// Reads the record, with a second of patience: what it says decides what the client is told.
+async fn read(engine: &Engine, claim: &Claim) -> Result<Found, Problem> {
+    let mut tries = 0;
+    loop {
+        match engine.read(&claim.id()).await {
+            Ok(found) => return Ok(found),
+            Err(error) if tries == 10 => {
+                tracing::warn!(%error, "it is not known whether a transaction was committed");
+                return Err(not_durable_yet());
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+        tries += 1;
+    }
+}
+
+fn lease_lost() -> Problem {
+    let text = "another execution took over and its answer counts; ask with the same key";
+    Problem::new(Code::LeaseLost, text).retry_after(Duration::from_secs(1))
+}
+
+fn not_committed() -> Problem {
+    let text = "the service answered but did not commit, so nothing happened; send the same request \
+                with the same key";
+    Problem::new(Code::NotCommitted, text)
+}
+
+/// It has run, but an answer that is not durable is no answer.
+fn not_durable_yet() -> Problem {
+    let text = "it has run, but its end is not durable yet; ask with the same key";
+    Problem::new(Code::OutcomeUnknown, text)
+        .status(StatusCode::SERVICE_UNAVAILABLE)
+        .retryable()
+        .retry_after(Duration::from_secs(1))
+}

@@ -1,0 +1,178 @@
+//! What became of an operation, and what is promised here: rule 26 of the contract.
+
+use std::{collections::HashMap, time::Duration};
+
+use axum::{
+    Router,
+    extract::{Path, Query},
+    routing::get,
+};
+use bytes::Bytes;
+use http::{HeaderValue, Response, header, request::Parts};
+use onceward_core::{
+    Digest, Effect, Found, Key, OperationId, OperationName, State, Status, Stored, Timestamp,
+};
+use serde_json::{Value, json};
+
+use super::{Body, Code, Idempotency, Problem, options::Options, respond, unknown};
+
+impl Idempotency {
+    /// Routes that tell a caller what became of its operations, to be merged into a router.
+    ///
+    /// `GET /.onceward/operations/{reference}`, `GET /.onceward/operations?operation=&key=` and
+    /// `GET /.onceward/capabilities`. Put the same authentication around them as around the routes
+    /// that they speak of: a caller sees only operations of its own scope.
+    ///
+    /// ```
+    /// # use onceward::{*, server::*, stores::memory::MemoryStore};
+    /// # fn main() -> Result<(), OptionsError> {
+    /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
+    /// # let idempotency = Idempotency::builder(MemoryStore::not_durable(), scope).build()?;
+    /// let app: axum::Router = axum::Router::new().merge(idempotency.status_routes());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn status_routes<S: Clone + Send + Sync + 'static>(&self) -> Router<S> {
+        let path = &self.options().status_path;
+        let (by_reference, by_key, capable) = (self.clone(), self.clone(), self.clone());
+        let by_reference = async move |Path(reference): Path<String>, parts: Parts| {
+            let id = reference.parse().map_err(|_| not_found())?;
+            status(&by_reference, &parts, id, None).await
+        };
+        let by_key = async move |Query(query): Query<HashMap<String, String>>, parts: Parts| {
+            let operation = named(&by_key, &parts, &query)?;
+            status(&by_key, &parts, operation.digest(), Some(&operation)).await
+        };
+        let capable = async move || json_response(&capabilities(&capable));
+        Router::new()
+            .route(&format!("{path}/operations/{{reference}}"), get(by_reference))
+            .route(&format!("{path}/operations"), get(by_key))
+            .route(&format!("{path}/capabilities"), get(capable))
+    }
+}
+
+/// The operation that a query speaks of, in the caller's own scope.
+fn named(
+    idempotency: &Idempotency,
+    parts: &Parts,
+    query: &HashMap<String, String>,
+) -> Result<OperationId, Problem> {
+    let malformed = |text: String| Problem::new(Code::RequestMalformed, text);
+    let part = |name| match query.get(name) {
+        Some(value) => Ok(value),
+        None => Err(malformed(format!("say `?operation=…&key=…`: `{name}` is missing"))),
+    };
+    let name =
+        OperationName::new(part("operation")?).map_err(|error| malformed(error.to_string()))?;
+    let key = Key::new(part("key")?).map_err(|error| malformed(error.to_string()))?;
+    let scope = (idempotency.options().scope)(parts).map_err(|_| scope_missing())?;
+    Ok(OperationId::new(scope, name, key))
+}
+
+async fn status(
+    idempotency: &Idempotency,
+    parts: &Parts,
+    id: Digest,
+    operation: Option<&OperationId>,
+) -> Result<Response<Body>, Problem> {
+    let scope = (idempotency.options().scope)(parts).map_err(|_| scope_missing())?;
+    let mut found = read(idempotency, id).await?;
+    if let Found::Record(stored) = &found
+        && stored.record.scope == scope
+        && stored.status() == Status::Unknown
+        && unknown::resolve(idempotency, id, operation, stored).await
+    {
+        found = read(idempotency, id).await?;
+    }
+    match found {
+        Found::Record(stored) if stored.record.scope == scope => match stored.status() {
+            Status::Expired => Err(not_found().of(id)),
+            status => Ok(document(id, &stored, status)),
+        },
+        // Damage is not absence. Whoever knows this reference knew its scope and its key.
+        Found::Unreadable { .. } => Ok(json_response(&json!({
+            "operation": id.to_string(), "name": null, "state": Status::Unknown.as_str(),
+            "attempt": null, "started_at": null, "updated_at": null, "expires_at": null,
+            "status": null,
+        }))),
+        Found::Record(_) | Found::Nothing => Err(not_found().of(id)),
+    }
+}
+
+async fn read(idempotency: &Idempotency, id: Digest) -> Result<Found, Problem> {
+    idempotency.engine().read(&id).await.map_err(|error| {
+        tracing::error!(%error, "a status could not be read");
+        let text = "the status cannot be read now; ask again";
+        Problem::new(Code::StoreUnavailable, text).retry_after(Duration::from_secs(1))
+    })
+}
+
+fn document(id: Digest, stored: &Stored, status: Status) -> Response<Body> {
+    let record = &stored.record;
+    let (answer, expires_at) = match &record.state {
+        State::Succeeded(outcome) | State::FailedFinal(outcome) => {
+            (Some(outcome.status), stored.expires_at().and_then(rfc3339))
+        }
+        _ => (None, None),
+    };
+    let mut response = json_response(&json!({
+        "operation": id.to_string(),
+        "name": record.operation.as_str(),
+        "state": status.as_str(),
+        "attempt": record.attempts,
+        "started_at": rfc3339(stored.started_at()),
+        "updated_at": rfc3339(stored.updated_at),
+        "expires_at": expires_at,
+        "status": answer,
+    }));
+    if status == Status::InProgress {
+        let pause = respond::whole_seconds(Duration::from_secs(1));
+        response.headers_mut().insert(header::RETRY_AFTER, pause);
+    }
+    response
+}
+
+/// What is promised for each route: the tiers of docs/guarantees.md.
+fn capabilities(idempotency: &Idempotency) -> Value {
+    let routes = idempotency.shared().routes();
+    json!({ "routes": routes.iter().map(|options| capability(options)).collect::<Vec<_>>() })
+}
+
+fn capability(options: &Options) -> Value {
+    let (effect, tier) = match options.terms.effect() {
+        Effect::Transactional => ("transactional", "T1"),
+        Effect::Repeatable { .. } => ("repeatable", "T2"),
+        Effect::External => ("external", "T3"),
+    };
+    json!({
+        "name": options.fixed_name().map(OperationName::as_str),
+        "methods": options.methods.iter().map(http::Method::as_str).collect::<Vec<_>>(),
+        "key": if options.key_required { "required" } else { "optional" },
+        "effect": effect,
+        "tier": tier,
+        "lease_ms": u64::try_from(options.terms.lease().as_millis()).ok(),
+        "retain_ms": u64::try_from(options.terms.retain().as_millis()).ok(),
+        "on_store_down": if options.pass_when_store_is_down { "pass" } else { "refuse" },
+    })
+}
+
+fn json_response(document: &Value) -> Response<Body> {
+    let mut response = Response::new(Body::from(Bytes::from(document.to_string())));
+    let lines = response.headers_mut();
+    lines.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    lines.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+fn rfc3339(time: Timestamp) -> Option<String> {
+    Some(jiff::Timestamp::from_microsecond(time.unix_micros()).ok()?.to_string())
+}
+
+fn scope_missing() -> Problem {
+    let text = "it is not known whose operation this is; sign in and ask again";
+    Problem::new(Code::ScopeMissing, text)
+}
+
+fn not_found() -> Problem {
+    Problem::new(Code::OperationNotFound, "there is no such operation, or it is not yours")
+}

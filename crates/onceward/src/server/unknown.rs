@@ -1,0 +1,110 @@
+//! Asks a resolver what became of an unknown outcome: rule 15 of the contract.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use onceward_core::{Digest, OperationId, Stored};
+use tokio::time::{Instant, timeout};
+
+use super::{Idempotency, Unresolved};
+use crate::FoundOut;
+
+/// How often one operation is asked about, and how long an answer may take.
+const PAUSE: Duration = Duration::from_secs(5);
+/// How many operations are remembered as asked about; more are not asked about meanwhile.
+const MAX_ASKED: usize = 10_000;
+
+/// When operations were last asked about.
+#[derive(Default)]
+pub(super) struct Asked {
+    at: Mutex<HashMap<Digest, Instant>>,
+}
+
+impl Asked {
+    fn may_ask(&self, id: Digest, now: Instant) -> bool {
+        let mut at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
+        if at.len() >= MAX_ASKED {
+            at.retain(|_, last| now.saturating_duration_since(*last) < PAUSE);
+        }
+        let recently = at.get(&id).is_some_and(|last| now.saturating_duration_since(*last) < PAUSE);
+        let may_ask = !recently && at.len() < MAX_ASKED;
+        if may_ask {
+            at.insert(id, now);
+        }
+        may_ask
+    }
+}
+
+/// Asks the resolver, if there is one and it is time; whether the record was changed.
+pub(super) async fn resolve(
+    idempotency: &Idempotency,
+    id: Digest,
+    operation: Option<&OperationId>,
+    stored: &Stored,
+) -> bool {
+    let Some(resolver) = &idempotency.options().resolver else { return false };
+    if !idempotency.shared().asked.may_ask(id, Instant::now()) {
+        return false;
+    }
+    let unresolved = Unresolved {
+        reference: id,
+        operation: operation.cloned(),
+        scope: stored.record.scope.clone(),
+        name: stored.record.operation.clone(),
+        execution: stored.record.execution,
+        attempt: stored.record.attempts,
+        started_at: stored.started_at(),
+    };
+    let resolution = match timeout(PAUSE, resolver(unresolved)).await {
+        Ok(Ok(Some(resolution))) => resolution,
+        Ok(Ok(None)) => return false,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, operation = %id, "a resolver failed");
+            return false;
+        }
+        Err(_) => {
+            tracing::warn!(operation = %id, "a resolver did not answer within {PAUSE:?}");
+            return false;
+        }
+    };
+    let terms = &idempotency.options().terms;
+    let found_out = FoundOut { resolution, terms, actor: Some("resolver"), reason: None };
+    match idempotency.engine().resolve(id, stored, found_out).await {
+        // A conflict: it was changed by somebody else. Either way there is something new to read.
+        Ok(_) => true,
+        Err(error) => {
+            tracing::info!(%error, operation = %id, "an unknown outcome was not resolved");
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_operation_is_asked_about_once_in_five_seconds() {
+        let (asked, now) = (Asked::default(), Instant::now());
+        let (one, other) = (Digest([1; 32]), Digest([2; 32]));
+        assert!(asked.may_ask(one, now) && asked.may_ask(other, now));
+        assert!(!asked.may_ask(one, now + Duration::from_millis(4999)));
+        assert!(asked.may_ask(one, now + PAUSE));
+    }
+
+    #[test]
+    fn what_is_remembered_has_a_limit() {
+        let (asked, now) = (Asked::default(), Instant::now());
+        let id = |number: usize| {
+            let mut bytes = [0; 32];
+            bytes[..8].copy_from_slice(&number.to_le_bytes());
+            Digest(bytes)
+        };
+        assert!((0..MAX_ASKED).all(|number| asked.may_ask(id(number), now)));
+        assert!(!asked.may_ask(id(MAX_ASKED), now));
+        assert!(asked.may_ask(id(MAX_ASKED), now + PAUSE));
+    }
+}

@@ -1,0 +1,125 @@
+//! Requests that wait for the answer of another one.
+//!
+//! One task for each awaited operation asks the store, often at first and then less; everybody else
+//! only listens to it. A settlement in this process makes it ask at once. Nobody depends on that:
+//! the owner may be in another process, and a wake-up may get lost.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use onceward_core::{Digest, Fingerprint, Found, Replay, Status};
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, timeout, timeout_at},
+};
+
+use super::{
+    Idempotency,
+    recall::{self, Recalled},
+};
+
+/// The pauses between two questions to the store.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+/// The operations that somebody waits for.
+#[derive(Default)]
+pub(super) struct Waiters {
+    awaited: Mutex<HashMap<Digest, Arc<Awaited>>>,
+}
+
+struct Awaited {
+    news: watch::Sender<Option<News>>,
+    settled: Notify,
+}
+
+#[derive(Clone)]
+pub(super) enum News {
+    /// It has ended, and this is the answer to the request of this fingerprint.
+    Ended(Fingerprint, Arc<Recalled>),
+    /// It is not running any more: whoever asks may be the one to run it.
+    Changed,
+}
+
+impl Waiters {
+    /// Tells the one who asks for this operation to ask now.
+    pub(super) fn wake(&self, id: &Digest) {
+        if let Some(awaited) = self.lock().get(id) {
+            awaited.settled.notify_one();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Digest, Arc<Awaited>>> {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Joins those who wait for an operation; `None`: they are too many.
+    fn join(&self, idempotency: &Idempotency, id: Digest) -> Option<watch::Receiver<Option<News>>> {
+        let mut all = self.lock();
+        let awaited = all.entry(id).or_insert_with(|| {
+            let awaited =
+                Arc::new(Awaited { news: watch::Sender::new(None), settled: Notify::new() });
+            tokio::spawn(ask(idempotency.clone(), id, awaited.clone()));
+            awaited
+        });
+        let has_place = awaited.news.receiver_count() < Idempotency::MAX_WAITERS;
+        has_place.then(|| awaited.news.subscribe())
+    }
+
+    /// Leaves if nobody waits any more.
+    fn leave_if_alone(&self, id: &Digest, awaited: &Awaited) -> bool {
+        let mut all = self.lock();
+        let alone = awaited.news.receiver_count() == 0;
+        if alone {
+            all.remove(id);
+        }
+        alone
+    }
+}
+
+/// Waits until an operation is not running any more; `None`: not until then.
+pub(super) async fn wait(idempotency: &Idempotency, id: Digest, until: Instant) -> Option<News> {
+    let mut news = idempotency.shared().waiters.join(idempotency, id)?;
+    let told = timeout_at(until, news.wait_for(Option::is_some)).await.ok()?;
+    // An error: whoever asked is gone. The store will tell.
+    told.map_or(Some(News::Changed), |news| news.clone())
+}
+
+/// Asks the store until there is news, for all who wait.
+async fn ask(idempotency: Idempotency, id: Digest, awaited: Arc<Awaited>) {
+    let waiters = &idempotency.shared().waiters;
+    let mut pause = FIRST_PAUSE;
+    loop {
+        if let Some(news) = news(&idempotency, id).await {
+            // Whoever joins from now on has a task of their own, which reads afresh.
+            waiters.lock().remove(&id);
+            awaited.news.send_replace(Some(news));
+            return;
+        }
+        if waiters.leave_if_alone(&id, &awaited) {
+            return;
+        }
+        let _ = timeout(pause, awaited.settled.notified()).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// `None`: it is running, or the store does not answer.
+async fn news(idempotency: &Idempotency, id: Digest) -> Option<News> {
+    let Found::Record(stored) = idempotency.engine().read(&id).await.ok()? else {
+        return Some(News::Changed);
+    };
+    let fingerprint = stored.record.fingerprint;
+    match stored.status() {
+        Status::InProgress => None,
+        Status::Succeeded | Status::FailedFinal => {
+            let recalled = recall::recall(idempotency, id, Replay::of(*stored)?).await.ok();
+            let ended = |recalled| News::Ended(fingerprint, Arc::new(recalled));
+            Some(recalled.map_or(News::Changed, ended))
+        }
+        _ => Some(News::Changed),
+    }
+}
