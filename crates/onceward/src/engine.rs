@@ -200,8 +200,17 @@ impl Engine {
 
     /// Reads one record, within the time that one call to the store may take.
     pub(crate) async fn read(&self, id: &Digest) -> Result<Found, StoreError> {
-        let found = timeout(self.call_timeout, self.shared.store.get(id)).await;
-        found.unwrap_or_else(|_| Err(self.no_answer()))
+        self.bounded(self.shared.store.get(id)).await
+    }
+
+    /// A store that hangs counts as failing.
+    pub(crate) async fn bounded<T>(
+        &self,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        timeout(self.call_timeout, call).await.unwrap_or_else(|_| {
+            Err(StoreError::Unavailable(format!("no answer within {:?}", self.call_timeout)))
+        })
     }
 
     /// Counts as unsettled until dropped: for an execution that runs detached from its caller.
@@ -301,12 +310,7 @@ impl Engine {
     }
 
     async fn call(&self, change: &Change) -> Result<Swap, StoreError> {
-        let swap = timeout(self.call_timeout, self.shared.store.swap(change)).await;
-        swap.unwrap_or_else(|_| Err(self.no_answer()))
-    }
-
-    fn no_answer(&self) -> StoreError {
-        StoreError::Unavailable(format!("no answer within {:?}", self.call_timeout))
+        self.bounded(self.shared.store.swap(change)).await
     }
 }
 

@@ -47,7 +47,7 @@ pub async fn never_resolution_frees_the_key_but_not_too_early<B: Bench>(bench: &
     bench.age(&store, &sample.id(), SECOND * 20).await;
     is_freed(bench, &store, &sample, &owner).await;
 
-    // A re-run is counted from the last write, because the time of its claim is not stored.
+    // It is counted from the last write, because the time of the last claim is not stored.
     let sample = Sample::new(Effect::Transactional);
     let zombie = claim(bench, &store, &sample).await;
     bench.age(&store, &sample.id(), HOUR).await;

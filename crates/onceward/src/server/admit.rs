@@ -19,7 +19,7 @@ use crate::{AdmitError, telemetry};
 #[expect(clippy::large_enum_variant, reason = "moved once, and most requests run")]
 pub(super) enum Admitted {
     /// This request runs the operation.
-    Run { claim: Claim, patience: Patience },
+    Run { claim: Claim, asked_at: Instant, patience: Patience },
     /// The operation has ended, and this is its answer.
     Replay(Arc<Recalled>),
     /// It is running, and the client would rather be told later.
@@ -40,6 +40,7 @@ pub(super) async fn admit(
     let id = operation.digest();
     let request = Request { operation, fingerprints, terms: options.terms };
     loop {
+        let asked_at = Instant::now();
         let verdict = match idempotency.engine().admit(request.clone()).await {
             Ok(verdict) => verdict,
             Err(AdmitError::Store(error)) if options.pass_when_store_is_down => {
@@ -51,7 +52,7 @@ pub(super) async fn admit(
         match verdict {
             Verdict::Run(claim) => {
                 refuse_stale_key(idempotency, &claim).await?;
-                return Ok(Admitted::Run { claim, patience });
+                return Ok(Admitted::Run { claim, asked_at, patience });
             }
             Verdict::Replay(replay) => {
                 let recalled = recall::recall(idempotency, id, replay).await?;

@@ -33,8 +33,10 @@ struct Running {
 pub(super) struct Passed;
 
 impl Claim {
-    pub(super) fn new(claim: onceward_core::Claim) -> Self {
-        let until = Instant::now() + claim.terms().max_run();
+    /// A run is counted from before its claim was asked for, so that its owner counts it as over
+    /// before anybody else does.
+    pub(super) fn new(claim: onceward_core::Claim, asked_at: Instant) -> Self {
+        let until = asked_at + claim.terms().max_run();
         Self { running: Arc::new(Running { claim, until, lost: AtomicBool::new(false) }) }
     }
 

@@ -33,6 +33,25 @@ use crate::{Engine, Renewal};
 /// What the client of a running execution waits for.
 pub(super) type Running = oneshot::Receiver<Result<Response<Body>, Problem>>;
 
+/// Any tower service over `http`.
+pub(super) trait Served<B>: Send + 'static
+where
+    Self: Service<Request<B>, Response = Response<Self::Reply>, Future: Send>,
+    Self: Service<Request<B>, Error: fmt::Debug + Send>,
+{
+    /// The body of its answers.
+    type Reply: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static;
+}
+
+impl<S, B, R> Served<B> for S
+where
+    S: Service<Request<B>, Response = Response<R>, Future: Send> + Send + 'static,
+    S: Service<Request<B>, Error: fmt::Debug + Send>,
+    R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    type Reply = R;
+}
+
 /// Calls a service once, when it is ready.
 pub(super) async fn call<S, Q>(mut service: S, request: Q) -> Result<S::Response, S::Error>
 where
@@ -43,21 +62,17 @@ where
 }
 
 /// Starts an execution; it does not need its client any more.
-pub(super) fn detached<S, B, R>(
+pub(super) fn detached<S, B>(
     idempotency: &Idempotency,
-    claim: onceward_core::Claim,
+    claim: Claim,
     mut parts: Parts,
     held: Held,
     service: S,
 ) -> Running
 where
-    S: Service<Request<B>, Response = Response<R>> + Send + 'static,
-    S::Future: Send,
-    S::Error: fmt::Debug + Send,
+    S: Served<B>,
     B: WholeBody,
-    R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    let claim = Claim::new(claim);
     parts.extensions.insert(claim.clone());
     let (body, room) = held.open();
     let request = Request::from_parts(parts, body);
@@ -83,11 +98,9 @@ where
     running
 }
 
-async fn run<S, B, R>(idempotency: &Idempotency, service: S, request: Request<B>) -> Captured
+async fn run<S, B>(idempotency: &Idempotency, service: S, request: Request<B>) -> Captured
 where
-    S: Service<Request<B>, Response = Response<R>>,
-    S::Error: fmt::Debug,
-    R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    S: Served<B>,
 {
     match call(service, request).await {
         Ok(response) => capture::capture(idempotency, response).await,

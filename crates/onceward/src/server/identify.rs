@@ -4,8 +4,9 @@ use http::request::Parts;
 use onceward_core::{Key, OperationId, OperationName};
 
 use super::{
-    Claim, Code, Problem, headers,
-    options::{OperationNaming, Options},
+    Claim, Code, Problem,
+    checked::{OperationNaming, Options},
+    headers,
 };
 
 /// `Ok(None)`: the request is not covered and passes untouched.

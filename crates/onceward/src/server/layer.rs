@@ -13,12 +13,12 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    Body, BoxError, IdempotencyBuilder, OptionsError, Problem, WholeBody,
+    Body, BoxError, Claim, IdempotencyBuilder, OptionsError, Problem, WholeBody,
     admit::{self, Admitted},
+    checked::Options,
     claim::Passed,
-    execute, fingerprint, identify,
-    options::Options,
-    respond,
+    execute::{self, Served},
+    fingerprint, identify, respond,
     room::Room,
     unknown::Asked,
     wait::Waiters,
@@ -48,7 +48,7 @@ use crate::Engine;
 /// ```
 #[derive(Clone)]
 pub struct Idempotency {
-    builder: IdempotencyBuilder,
+    builder: Arc<IdempotencyBuilder>,
     options: Arc<Options>,
 }
 
@@ -86,7 +86,7 @@ impl Idempotency {
         &self,
         change: impl FnOnce(IdempotencyBuilder) -> IdempotencyBuilder,
     ) -> Result<Self, OptionsError> {
-        change(self.builder.clone()).build()
+        change(IdempotencyBuilder::clone(&self.builder)).build()
     }
 
     /// The engine, to drain it at shutdown.
@@ -96,17 +96,10 @@ impl Idempotency {
     }
 
     /// One request, top to bottom.
-    async fn serve<S, B, R>(
-        self,
-        request: Request<B>,
-        service: S,
-    ) -> Result<Response<Body>, S::Error>
+    async fn serve<S, B>(self, request: Request<B>, service: S) -> Result<Response<Body>, S::Error>
     where
-        S: Service<Request<B>, Response = Response<R>> + Send + 'static,
-        S::Future: Send,
-        S::Error: fmt::Debug + Send,
+        S: Served<B>,
         B: WholeBody,
-        R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
         let (mut parts, body) = request.into_parts();
         let operation = match identify::operation(&self.options, &parts) {
@@ -125,7 +118,7 @@ impl Idempotency {
         }
     }
 
-    async fn answer<S, B, R>(
+    async fn answer<S, B>(
         &self,
         operation: OperationId,
         mut parts: Parts,
@@ -133,17 +126,15 @@ impl Idempotency {
         service: S,
     ) -> Result<Result<Response<Body>, S::Error>, Problem>
     where
-        S: Service<Request<B>, Response = Response<R>> + Send + 'static,
-        S::Future: Send,
-        S::Error: fmt::Debug + Send,
+        S: Served<B>,
         B: WholeBody,
-        R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
         let id = operation.digest();
         let (held, fingerprints) = fingerprint::read(self, &parts, body).await?;
         Ok(match admit::admit(self, operation, fingerprints, &parts).await? {
-            Admitted::Run { claim, patience } => {
-                // From here on nothing is awaited before the execution stands on its own feet.
+            Admitted::Run { claim, asked_at, patience } => {
+                // Nothing is awaited before the execution stands on its own feet.
+                let claim = Claim::new(claim, asked_at);
                 let running = execute::detached(self, claim, parts, held, service);
                 Ok(respond::first(self, id, running, patience).await?)
             }
@@ -158,8 +149,8 @@ impl Idempotency {
         })
     }
 
-    pub(super) fn from_parts(builder: IdempotencyBuilder, options: Arc<Options>) -> Self {
-        Self { builder, options }
+    pub(super) fn from_parts(builder: IdempotencyBuilder, options: Options) -> Self {
+        Self { builder: Arc::new(builder), options: Arc::new(options) }
     }
 
     pub(super) fn options(&self) -> &Options {

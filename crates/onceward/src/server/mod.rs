@@ -38,6 +38,7 @@
 mod admit;
 mod body;
 mod capture;
+mod checked;
 mod claim;
 mod execute;
 #[cfg(feature = "axum")]

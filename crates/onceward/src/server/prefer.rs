@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
-use super::{
-    InFlight, headers,
-    options::{IdempotencyBuilder, Options},
-};
+use super::{IdempotencyBuilder, InFlight, checked::Options, headers};
 
 /// What a request does while its operation is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -79,11 +79,12 @@ async fn unspool(
         if bytes.len() >= length {
             break;
         }
-        let chunk = spool.chunk(&id, index).await.map_err(|error| {
-            tracing::warn!(%error, "a large answer could not be read");
-            let text = "the stored answer cannot be read now; ask again with the same key";
-            Problem::new(Code::StoreUnavailable, text).retry_after(Duration::from_secs(1))
-        })?;
+        let chunk =
+            idempotency.engine().bounded(spool.chunk(&id, index)).await.map_err(|error| {
+                tracing::warn!(%error, "a large answer could not be read");
+                let text = "the stored answer cannot be read now; ask again with the same key";
+                Problem::new(Code::StoreUnavailable, text).retry_after(Duration::from_secs(1))
+            })?;
         let Some(chunk) = chunk else { break };
         bytes.extend_from_slice(&chunk);
     }

@@ -126,7 +126,7 @@ fn location_only(lines: &HeaderMap) -> Vec<Header> {
 async fn spool(idempotency: &Idempotency, id: SpoolId, bytes: &[u8]) -> KeptBody {
     let Some(spool) = &idempotency.options().spool else { return KeptBody::Unavailable };
     for (index, chunk) in (0..).zip(bytes.chunks(CHUNK)) {
-        if let Err(error) = spool.put(&id, index, chunk).await {
+        if let Err(error) = idempotency.engine().bounded(spool.put(&id, index, chunk)).await {
             tracing::warn!(%error, "a large answer could not be kept");
             return KeptBody::Unavailable;
         }

@@ -14,7 +14,7 @@ use onceward_core::{
 };
 use serde_json::{Value, json};
 
-use super::{Body, Code, Idempotency, Problem, options::Options, respond, unknown};
+use super::{Body, Code, Idempotency, Problem, checked::Options, respond, unknown};
 
 impl Idempotency {
     /// Routes that tell a caller what became of its operations, to be merged into a router.

@@ -71,7 +71,7 @@ pub(super) async fn resolve(
         }
     };
     let terms = &idempotency.options().terms;
-    let found_out = FoundOut { resolution, terms, actor: Some("resolver"), reason: None };
+    let found_out = FoundOut { resolution, terms, actor: None, reason: Some("resolver") };
     match idempotency.engine().resolve(id, stored, found_out).await {
         // A conflict: it was changed by somebody else. Either way there is something new to read.
         Ok(_) => true,

@@ -1,0 +1,240 @@
+//! The options of a layer as a whole: what does not fit together is refused before it serves.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{HeaderName, Method, StatusCode};
+use onceward_core::{
+    Effect, OperationName, Policy, PolicyBuilder, Profile, Spool, Terms, TermsBuilder,
+};
+
+use super::{
+    Idempotency, IdempotencyBuilder, InFlight, OptionsError, headers,
+    hooks::{AuthorizeHook, NameHook, RebuildHook, ResolveHook, ScopeHook},
+};
+
+/// What was asked for, before it is known to fit together.
+#[derive(Clone)]
+pub(super) struct Chosen {
+    pub(super) scope: ScopeHook,
+    pub(super) spool: Option<Arc<dyn Spool>>,
+    pub(super) name: Option<Name>,
+    pub(super) methods: Vec<Method>,
+    pub(super) key_required: bool,
+    pub(super) effect: Effect,
+    pub(super) lease: Option<Duration>,
+    pub(super) retain: Option<Duration>,
+    pub(super) unknown_retain: Option<Duration>,
+    pub(super) retry_window: Option<Duration>,
+    pub(super) max_run: Option<Duration>,
+    pub(super) profile: Option<Profile>,
+    pub(super) hold_500: bool,
+    pub(super) not_applied: Vec<u16>,
+    pub(super) in_flight: InFlight,
+    pub(super) prefer: bool,
+    pub(super) mismatch: u16,
+    pub(super) stale_keys_refused: bool,
+    pub(super) max_request: usize,
+    pub(super) max_inline: usize,
+    pub(super) max_response: usize,
+    pub(super) fingerprint_headers: Vec<String>,
+    pub(super) keep_headers: Vec<String>,
+    pub(super) drop_headers: Vec<String>,
+    pub(super) authorize: Option<AuthorizeHook>,
+    pub(super) resolver: Option<ResolveHook>,
+    pub(super) rebuild: Option<RebuildHook>,
+    pub(super) pass_when_store_is_down: bool,
+    pub(super) status_path: String,
+}
+
+#[derive(Clone)]
+pub(super) enum Name {
+    Fixed(String),
+    By(NameHook),
+}
+
+/// The options of a layer, known to fit together.
+pub(super) struct Options {
+    pub(super) scope: ScopeHook,
+    pub(super) spool: Option<Arc<dyn Spool>>,
+    pub(super) name: OperationNaming,
+    pub(super) methods: Vec<Method>,
+    pub(super) key_required: bool,
+    pub(super) terms: Terms,
+    pub(super) policy: Policy,
+    pub(super) in_flight: InFlight,
+    pub(super) prefer: bool,
+    pub(super) mismatch: StatusCode,
+    pub(super) stale_keys_refused: bool,
+    pub(super) max_request: usize,
+    pub(super) max_inline: usize,
+    pub(super) max_response: usize,
+    pub(super) fingerprint_headers: Vec<HeaderName>,
+    pub(super) kept: headers::Kept,
+    pub(super) authorize: Option<AuthorizeHook>,
+    pub(super) resolver: Option<ResolveHook>,
+    pub(super) rebuild: Option<RebuildHook>,
+    pub(super) pass_when_store_is_down: bool,
+    pub(super) status_path: String,
+}
+
+impl Options {
+    pub(super) fn fixed_name(&self) -> Option<&OperationName> {
+        match &self.name {
+            OperationNaming::Fixed(name) => Some(name),
+            OperationNaming::By(_) | OperationNaming::ByRoute => None,
+        }
+    }
+}
+
+pub(super) enum OperationNaming {
+    Fixed(OperationName),
+    By(NameHook),
+    /// Method and route template, or method and path where there is no template.
+    ByRoute,
+}
+
+impl Chosen {
+    pub(super) fn check(self) -> Result<Options, OptionsError> {
+        let terms = self.terms().build().map_err(OptionsError::Terms)?;
+        let policy = self.policy().build().map_err(OptionsError::Policy)?;
+        self.check_effect(&terms)?;
+        self.check_methods()?;
+        self.check_sizes()?;
+        if let InFlight::Wait(wait) = self.in_flight
+            && wait > IdempotencyBuilder::MAX_WAIT
+        {
+            return refuse("in_flight", format!("a wait of {wait:?}: choose 30 s or less"));
+        }
+        if ![422, 409, 400].contains(&self.mismatch) {
+            let text = format!("{} is not a status for it: choose 422, 409 or 400", self.mismatch);
+            return refuse("mismatch_status", text);
+        }
+        let path = &self.status_path;
+        if !path.starts_with('/') || path.ends_with('/') || path.contains(['{', '?', '#', ' ']) {
+            let text = format!("{path:?} is no path: start with `/` and end without it");
+            return refuse("status_path", text);
+        }
+        let name = match self.name {
+            None => OperationNaming::ByRoute,
+            Some(Name::By(hook)) => OperationNaming::By(hook),
+            Some(Name::Fixed(name)) => {
+                OperationNaming::Fixed(OperationName::new(&name).map_err(OptionsError::Name)?)
+            }
+        };
+        Ok(Options {
+            scope: self.scope,
+            spool: self.spool,
+            name,
+            methods: self.methods,
+            key_required: self.key_required,
+            terms,
+            policy,
+            in_flight: self.in_flight,
+            prefer: self.prefer,
+            mismatch: StatusCode::from_u16(self.mismatch).expect("one of three statuses"),
+            stale_keys_refused: self.stale_keys_refused,
+            max_request: self.max_request,
+            max_inline: self.max_inline,
+            max_response: self.max_response,
+            fingerprint_headers: header_names("fingerprint_header", &self.fingerprint_headers)?,
+            kept: headers::Kept::new(
+                header_names("keep_header", &self.keep_headers)?,
+                header_names("drop_header", &self.drop_headers)?,
+            )
+            .or_else(|text| refuse("keep_header", text))?,
+            authorize: self.authorize,
+            resolver: self.resolver,
+            rebuild: self.rebuild,
+            pass_when_store_is_down: self.pass_when_store_is_down,
+            status_path: self.status_path,
+        })
+    }
+
+    fn terms(&self) -> TermsBuilder {
+        let mut terms = Terms::of(self.effect);
+        for (value, set) in [
+            (self.lease, TermsBuilder::lease as fn(_, _) -> _),
+            (self.retain, TermsBuilder::retain),
+            (self.unknown_retain, TermsBuilder::unknown_retain),
+            (self.retry_window, TermsBuilder::retry_window),
+            (self.max_run, TermsBuilder::max_run),
+        ] {
+            terms = value.into_iter().fold(terms, set);
+        }
+        terms
+    }
+
+    fn policy(&self) -> PolicyBuilder {
+        let mut policy = Policy::of(self.effect).not_applied(self.not_applied.iter().copied());
+        if let Some(profile) = self.profile {
+            policy = policy.profile(profile);
+        }
+        if self.hold_500 { policy.hold_500() } else { policy }
+    }
+
+    fn check_effect(&self, terms: &Terms) -> Result<(), OptionsError> {
+        if let Effect::Repeatable { within } = self.effect
+            && within < terms.lease()
+        {
+            let text = format!(
+                "`within` is {within:?}, shorter than the lease of {:?}: nothing could ever be run \
+                 again; raise `within` or lower the lease",
+                terms.lease()
+            );
+            return refuse("effect", text);
+        }
+        if self.effect == Effect::Transactional && self.pass_when_store_is_down {
+            let text = "a transactional effect ends only with its record, and there is none while \
+                        the store is down; leave it out";
+            return refuse("pass_when_store_is_down", text);
+        }
+        Ok(())
+    }
+
+    fn check_methods(&self) -> Result<(), OptionsError> {
+        if self.methods.is_empty() {
+            return refuse(
+                "methods",
+                "none is covered: name POST at least, or leave the layer out",
+            );
+        }
+        let changing = [Method::POST, Method::PATCH, Method::PUT, Method::DELETE];
+        match self.methods.iter().find(|method| !changing.contains(method)) {
+            None => Ok(()),
+            Some(method) => {
+                let text = format!("{method} changes nothing: choose of POST, PATCH, PUT, DELETE");
+                refuse("methods", text)
+            }
+        }
+    }
+
+    fn check_sizes(&self) -> Result<(), OptionsError> {
+        for (option, bytes) in [
+            ("max_request", self.max_request),
+            ("max_inline", self.max_inline),
+            ("max_response", self.max_response),
+        ] {
+            let most = Idempotency::MAX_BUFFERED / 4;
+            if bytes == 0 || bytes > most {
+                return refuse(option, format!("{bytes} bytes: choose between 1 and {most}"));
+            }
+        }
+        if self.max_inline > self.max_response {
+            let text = "larger than `max_response`: an answer cannot be kept inline and not at all";
+            return refuse("max_inline", text);
+        }
+        Ok(())
+    }
+}
+
+fn header_names(option: &'static str, names: &[String]) -> Result<Vec<HeaderName>, OptionsError> {
+    let parse = |name: &String| match HeaderName::try_from(name) {
+        Ok(name) => Ok(name),
+        Err(_) => refuse(option, format!("{name:?} is not a header name")),
+    };
+    names.iter().map(parse).collect()
+}
+
+fn refuse<T>(option: &'static str, text: impl Into<String>) -> Result<T, OptionsError> {
+    Err(OptionsError::Option { option, text: text.into() })
+}
