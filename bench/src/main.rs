@@ -2,8 +2,12 @@
 //!
 //! `store.rs` is the plan of a run; `load.rs` makes the work; `measure.rs` reads what it cost;
 //! `append_log.rs` is the bound that the stores are compared with; `report.rs` writes the result.
+//! `layer.rs` is the plan of the other benchmark, of the server layer: `requests.rs` makes its work,
+//! `instructions.rs` and `waiters.rs` read what it cost.
 
 mod append_log;
+mod instructions;
+mod layer;
 mod load;
 mod lookups;
 mod machine;
@@ -13,10 +17,12 @@ mod pairs;
 mod progress;
 mod reopen;
 mod report;
+mod requests;
 mod store;
 mod subject;
 mod sweep;
 mod verdict;
+mod waiters;
 
 use std::{error::Error, process::ExitCode};
 
@@ -38,12 +44,17 @@ enum Benchmark {
     Store(options::Arguments),
     #[command(hide = true)]
     StoreVictim(reopen::VictimArguments),
+    Layer(layer::Arguments),
+    #[command(hide = true)]
+    LayerRequests(instructions::RequestsArguments),
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().benchmark {
         Benchmark::Store(arguments) => store::run(&arguments),
         Benchmark::StoreVictim(arguments) => reopen::be_the_victim(&arguments),
+        Benchmark::Layer(arguments) => layer::run(&arguments),
+        Benchmark::LayerRequests(arguments) => instructions::make_requests(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -149,7 +149,7 @@ impl Plan {
 
 /// A count, like `5M`, `200k` or `1024`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Count(u64);
+pub(crate) struct Count(pub(crate) u64);
 
 impl FromStr for Count {
     type Err = String;

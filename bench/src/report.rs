@@ -57,7 +57,7 @@ impl Report {
     /// Writes it to standard output.
     pub(crate) fn print(&self) {
         self.print_conditions();
-        self.print_figures();
+        print_figures(&Figure::all(self));
         self.print_pairs();
         if let Some(lookups) = &self.lookups {
             print_lookups(lookups);
@@ -82,13 +82,6 @@ impl Report {
             others.map(|(part, share)| format!("{part} {:.0} %", share * 1e2)).collect();
         if !others.is_empty() {
             println!("- Used by other processes meanwhile, of all cores: {}.", others.join(", "));
-        }
-    }
-
-    fn print_figures(&self) {
-        println!("\n| figure | measured | must | goal | verdict |\n|---|---|---|---|---|");
-        for figure in Figure::all(self) {
-            println!("| {} |", figure.cells().join(" | "));
         }
     }
 
@@ -136,6 +129,14 @@ impl Report {
                 thousands(*sqlite as f64)
             );
         }
+    }
+}
+
+/// The table that a reader looks at first.
+pub(crate) fn print_figures(figures: &[Figure]) {
+    println!("\n| figure | measured | must | goal | verdict |\n|---|---|---|---|---|");
+    for figure in figures {
+        println!("| {} |", figure.cells().join(" | "));
     }
 }
 
@@ -202,7 +203,7 @@ fn print_reopen(reopen: &Reopen) {
 }
 
 /// How this run can be repeated, without what is of this run only: its directory and its date.
-fn command() -> String {
+pub(crate) fn command() -> String {
     let mut words = vec!["cargo xtask bench".to_owned()];
     let mut given = std::env::args().skip(1);
     while let Some(word) = given.next() {
@@ -219,19 +220,20 @@ fn of(turns: &[Turn], figure: impl Fn(&Turn) -> Option<f64>) -> Option<f64> {
     median(turns.iter().filter_map(figure))
 }
 
-fn or_dash(figure: Option<f64>, shown: impl Fn(f64) -> String) -> String {
+/// A figure, or a dash where nothing was measured.
+pub(crate) fn or_dash(figure: Option<f64>, shown: impl Fn(f64) -> String) -> String {
     figure.map_or_else(|| "–".into(), shown)
 }
 
-fn millis(duration: Duration) -> f64 {
+pub(crate) fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-fn one_digit(figure: f64) -> String {
+pub(crate) fn one_digit(figure: f64) -> String {
     format!("{figure:.1}")
 }
 
-fn two_digits(figure: f64) -> String {
+pub(crate) fn two_digits(figure: f64) -> String {
     format!("{figure:.2}")
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn runtime() -> Result<Runtime, Failure> {
 }
 
 /// A new directory that is removed at the end.
-fn directory(given: Option<&Path>) -> Result<tempfile::TempDir, Failure> {
+pub(crate) fn directory(given: Option<&Path>) -> Result<tempfile::TempDir, Failure> {
     let beside = match given {
         Some(given) => given.to_owned(),
         None => {
@@ -61,7 +61,7 @@ fn directory(given: Option<&Path>) -> Result<tempfile::TempDir, Failure> {
         }
     };
     std::fs::create_dir_all(&beside)?;
-    Ok(tempfile::Builder::new().prefix("store-bench-").tempdir_in(beside)?)
+    Ok(tempfile::Builder::new().prefix("onceward-bench-").tempdir_in(beside)?)
 }
 
 /// Runs the parts that need both stores filled; returns a file that the last part can use.

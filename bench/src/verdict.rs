@@ -1,4 +1,4 @@
-//! The figures that the `SQLite` store has to reach, and whether it did.
+//! The figures that have to be reached, and whether they were.
 
 use std::time::Duration;
 
@@ -16,28 +16,29 @@ const IN_FLIGHT: usize = 128;
 
 /// One figure: what was measured and what is asked for.
 pub(crate) struct Figure {
-    what: &'static str,
-    measured: Option<f64>,
-    bound: Bound,
-    goal: Option<f64>,
-    unit: Unit,
+    pub(crate) what: &'static str,
+    pub(crate) measured: Option<f64>,
+    pub(crate) bound: Bound,
+    pub(crate) goal: Option<f64>,
+    pub(crate) unit: Unit,
 }
 
 /// What has to be reached.
 #[derive(Clone, Copy)]
-enum Bound {
+pub(crate) enum Bound {
     AtLeast(f64),
     AtMost(f64),
 }
 
+/// What a figure is counted in.
 #[derive(Clone, Copy)]
-enum Unit {
+pub(crate) enum Unit {
     Ratio,
     Each(&'static str),
 }
 
 impl Figure {
-    /// The figures in the order of the design.
+    /// The figures of the `SQLite` store in the order of the design.
     pub(crate) fn all(report: &Report) -> Vec<Self> {
         use Bound::{AtLeast, AtMost};
         use Unit::{Each, Ratio};

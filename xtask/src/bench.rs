@@ -12,7 +12,7 @@ use crate::failure::Failure;
 #[derive(clap::Args)]
 #[command(
     override_usage = "cargo xtask bench <BENCHMARK> [ARGUMENTS]...",
-    after_help = "Benchmarks:\n  store   measures the stores\n\n\
+    after_help = "Benchmarks:\n  store   measures the stores\n  layer   measures the server layer\n\n\
                   Examples:\n  cargo xtask bench store          with the usual settings\n  \
                   cargo xtask bench store --help   what this benchmark can be told"
 )]

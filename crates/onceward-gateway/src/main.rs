@@ -1,15 +1,29 @@
 //! The `onceward` command.
 
-use clap::Parser;
+mod demo;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
 
 /// Makes writes safe to retry.
 ///
-/// This version holds the protocol core and the embedded store as libraries; the gateway and the
-/// tools are not part of it yet. See README.md for what works today.
+/// Start with `onceward demo`: it needs nothing and shows in five seconds what this is about. The
+/// gateway and the other tools are not part of this version. See README.md for what works today.
 #[derive(Parser)]
 #[command(name = "onceward", version, arg_required_else_help = true)]
-struct Arguments {}
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
 
-fn main() {
-    let Arguments {} = Arguments::parse();
+#[derive(Subcommand)]
+enum Command {
+    Demo(demo::Options),
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().command {
+        Command::Demo(options) => demo::run(&options),
+    }
 }

@@ -35,3 +35,21 @@ fn nothing_at_all_shows_the_help() {
     let output = onceward(&[]);
     assert!(String::from_utf8(output.stderr).unwrap().contains("Usage: onceward"));
 }
+
+#[test]
+fn the_help_of_the_demo_has_examples() {
+    let output = onceward(&["demo", "--help"]);
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("Examples:") && text.contains("--unprotected"), "{text}");
+    assert!(onceward(&["--help"]).stdout.starts_with(b"Makes writes safe to retry"));
+}
+
+#[test]
+fn a_demo_of_no_time_or_without_clients_is_refused() {
+    for option in ["--seconds", "--clients"] {
+        let output = onceward(&["demo", "--once", option, "0"]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(String::from_utf8(output.stderr).unwrap().contains(option));
+    }
+}

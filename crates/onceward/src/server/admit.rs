@@ -3,96 +3,122 @@
 use std::{sync::Arc, time::Duration};
 
 use http::request::Parts;
-use onceward_core::{Claim, Ending, Fingerprints, OperationId, Request, Timestamp, Verdict};
+use onceward_core::{Ending, Request, StoreError, Timestamp, Verdict};
 use tokio::time::Instant;
 
 use super::{
-    Code, Idempotency, Problem,
+    Claim, Code, Idempotency, Problem,
     prefer::Patience,
     recall::{self, Recalled},
-    respond, unknown,
+    unknown,
     wait::{self, News},
 };
 use crate::{AdmitError, telemetry};
 
 /// What becomes of a request.
-#[expect(clippy::large_enum_variant, reason = "moved once, and most requests run")]
 pub(super) enum Admitted {
     /// This request runs the operation.
-    Run { claim: Claim, asked_at: Instant, patience: Patience },
+    Run { claim: Claim, patience: Patience },
     /// The operation has ended, and this is its answer.
     Replay(Arc<Recalled>),
     /// It is running, and the client would rather be told later.
-    Accepted,
+    Accepted(Patience),
     /// The store is down, and the route runs without it.
     Unprotected,
 }
 
 pub(super) async fn admit(
     idempotency: &Idempotency,
-    operation: OperationId,
-    fingerprints: Fingerprints,
+    request: &Request,
     parts: &Parts,
 ) -> Result<Admitted, Problem> {
     let options = idempotency.options();
     let patience = Patience::of(options, &parts.headers);
     let until = Instant::now() + patience.wait;
-    let id = operation.digest();
-    let request = Request { operation, fingerprints, terms: options.terms };
     loop {
-        let asked_at = Instant::now();
-        let verdict = match idempotency.engine().admit(request.clone()).await {
-            Ok(verdict) => verdict,
-            Err(AdmitError::Store(error)) if options.pass_when_store_is_down => {
-                telemetry::UNPROTECTED.raise(format_args!("{id} runs unprotected: {error}"));
-                return Ok(Admitted::Unprotected);
+        // In a box: thousands of duplicates may wait below, and few ask at a time.
+        let retry_after = match Box::pin(ask(idempotency, request)).await? {
+            // Whoever waited until now has so much less patience left.
+            Asked::Run(claim) => {
+                let wait = until.saturating_duration_since(Instant::now());
+                return Ok(Admitted::Run { claim, patience: Patience { wait, ..patience } });
             }
-            Err(error) => return Err(refused(&error)),
+            Asked::Replay(recalled) => return Ok(Admitted::Replay(recalled)),
+            Asked::Unprotected => return Ok(Admitted::Unprotected),
+            Asked::Busy { retry_after } => retry_after,
+            Asked::Changed => continue,
         };
-        match verdict {
-            Verdict::Run(claim) => {
-                refuse_stale_key(idempotency, &claim).await?;
-                return Ok(Admitted::Run { claim, asked_at, patience });
+        let news = match patience.wait.is_zero() {
+            true => None,
+            false => wait::wait(idempotency, request.operation.digest(), until).await,
+        };
+        match news {
+            // Only the answer to this very request; otherwise the store will tell.
+            Some(News::Ended(stored, recalled))
+                if request.fingerprints.under(stored.version()) == Some(stored) =>
+            {
+                return Ok(Admitted::Replay(recalled));
             }
-            Verdict::Replay(replay) => {
-                let recalled = recall::recall(idempotency, id, replay).await?;
-                return Ok(Admitted::Replay(Arc::new(recalled)));
-            }
-            Verdict::Mismatch => return Err(key_reused().status(options.mismatch)),
-            Verdict::Unknown(stored) => {
-                let operation = Some(&request.operation);
-                let resolved = match &stored {
-                    Some(stored) => unknown::resolve(idempotency, id, operation, stored).await,
-                    None => false,
-                };
-                if !resolved {
-                    let status_url = respond::status_url(idempotency, id);
-                    return Err(outcome_unknown().location(Some(status_url)));
-                }
-            }
-            Verdict::Busy { retry_after } => {
-                let news = match patience.wait.is_zero() {
-                    true => None,
-                    false => wait::wait(idempotency, id, until).await,
-                };
-                match news {
-                    // Only the answer to this very request; otherwise the store will tell.
-                    Some(News::Ended(stored, recalled))
-                        if request.fingerprints.under(stored.version()) == Some(stored) =>
-                    {
-                        return Ok(Admitted::Replay(recalled));
-                    }
-                    Some(_) => {}
-                    None if patience.asynchronous => return Ok(Admitted::Accepted),
-                    None => return Err(in_progress().retry_after(retry_after)),
-                }
+            Some(_) => {}
+            None if patience.asynchronous => return Ok(Admitted::Accepted(patience)),
+            None => return Err(in_progress().retry_after(retry_after)),
+        }
+    }
+}
+
+/// What the store says.
+enum Asked {
+    Run(Claim),
+    Replay(Arc<Recalled>),
+    Unprotected,
+    Busy {
+        retry_after: Duration,
+    },
+    /// The record has just been changed: ask again.
+    Changed,
+}
+
+async fn ask(idempotency: &Idempotency, request: &Request) -> Result<Asked, Problem> {
+    let (options, id) = (idempotency.options(), request.operation.digest());
+    let asked_at = Instant::now();
+    let verdict = match idempotency.engine().admit(request.clone()).await {
+        Ok(verdict) => verdict,
+        // A record of newer software is there: it only cannot be read here.
+        Err(AdmitError::Store(error))
+            if options.pass_when_store_is_down && !matches!(error, StoreError::Newer(_)) =>
+        {
+            telemetry::UNPROTECTED.raise(format_args!("{id} runs unprotected: {error}"));
+            return Ok(Asked::Unprotected);
+        }
+        Err(error) => return Err(refused(&error)),
+    };
+    match verdict {
+        Verdict::Run(claim) => {
+            refuse_stale_key(idempotency, &claim).await?;
+            idempotency.remember(claim.operation().name());
+            Ok(Asked::Run(Claim::new(claim, asked_at)))
+        }
+        Verdict::Replay(replay) => {
+            Ok(Asked::Replay(Arc::new(recall::recall(idempotency, id, replay).await?)))
+        }
+        Verdict::Busy { retry_after } => Ok(Asked::Busy { retry_after }),
+        Verdict::Mismatch => Err(key_reused().status(options.mismatch)),
+        Verdict::Unknown(None) => Err(outcome_unknown()),
+        Verdict::Unknown(Some(stored)) => {
+            let (route, operation) = ((idempotency, options), Some(&request.operation));
+            match unknown::resolve(route, id, operation, &stored).await {
+                true => Ok(Asked::Changed),
+                false => Err(outcome_unknown()),
             }
         }
     }
 }
 
 /// A key that tells its age and is older than the retention may have run and been forgotten.
-async fn refuse_stale_key(idempotency: &Idempotency, claim: &Claim) -> Result<(), Problem> {
+async fn refuse_stale_key(
+    idempotency: &Idempotency,
+    claim: &onceward_core::Claim,
+) -> Result<(), Problem> {
     let options = idempotency.options();
     if !options.stale_keys_refused || claim.attempt() > 1 {
         return Ok(());
@@ -101,7 +127,7 @@ async fn refuse_stale_key(idempotency: &Idempotency, claim: &Claim) -> Result<()
     if claim.claimed_at().since(made_at) <= options.terms.retain() {
         return Ok(());
     }
-    // Whether or not this is awaited to its end, it ends.
+    // It ends by itself, also when nobody waits for it.
     let _ = idempotency.engine().settle(claim.clone(), Ending::Released).await;
     let text = "the key is older than the answers that are kept: it may have run and been forgotten; \
                 find out before you use a new key";

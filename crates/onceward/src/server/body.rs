@@ -14,6 +14,9 @@ use http_body_util::{BodyExt as _, combinators::UnsyncBoxBody};
 
 use super::room::Reserved;
 
+/// In a box, because few bodies have any.
+pub(super) type Trailers = Option<Box<HeaderMap>>;
+
 /// What goes wrong while a body is read.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -28,7 +31,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub struct Body(Kind);
 
 enum Kind {
-    Whole { bytes: Option<Bytes>, trailers: Option<HeaderMap>, _room: Option<Arc<Reserved>> },
+    Whole { bytes: Option<Bytes>, trailers: Trailers, _room: Option<Arc<Reserved>> },
     Stream { first: Option<Bytes>, rest: UnsyncBoxBody<Bytes, BoxError> },
 }
 
@@ -53,11 +56,7 @@ impl Body {
     }
 
     /// A whole body, with the room that it takes up until it is sent.
-    pub(super) fn held(
-        bytes: Bytes,
-        trailers: Option<HeaderMap>,
-        room: Option<Arc<Reserved>>,
-    ) -> Self {
+    pub(super) fn held(bytes: Bytes, trailers: Trailers, room: Option<Arc<Reserved>>) -> Self {
         let bytes = Some(bytes).filter(|bytes| !bytes.is_empty());
         Self(Kind::Whole { bytes, trailers, _room: room })
     }
@@ -108,7 +107,9 @@ impl http_body::Body for Body {
         match &mut self.0 {
             Kind::Whole { bytes, trailers, .. } => {
                 let data = bytes.take().map(Frame::data);
-                Poll::Ready(data.or_else(|| trailers.take().map(Frame::trailers)).map(Ok))
+                Poll::Ready(
+                    data.or_else(|| trailers.take().map(|lines| Frame::trailers(*lines))).map(Ok),
+                )
             }
             Kind::Stream { first, rest } => match first.take() {
                 Some(first) => Poll::Ready(Some(Ok(Frame::data(first)))),
@@ -155,7 +156,7 @@ pub trait WholeBody: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send
 
 impl WholeBody for Body {
     fn from_whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
-        Self::held(bytes, trailers, None)
+        Self::held(bytes, trailers.map(Box::new), None)
     }
 }
 
@@ -173,7 +174,7 @@ impl WholeBody for axum::body::Body {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Whole {
     pub(super) bytes: Bytes,
-    pub(super) trailers: Option<HeaderMap>,
+    pub(super) trailers: Trailers,
 }
 
 /// How reading a body to its end failed.
@@ -206,7 +207,7 @@ where
                     return Err(Unread::TooLarge(pieces.join(), body));
                 }
             }
-            Err(frame) => trailers = frame.into_trailers().ok(),
+            Err(frame) => trailers = frame.into_trailers().ok().map(Box::new),
         }
     }
     let bytes = pieces.join();
@@ -261,7 +262,7 @@ mod tests {
         trailers.insert("x-sum", "7".parse().unwrap());
         let body = Body::after("ab".into(), Body::from_whole("cd".into(), Some(trailers.clone())));
         let whole = read_whole(body, &HeaderMap::new(), |_| true).await.ok().unwrap();
-        assert_eq!((&whole.bytes[..], whole.trailers), (&b"abcd"[..], Some(trailers)));
+        assert_eq!((&whole.bytes[..], whole.trailers), (&b"abcd"[..], Some(trailers.into())));
     }
 
     #[tokio::test]

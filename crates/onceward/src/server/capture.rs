@@ -18,6 +18,8 @@ pub(super) enum Captured {
     Stream(Response<Body>),
     /// None, or one that broke off.
     Nothing,
+    /// The service never saw the request.
+    NotSent,
 }
 
 impl Captured {
@@ -25,14 +27,16 @@ impl Captured {
         match self {
             Self::Whole { head, .. } => Some((head.status, &head.headers, &head.extensions)),
             Self::Stream(answer) => Some((answer.status(), answer.headers(), answer.extensions())),
-            Self::Nothing => None,
+            Self::Nothing | Self::NotSent => None,
         }
     }
 
     /// What it means: by the word of the handler, or else by the policy of the route.
     pub(super) fn meaning(&self, policy: &Policy, effect: Effect) -> Meaning {
-        let Some((status, _, extensions)) = self.head() else {
-            return policy.meaning(Reply::Incomplete);
+        let (status, extensions) = match (self, self.head()) {
+            (Self::NotSent, _) => return Meaning::Released,
+            (_, None) => return policy.meaning(Reply::Incomplete),
+            (_, Some((status, _, extensions))) => (status, extensions),
         };
         match extensions.get::<Meaning>() {
             // A commit alone ends a transactional effect well.

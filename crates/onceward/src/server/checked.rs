@@ -110,8 +110,11 @@ impl Chosen {
             return refuse("mismatch_status", text);
         }
         let path = &self.status_path;
-        if !path.starts_with('/') || path.ends_with('/') || path.contains(['{', '?', '#', ' ']) {
-            let text = format!("{path:?} is no path: start with `/` and end without it");
+        if !is_plain_path(path) {
+            let text = format!(
+                "{path:?} is not a plain path: start with `/`, end without it, and use letters, \
+                 digits, `.`, `-`, `_` and `~` in between"
+            );
             return refuse("status_path", text);
         }
         let name = match self.name {
@@ -220,17 +223,28 @@ impl Chosen {
             }
         }
         if self.max_inline > self.max_response {
-            let text = "larger than `max_response`: an answer cannot be kept inline and not at all";
+            let text = "larger than `max_response`, the largest answer that is kept at all: lower it, or \
+                        raise `max_response`";
             return refuse("max_inline", text);
         }
         Ok(())
     }
 }
 
+/// A path that means itself, in a URL and in a router.
+fn is_plain_path(path: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_~".contains(&byte);
+    path.strip_prefix('/').is_some_and(|rest| {
+        rest.split('/').all(|segment| !segment.is_empty() && segment.bytes().all(is_plain))
+    })
+}
+
 fn header_names(option: &'static str, names: &[String]) -> Result<Vec<HeaderName>, OptionsError> {
     let parse = |name: &String| match HeaderName::try_from(name) {
         Ok(name) => Ok(name),
-        Err(_) => refuse(option, format!("{name:?} is not a header name")),
+        Err(_) => {
+            refuse(option, format!("{name:?} is not a header name: choose one like `x-currency`"))
+        }
     };
     names.iter().map(parse).collect()
 }

@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use onceward_core::Digest;
 use tokio::time::Instant;
 
 /// The claim under which a handler runs, in the request's extensions and as an axum extractor.
@@ -28,9 +29,14 @@ struct Running {
     lost: AtomicBool,
 }
 
-/// In the extensions of a request that is not covered, so that an extractor can tell why.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Passed;
+/// In the extensions of a request that runs without a claim, so that an extractor can tell why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Passed {
+    /// It is not covered: it has no key, or its method changes nothing.
+    Uncovered,
+    /// The store is down, and its route runs without it.
+    StoreDown(Digest),
+}
 
 impl Claim {
     /// A run is counted from before its claim was asked for, so that its owner counts it as over

@@ -17,7 +17,7 @@ use http::{Request, Response, StatusCode, request::Parts};
 use onceward_core::{Meaning, Reply};
 use tokio::{
     sync::oneshot,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout_at},
 };
 use tower_service::Service;
 use tracing::Instrument as _;
@@ -98,11 +98,15 @@ where
     running
 }
 
-async fn run<S, B>(idempotency: &Idempotency, service: S, request: Request<B>) -> Captured
+async fn run<S, B>(idempotency: &Idempotency, mut service: S, request: Request<B>) -> Captured
 where
     S: Served<B>,
 {
-    match call(service, request).await {
+    if let Err(error) = poll_fn(|context| service.poll_ready(context)).await {
+        tracing::warn!(?error, "a service was not ready and got no request");
+        return Captured::NotSent;
+    }
+    match service.call(request).await {
         Ok(response) => capture::capture(idempotency, response).await,
         Err(error) => {
             tracing::warn!(?error, "a service failed without an answer");
@@ -120,13 +124,15 @@ async fn keep(engine: &Engine, claim: &Claim) {
             break;
         }
         sleep_until(next).await;
-        match engine.renew(claim).await {
-            Ok(Renewal::Renewed { .. }) => {}
-            Ok(Renewal::Lost(_)) => {
+        match timeout_at(claim.until(), engine.renew(claim)).await {
+            Ok(Ok(Renewal::Renewed { .. })) => {}
+            Ok(Ok(Renewal::Lost(_))) => {
                 claim.lose();
                 break;
             }
-            Err(error) => tracing::warn!(%error, "a claim was not renewed and is tried again"),
+            Ok(Err(error)) => tracing::warn!(%error, "a claim was not renewed and is tried again"),
+            // A store that hangs does not make the run any longer.
+            Err(_) => return,
         }
     }
     sleep_until(claim.until()).await;

@@ -1,5 +1,7 @@
 //! The claim as an axum extractor.
 
+use std::time::Duration;
+
 use axum::{
     extract::{FromRequestParts, OptionalFromRequestParts},
     response::{IntoResponse, Response},
@@ -13,10 +15,10 @@ impl<S: Sync> FromRequestParts<S> for Claim {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        find(parts)?.ok_or_else(|| {
-            let text =
-                "this operation needs an Idempotency-Key; send a new UUID for each operation";
-            Problem::new(Code::KeyMissing, text)
+        let claim = find(parts)?;
+        claim.ok_or_else(|| match parts.extensions.get() {
+            Some(Passed::StoreDown(id)) => store_down().of(*id),
+            _ => key_missing(),
         })
     }
 }
@@ -28,6 +30,17 @@ impl<S: Sync> OptionalFromRequestParts<S> for Claim {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Problem> {
         find(parts)
     }
+}
+
+fn key_missing() -> Problem {
+    let text = "this operation needs an Idempotency-Key; send a new UUID for each operation";
+    Problem::new(Code::KeyMissing, text)
+}
+
+/// The route would run without a record, but its handler does not.
+fn store_down() -> Problem {
+    let text = "nothing was run; try again with the same key";
+    Problem::new(Code::StoreUnavailable, text).retry_after(Duration::from_secs(1))
 }
 
 fn find(parts: &Parts) -> Result<Option<Claim>, Problem> {

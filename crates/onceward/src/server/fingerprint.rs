@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderName, Uri, header, request::Parts};
-use onceward_core::{Fingerprint, Fingerprints, RequestHead};
+use onceward_core::{Fingerprint, OperationId, Request, RequestHead};
 
 use super::{
     Code, Idempotency, Problem, WholeBody,
@@ -20,15 +20,16 @@ pub(super) struct Held {
 impl Held {
     /// The body for the service; the room stays taken until what comes with it is dropped.
     pub(super) fn open<B: WholeBody>(self) -> (B, Reserved) {
-        (B::from_whole(self.whole.bytes, self.whole.trailers), self.reserved)
+        (B::from_whole(self.whole.bytes, self.whole.trailers.map(|lines| *lines)), self.reserved)
     }
 }
 
 pub(super) async fn read<B: WholeBody>(
     idempotency: &Idempotency,
+    operation: OperationId,
     parts: &Parts,
     body: B,
-) -> Result<(Held, Fingerprints), Problem> {
+) -> Result<(Request, Held), Problem> {
     let options = idempotency.options();
     let most = options.max_request;
     if body::declared_length(&parts.headers).is_some_and(|length| length > most as u64) {
@@ -50,7 +51,8 @@ pub(super) async fn read<B: WholeBody>(
         }
     };
     let fingerprint = fingerprint(parts, &options.fingerprint_headers, &whole.bytes);
-    Ok((Held { whole, reserved }, fingerprint.into()))
+    let request = Request { operation, fingerprints: fingerprint.into(), terms: options.terms };
+    Ok((request, Held { whole, reserved }))
 }
 
 fn fingerprint(parts: &Parts, extra: &[HeaderName], body: &[u8]) -> Fingerprint {
@@ -70,7 +72,7 @@ fn fingerprint(parts: &Parts, extra: &[HeaderName], body: &[u8]) -> Fingerprint 
 }
 
 /// The path that the client asked for: a nested router sees only the rest of it.
-fn original_uri(parts: &Parts) -> &Uri {
+pub(super) fn original_uri(parts: &Parts) -> &Uri {
     #[cfg(feature = "axum")]
     if let Some(original) = parts.extensions.get::<axum::extract::OriginalUri>() {
         return &original.0;

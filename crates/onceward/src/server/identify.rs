@@ -6,6 +6,7 @@ use onceward_core::{Key, OperationId, OperationName};
 use super::{
     Claim, Code, Problem,
     checked::{OperationNaming, Options},
+    fingerprint::original_uri,
     headers,
 };
 
@@ -51,11 +52,11 @@ fn name(options: &Options, parts: &Parts) -> Result<OperationName, Problem> {
     name.map_err(|error| Problem::new(Code::RequestMalformed, error))
 }
 
-/// The route's template where the router says it, otherwise the path.
+/// The route's template where the router says it, otherwise the path that the client asked for.
 fn template(parts: &Parts) -> &str {
     #[cfg(feature = "axum")]
     if let Some(matched) = parts.extensions.get::<axum::extract::MatchedPath>() {
         return matched.as_str();
     }
-    parts.uri.path()
+    original_uri(parts).path()
 }

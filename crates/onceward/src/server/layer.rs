@@ -1,19 +1,21 @@
 //! The request path on one page.
 
 use std::{
+    collections::HashMap,
     fmt,
+    future::{Future, ready},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
 };
 
 use bytes::Bytes;
 use http::{Request, Response, request::Parts};
-use onceward_core::{BoxFuture, OperationId, Scope};
+use onceward_core::{BoxFuture, OperationId, OperationName, Scope};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    Body, BoxError, Claim, IdempotencyBuilder, OptionsError, Problem, WholeBody,
+    Body, BoxError, IdempotencyBuilder, OptionsError, Problem, WholeBody,
     admit::{self, Admitted},
     checked::Options,
     claim::Passed,
@@ -61,6 +63,8 @@ pub(super) struct Shared {
     pub(super) asked: Asked,
     /// The options of every layer that covers something.
     routes: Mutex<Vec<Arc<Options>>>,
+    /// The options of the operations that ran here and have a resolver.
+    resolved: Mutex<HashMap<OperationName, Arc<Options>>>,
 }
 
 impl Idempotency {
@@ -95,58 +99,62 @@ impl Idempotency {
         &self.shared().engine
     }
 
-    /// One request, top to bottom.
-    async fn serve<S, B>(self, request: Request<B>, service: S) -> Result<Response<Body>, S::Error>
-    where
-        S: Served<B>,
-        B: WholeBody,
-    {
-        let (mut parts, body) = request.into_parts();
-        let operation = match identify::operation(&self.options, &parts) {
-            Ok(Some(operation)) => operation,
-            Ok(None) => {
-                parts.extensions.insert(Passed);
-                let response = execute::call(service, Request::from_parts(parts, body)).await?;
-                return Ok(response.map(Body::new));
-            }
-            Err(problem) => return Ok(problem.into_response()),
-        };
-        let id = operation.digest();
-        match self.answer(operation, parts, body, service).await {
-            Ok(response) => response,
-            Err(problem) => Ok(problem.of(id).into_response()),
-        }
-    }
-
-    async fn answer<S, B>(
-        &self,
+    /// One request with a key, top to bottom.
+    ///
+    /// Not an `async fn`, which would keep room for its arguments twice: thousands may wait here.
+    #[expect(clippy::manual_async_fn, reason = "see above")]
+    fn answer<S, B>(
+        self,
         operation: OperationId,
         mut parts: Parts,
         body: B,
         service: S,
-    ) -> Result<Result<Response<Body>, S::Error>, Problem>
+    ) -> impl Future<Output = Result<Result<Response<Body>, S::Error>, Problem>> + Send
     where
         S: Served<B>,
         B: WholeBody,
     {
-        let id = operation.digest();
-        let (held, fingerprints) = fingerprint::read(self, &parts, body).await?;
-        Ok(match admit::admit(self, operation, fingerprints, &parts).await? {
-            Admitted::Run { claim, asked_at, patience } => {
-                // Nothing is awaited before the execution stands on its own feet.
-                let claim = Claim::new(claim, asked_at);
-                let running = execute::detached(self, claim, parts, held, service);
-                Ok(respond::first(self, id, running, patience).await?)
+        async move {
+            let id = operation.digest();
+            let read = Box::pin(fingerprint::read(&self, operation, &parts, body));
+            let (asked, held) = read.await?;
+            Ok(match admit::admit(&self, &asked, &parts).await? {
+                Admitted::Run { claim, patience } => {
+                    // Nothing is awaited before the execution stands on its own feet.
+                    let running = execute::detached(&self, claim, parts, held, service);
+                    Ok(respond::first(&self, id, running, patience).await?)
+                }
+                Admitted::Replay(recalled) => {
+                    Ok(respond::replay(&self, id, &parts, &recalled).await?)
+                }
+                Admitted::Accepted(patience) => Ok(respond::accepted(&self, id, patience)),
+                Admitted::Unprotected => {
+                    parts.extensions.insert(Passed::StoreDown(id));
+                    let (body, _room) = held.open();
+                    let request = Request::from_parts(parts, body);
+                    let response = Box::pin(execute::call(service, request)).await;
+                    response.map(|response| respond::unprotected(id, response))
+                }
+            })
+        }
+    }
+
+    /// Remembers whose resolver to ask about an operation of this name.
+    pub(super) fn remember(&self, name: &OperationName) {
+        if self.options.resolver.is_some() && self.options.fixed_name().is_none() {
+            let mut resolved = lock(&self.shared().resolved);
+            if resolved.len() < Shared::MAX_REMEMBERED && !resolved.contains_key(name) {
+                resolved.insert(name.clone(), self.options.clone());
             }
-            Admitted::Replay(recalled) => Ok(respond::replay(self, id, &parts, &recalled).await?),
-            Admitted::Accepted => Ok(respond::accepted(self, id)),
-            Admitted::Unprotected => {
-                parts.extensions.insert(Passed);
-                let (body, _room) = held.open();
-                let request = Request::from_parts(parts, body);
-                execute::call(service, request).await.map(respond::unprotected)
-            }
-        })
+        }
+    }
+
+    /// The options of the route that an operation of this name came through, if that is certain.
+    pub(super) fn options_of(&self, name: &OperationName) -> Option<Arc<Options>> {
+        let routes = self.shared().routes();
+        let fixed = routes.iter().find(|options| options.fixed_name() == Some(name)).cloned();
+        let only = if let [only] = routes.as_slice() { Some(only.clone()) } else { None };
+        fixed.or_else(|| lock(&self.shared().resolved).get(name).cloned()).or(only)
     }
 
     pub(super) fn from_parts(builder: IdempotencyBuilder, options: Options) -> Self {
@@ -163,14 +171,17 @@ impl Idempotency {
 }
 
 impl Shared {
+    /// Names by path may be many; for more than these a status read asks no resolver.
+    const MAX_REMEMBERED: usize = 10_000;
+
     pub(super) fn new(engine: Engine) -> Self {
         let room = Arc::new(Room::new(Idempotency::MAX_BUFFERED));
-        let (waiters, asked, routes) = Default::default();
-        Self { engine, waiters, room, asked, routes }
+        let (waiters, asked, routes, resolved) = Default::default();
+        Self { engine, waiters, room, asked, routes, resolved }
     }
 
     pub(super) fn routes(&self) -> MutexGuard<'_, Vec<Arc<Options>>> {
-        self.routes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.routes)
     }
 
     /// Remembers that a layer covers something; a name that two of them have is noted.
@@ -186,6 +197,10 @@ impl Shared {
         }
         routes.push(options.clone());
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Idempotency {
@@ -231,6 +246,21 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        Box::pin(self.idempotency.clone().serve(request, self.service.clone()))
+        let (idempotency, service) = (self.idempotency.clone(), self.service.clone());
+        let (mut parts, body) = request.into_parts();
+        let operation = match identify::operation(&idempotency.options, &parts) {
+            Ok(Some(operation)) => operation,
+            Ok(None) => {
+                parts.extensions.insert(Passed::Uncovered);
+                let answer = execute::call(service, Request::from_parts(parts, body));
+                return Box::pin(async { Ok(answer.await?.map(Body::new)) });
+            }
+            Err(problem) => return Box::pin(ready(Ok(respond::refused(problem)))),
+        };
+        let id = operation.digest();
+        let answer = Box::pin(idempotency.clone().answer(operation, parts, body, service));
+        Box::pin(async move {
+            answer.await.unwrap_or_else(|problem| Ok(respond::problem(&idempotency, id, problem)))
+        })
     }
 }

@@ -13,14 +13,17 @@ pub(super) struct Patience {
     pub(super) wait: Duration,
     /// Whether it is told 202 after that, instead of 409.
     pub(super) asynchronous: bool,
+    /// Whether the client itself asked for that.
+    pub(super) is_preferred: bool,
 }
 
 impl Patience {
     pub(super) fn of(options: &Options, headers: &HeaderMap) -> Self {
+        let plain = Self { wait: Duration::ZERO, asynchronous: false, is_preferred: false };
         let route = match options.in_flight {
-            InFlight::Conflict => Self { wait: Duration::ZERO, asynchronous: false },
-            InFlight::Wait(wait) => Self { wait, asynchronous: false },
-            InFlight::Async => Self { wait: Duration::ZERO, asynchronous: true },
+            InFlight::Conflict => plain,
+            InFlight::Wait(wait) => Self { wait, ..plain },
+            InFlight::Async => Self { asynchronous: true, ..plain },
         };
         match options.prefer {
             true => route.preferring(headers),
@@ -32,8 +35,8 @@ impl Patience {
     fn preferring(mut self, headers: &HeaderMap) -> Self {
         let (mut wait, mut asynchronous) = (None, false);
         let lines = headers.get_all(headers::PREFER).iter().filter_map(|line| line.to_str().ok());
-        for preference in lines.flat_map(|line| line.split(',')) {
-            let token = preference.split(';').next().unwrap_or_default().trim();
+        for preference in lines.flat_map(|line| split_unquoted(line, ',')) {
+            let token = split_unquoted(preference, ';').next().unwrap_or_default().trim();
             let (name, value) = token.split_once('=').unwrap_or((token, ""));
             match name.trim().to_ascii_lowercase().as_str() {
                 "wait" if wait.is_none() => wait = value.trim().trim_matches('"').parse().ok(),
@@ -47,8 +50,20 @@ impl Patience {
             self.wait = Duration::ZERO;
         }
         self.asynchronous |= asynchronous;
+        self.is_preferred = asynchronous;
         self
     }
+}
+
+/// The pieces between separators that are not inside of a quoted string.
+fn split_unquoted(line: &str, separator: char) -> impl Iterator<Item = &str> {
+    let (mut quoted, mut escaped) = (false, false);
+    line.split(move |character| {
+        let escapes = quoted && !escaped && character == '\\';
+        quoted ^= character == '"' && !escaped;
+        escaped = escapes;
+        character == separator && !quoted
+    })
 }
 
 #[cfg(test)]
@@ -57,7 +72,8 @@ mod tests {
 
     #[test]
     fn preferences_are_read_leniently_and_bounded() {
-        let plain = Patience { wait: Duration::from_secs(2), asynchronous: false };
+        let plain =
+            Patience { wait: Duration::from_secs(2), asynchronous: false, is_preferred: false };
         for (lines, wait, asynchronous) in [
             (&[][..], 2, false),
             (&["wait=5"], 5, false),
@@ -70,12 +86,15 @@ mod tests {
             (&["respond-async"], 0, true),
             (&["respond-async, wait=10"], 10, true),
             (&["return=minimal", "wait=3"], 3, false),
+            (&["note=\"so, wait=5, please\""], 2, false),
+            (&["note=\"a\\\", respond-async\", wait=4"], 4, false),
         ] {
             let mut headers = HeaderMap::new();
             for line in lines {
                 headers.append(headers::PREFER, line.parse().unwrap());
             }
-            let expected = Patience { wait: Duration::from_secs(wait), asynchronous };
+            let wait = Duration::from_secs(wait);
+            let expected = Patience { wait, asynchronous, is_preferred: asynchronous };
             assert_eq!(plain.preferring(&headers), expected, "{lines:?}");
         }
     }

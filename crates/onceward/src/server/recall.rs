@@ -8,7 +8,9 @@ use onceward_core::{Body as KeptBody, Digest, Replay, SpoolId, Timestamp};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    Code, Idempotency, Problem, Resource, headers,
+    Code, Idempotency, Problem, Resource,
+    body::Trailers,
+    headers,
     room::{self, Reserved},
 };
 use crate::telemetry;
@@ -26,7 +28,7 @@ pub(super) struct Recalled {
 }
 
 pub(super) enum RecalledBody {
-    Bytes { bytes: Bytes, trailers: Option<HeaderMap>, room: Option<Arc<Reserved>> },
+    Bytes { bytes: Bytes, trailers: Trailers, room: Option<Arc<Reserved>> },
     Resource(Resource),
     Unavailable,
 }
@@ -39,7 +41,8 @@ pub(super) async fn recall(
 ) -> Result<Recalled, Problem> {
     let Replay { outcome, fence, completed_at, expires_at } = replay;
     let headers = headers::restore(&outcome.headers);
-    let trailers = Some(headers::restore(&outcome.trailers)).filter(|lines| !lines.is_empty());
+    let has_trailers = !outcome.trailers.is_empty();
+    let trailers = has_trailers.then(|| headers::restore(&outcome.trailers).into());
     let status = StatusCode::from_u16(outcome.status);
     let body = match (&status, outcome.body) {
         (Err(_), _) => RecalledBody::Unavailable,
@@ -47,7 +50,8 @@ pub(super) async fn recall(
             RecalledBody::Bytes { bytes: bytes.into(), trailers, room: None }
         }
         (_, KeptBody::Spooled { length, digest }) => {
-            match unspool(idempotency, SpoolId { operation: id, fence }, length, digest).await? {
+            let id = SpoolId { operation: id, fence };
+            match unspool(idempotency, id, length, digest).await? {
                 Some((bytes, room)) => {
                     RecalledBody::Bytes { bytes, trailers, room: Some(Arc::new(room)) }
                 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header, request::Parts};
-use onceward_core::{Digest, Timestamp};
+use onceward_core::{Digest, Meaning, Timestamp};
 use tokio::time::timeout;
 
 use super::{
@@ -14,6 +14,22 @@ use super::{
     prefer::Patience,
     recall::{Recalled, RecalledBody},
 };
+
+/// A refusal before anything was claimed. It frees the key of a layer around this one, if any.
+pub(super) fn refused(problem: Problem) -> Response<Body> {
+    let mut response = problem.into_response();
+    response.extensions_mut().insert(Meaning::Released);
+    response
+}
+
+/// A refusal of an operation; where nobody knows what became of it, with the URL to ask at.
+pub(super) fn problem(idempotency: &Idempotency, id: Digest, problem: Problem) -> Response<Body> {
+    let problem = match problem.code() {
+        Code::OutcomeUnknown => problem.location(Some(status_url(idempotency, id))),
+        _ => problem,
+    };
+    problem.of(id).into_response()
+}
 
 /// The answer of the execution that this request started, or 202 if it would rather not wait.
 pub(super) async fn first(
@@ -26,7 +42,7 @@ pub(super) async fn first(
         false => running.await,
         true => match timeout(patience.wait, running).await {
             Ok(answer) => answer,
-            Err(_) => return Ok(accepted(idempotency, id)),
+            Err(_) => return Ok(accepted(idempotency, id, patience)),
         },
     };
     answer.unwrap_or_else(|_| {
@@ -102,7 +118,11 @@ fn rebuilt_body(lines: &mut HeaderMap, rebuilt: Response<Bytes>) -> Body {
 }
 
 /// 202: it runs, and the status URL tells what becomes of it.
-pub(super) fn accepted(idempotency: &Idempotency, id: Digest) -> Response<Body> {
+pub(super) fn accepted(
+    idempotency: &Idempotency,
+    id: Digest,
+    patience: Patience,
+) -> Response<Body> {
     let url = status_url(idempotency, id);
     let document = serde_json::json!({
         "operation": id.to_string(),
@@ -115,14 +135,16 @@ pub(super) fn accepted(idempotency: &Idempotency, id: Digest) -> Response<Body> 
     lines.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     lines.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     lines.insert(header::RETRY_AFTER, whole_seconds(Duration::from_secs(1)));
-    lines.insert(headers::PREFERENCE_APPLIED, HeaderValue::from_static("respond-async"));
+    if patience.is_preferred {
+        lines.insert(headers::PREFERENCE_APPLIED, HeaderValue::from_static("respond-async"));
+    }
     lines.insert(header::LOCATION, url);
     name_operation(lines, id);
     response
 }
 
 /// The answer of a request that ran while the store was down.
-pub(super) fn unprotected<R>(response: Response<R>) -> Response<Body>
+pub(super) fn unprotected<R>(id: Digest, response: Response<R>) -> Response<Body>
 where
     R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
@@ -130,6 +152,7 @@ where
     headers::strip_own(response.headers_mut());
     let reason = HeaderValue::from_static("store-unavailable");
     response.headers_mut().insert(headers::UNPROTECTED, reason);
+    name_operation(response.headers_mut(), id);
     response
 }
 

@@ -59,14 +59,17 @@ pub(super) async fn settle(
             respond::stamp(answer.headers_mut(), id, times);
             Ok(answer)
         }
-        Ok(Settled::FencedOff(_)) => Err(lease_lost()),
+        Ok(Settled::FencedOff(found)) => match own_end(claim, found) {
+            Some(replay) => stored(idempotency, claim, replay).await,
+            None => Err(lease_lost()),
+        },
         Err(_) => Err(not_durable_yet()),
     }
 }
 
 fn answer(captured: Captured, meaning: Meaning, effect: Effect) -> Result<Response<Body>, Problem> {
     let mut answer = match captured {
-        Captured::Nothing => return Err(execute::no_answer(meaning)),
+        Captured::Nothing | Captured::NotSent => return Err(execute::no_answer(meaning)),
         Captured::Stream(answer) => answer,
         Captured::Whole { head, whole, room } => {
             let body = Body::held(whole.bytes, whole.trailers, Some(Arc::new(room)));
@@ -90,22 +93,24 @@ fn outcome(idempotency: &Idempotency, captured: &Captured) -> (Outcome, Option<B
     let Some(headers) = options.kept.of(lines) else {
         return (unavailable(status, location_only(lines)), None);
     };
+    if extensions.get::<NotKept>().is_some() {
+        return (unavailable(status, headers), None);
+    }
+    if let Some(resource) = extensions.get::<Resource>()
+        && options.rebuild.is_some()
+    {
+        let (kind, id) = (resource.kind().to_owned(), resource.id().to_owned());
+        let body = KeptBody::Reference { kind, id };
+        return (Outcome { body, ..unavailable(status, headers) }, None);
+    }
     let Captured::Whole { whole, .. } = captured else {
         return (unavailable(status, headers), None);
     };
     let trailers = whole.trailers.as_ref().map_or(Some(Vec::new()), |lines| options.kept.of(lines));
-    let (Some(trailers), None) = (trailers, extensions.get::<NotKept>()) else {
-        return (unavailable(status, headers), None);
-    };
-    let (body, large) = match extensions.get::<Resource>() {
-        Some(resource) if options.rebuild.is_some() => {
-            let (kind, id) = (resource.kind().to_owned(), resource.id().to_owned());
-            (KeptBody::Reference { kind, id }, None)
-        }
-        _ if whole.bytes.len() > options.max_inline => {
-            (KeptBody::Unavailable, Some(whole.bytes.clone()))
-        }
-        _ => (KeptBody::Inline(whole.bytes.to_vec()), None),
+    let Some(trailers) = trailers else { return (unavailable(status, headers), None) };
+    let (body, large) = match whole.bytes.len() > options.max_inline {
+        true => (KeptBody::Unavailable, Some(whole.bytes.clone())),
+        false => (KeptBody::Inline(whole.bytes.to_vec()), None),
     };
     (Outcome { status: status.as_u16(), headers, body, trailers }, large)
 }
@@ -140,13 +145,33 @@ async fn committed(
     claim: &Claim,
 ) -> Result<Option<Response<Body>>, Problem> {
     let found = read(idempotency.engine(), claim).await?;
-    let Found::Record(stored) = found else { return Err(lease_lost()) };
-    if stored.record.execution != claim.execution() {
-        return Err(lease_lost());
+    match &found {
+        Found::Record(stored) if stored.record.execution == claim.execution() => {}
+        _ => return Err(lease_lost()),
     }
-    let Some(replay) = Replay::of(*stored) else { return Ok(None) };
+    match own_end(claim, found) {
+        Some(replay) => Ok(Some(stored(idempotency, claim, replay).await?)),
+        None => Ok(None),
+    }
+}
+
+/// The answer of a record that this very execution has ended already.
+fn own_end(claim: &Claim, found: Found) -> Option<Replay> {
+    match found {
+        Found::Record(stored) if stored.record.execution == claim.execution() => {
+            Replay::of(*stored)
+        }
+        _ => None,
+    }
+}
+
+async fn stored(
+    idempotency: &Idempotency,
+    claim: &Claim,
+    replay: Replay,
+) -> Result<Response<Body>, Problem> {
     let recalled = recall::recall(idempotency, claim.id(), replay).await?;
-    Ok(Some(respond::recalled(idempotency, claim.id(), &recalled).await?))
+    respond::recalled(idempotency, claim.id(), &recalled).await
 }
 
 /// Reads the record, with a second of patience: what it says decides what the client is told.

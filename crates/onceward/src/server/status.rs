@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use axum::{
     Router,
-    extract::{Path, Query},
+    extract::{Path, Query, rejection::PathRejection},
     routing::get,
 };
 use bytes::Bytes;
@@ -35,8 +35,10 @@ impl Idempotency {
     pub fn status_routes<S: Clone + Send + Sync + 'static>(&self) -> Router<S> {
         let path = &self.options().status_path;
         let (by_reference, by_key, capable) = (self.clone(), self.clone(), self.clone());
-        let by_reference = async move |Path(reference): Path<String>, parts: Parts| {
-            let id = reference.parse().map_err(|_| not_found())?;
+        let by_reference = async move |reference: Result<Path<String>, PathRejection>,
+                                       parts: Parts| {
+            let id =
+                reference.ok().and_then(|Path(text)| text.parse().ok()).ok_or_else(not_found)?;
             status(&by_reference, &parts, id, None).await
         };
         let by_key = async move |Query(query): Query<HashMap<String, String>>, parts: Parts| {
@@ -80,7 +82,8 @@ async fn status(
     if let Found::Record(stored) = &found
         && stored.record.scope == scope
         && stored.status() == Status::Unknown
-        && unknown::resolve(idempotency, id, operation, stored).await
+        && let Some(options) = idempotency.options_of(&stored.record.operation)
+        && unknown::resolve((idempotency, &options), id, operation, stored).await
     {
         found = read(idempotency, id).await?;
     }

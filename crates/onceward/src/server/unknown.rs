@@ -6,10 +6,10 @@ use std::{
     time::Duration,
 };
 
-use onceward_core::{Digest, OperationId, Stored};
+use onceward_core::{Digest, OperationId, Resolution, Stored, Terms};
 use tokio::time::{Instant, timeout};
 
-use super::{Idempotency, Unresolved};
+use super::{Idempotency, Unresolved, checked::Options};
 use crate::FoundOut;
 
 /// How often one operation is asked about, and how long an answer may take.
@@ -40,12 +40,12 @@ impl Asked {
 
 /// Asks the resolver, if there is one and it is time; whether the record was changed.
 pub(super) async fn resolve(
-    idempotency: &Idempotency,
+    (idempotency, route): (&Idempotency, &Options),
     id: Digest,
     operation: Option<&OperationId>,
     stored: &Stored,
 ) -> bool {
-    let Some(resolver) = &idempotency.options().resolver else { return false };
+    let Some(resolver) = &route.resolver else { return false };
     if !idempotency.shared().asked.may_ask(id, Instant::now()) {
         return false;
     }
@@ -70,7 +70,12 @@ pub(super) async fn resolve(
             return false;
         }
     };
-    let terms = &idempotency.options().terms;
+    let longest = longest_run(idempotency, route);
+    let terms = match resolution {
+        Resolution::Applied(_) => &route.terms,
+        // The owner may have come through another route of the same name.
+        Resolution::Never => &longest,
+    };
     let found_out = FoundOut { resolution, terms, actor: None, reason: Some("resolver") };
     match idempotency.engine().resolve(id, stored, found_out).await {
         // A conflict: it was changed by somebody else. Either way there is something new to read.
@@ -80,6 +85,18 @@ pub(super) async fn resolve(
             false
         }
     }
+}
+
+/// Terms with the longest run and lease of all layers here: nobody runs any more after that.
+fn longest_run(idempotency: &Idempotency, route: &Options) -> Terms {
+    let routes = idempotency.shared().routes();
+    let all = routes.iter().map(|options| options.terms).chain([route.terms]);
+    let longest = all.reduce(|one, other| {
+        let (lease, retain) = (one.lease().max(other.lease()), one.retain().max(other.retain()));
+        let terms = Terms::of(one.effect()).lease(lease).retain(retain);
+        terms.max_run(one.max_run().max(other.max_run())).build().unwrap_or(one)
+    });
+    longest.unwrap_or(route.terms)
 }
 
 #[cfg(test)]

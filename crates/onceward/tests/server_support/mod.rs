@@ -1,5 +1,5 @@
 //! A payments service behind the layer, callers, and a ledger of effects that forgets nothing.
-#![allow(dead_code, reason = "each test program uses its own part")]
+#![allow(dead_code, unreachable_pub, reason = "each test program uses its own part")]
 
 use std::{
     net::SocketAddr,
@@ -128,5 +128,110 @@ pub async fn eventually(mut is_true: impl AsyncFnMut() -> bool) {
     while !is_true().await {
         assert!(tokio::time::Instant::now() < end, "it did not become true within 10 s");
         tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The time of tokio, which a test may pause: leases and retentions end by it.
+struct TestClock(tokio::time::Instant);
+
+impl onceward::clock::Clock for TestClock {
+    fn now(&self) -> onceward::Timestamp {
+        onceward::Timestamp::from_unix_micros(1_700_000_000_000_000).plus(self.0.elapsed())
+    }
+
+    fn disagreement(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// A store on the time of tokio. Every engine that is given a clone is a process of its own.
+pub fn memory() -> Arc<MemoryStore> {
+    let clock = Arc::new(TestClock(tokio::time::Instant::now()));
+    Arc::new(MemoryStore::not_durable_with_clock(clock))
+}
+
+/// The operation of `anyone` that `layer` makes of `POST /charges` with this key.
+pub fn charge(key: &str) -> onceward::OperationId {
+    let scope = Scope::of("caller", "anyone").unwrap();
+    let name = onceward::OperationName::new("POST /charges").unwrap();
+    onceward::OperationId::new(scope, name, onceward::Key::new(key).unwrap())
+}
+
+/// Holds whoever passes until the test lets one on.
+#[derive(Clone)]
+pub struct Gate {
+    arrived: Arc<tokio::sync::Semaphore>,
+    open: Arc<tokio::sync::Semaphore>,
+}
+
+impl Gate {
+    pub fn new() -> Self {
+        let semaphore = || Arc::new(tokio::sync::Semaphore::new(0));
+        Self { arrived: semaphore(), open: semaphore() }
+    }
+
+    pub async fn pass(&self) {
+        self.arrived.add_permits(1);
+        self.open.acquire().await.unwrap().forget();
+    }
+
+    /// Waits until somebody stands at the gate; each is counted once.
+    pub async fn reached(&self) {
+        self.arrived.acquire().await.unwrap().forget();
+    }
+
+    /// Lets one on, now or when it comes.
+    pub fn open(&self) {
+        self.open.add_permits(1);
+    }
+}
+
+type Piece = Result<hyper::body::Frame<Bytes>, &'static str>;
+
+/// A body of pieces that come one by one, also late, broken off or with trailers.
+pub struct Pieces(tokio::sync::mpsc::UnboundedReceiver<Piece>);
+
+impl Pieces {
+    /// These pieces, as fast as they are read.
+    pub fn of(pieces: impl IntoIterator<Item = Piece>) -> Self {
+        let (sender, body) = Self::channel();
+        for piece in pieces {
+            sender.send(piece).unwrap();
+        }
+        body
+    }
+
+    /// A body that goes on as long as the sender lives.
+    pub fn channel() -> (tokio::sync::mpsc::UnboundedSender<Piece>, Self) {
+        let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
+        (sender, Self(receiver))
+    }
+}
+
+pub fn data(bytes: impl Into<Bytes>) -> Piece {
+    Ok(hyper::body::Frame::data(bytes.into()))
+}
+
+pub fn trailers(lines: &[(&'static str, &'static str)]) -> Piece {
+    let lines = lines.iter().map(|(name, value)| {
+        (http::HeaderName::from_static(name), http::HeaderValue::from_static(value))
+    });
+    Ok(hyper::body::Frame::trailers(lines.collect()))
+}
+
+/// The connection to whoever made the body broke.
+pub fn broken() -> Piece {
+    Err("connection reset")
+}
+
+impl hyper::body::Body for Pieces {
+    type Data = Bytes;
+    type Error = &'static str;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Piece>> {
+        self.0.poll_recv(context)
     }
 }

@@ -1,0 +1,252 @@
+//! The people with their phones: each tap is one operation, retried until it has an answer.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use fastrand::Rng;
+use http::StatusCode;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
+
+use super::{
+    network::{self, Answer, Loss, Order, Weather},
+    tally::{Step, Story, Tally},
+};
+
+/// How long a tap is tried before its client gives up, which would be a failure of the demo.
+const GIVE_UP: Duration = Duration::from_secs(30);
+/// From this attempt on the network is fair, so that every tap ends.
+const FAIR_FROM: u32 = 12;
+const CUSTOMERS: [&str; 8] =
+    ["ada", "alan", "barbara", "donald", "edsger", "grace", "leslie", "tony"];
+
+/// What a tap came to.
+#[derive(Clone, Debug)]
+pub(super) struct Receipt {
+    pub(super) key: String,
+    pub(super) cents: u32,
+    /// The body of the first answer that anybody got.
+    pub(super) answer: Option<Bytes>,
+    /// How many later answers had other bytes.
+    pub(super) other_answers: u32,
+    /// Whether the same key was accepted for another amount.
+    pub(super) other_amount_accepted: bool,
+}
+
+impl Receipt {
+    fn take(&mut self, answer: Bytes) {
+        match &self.answer {
+            None => self.answer = Some(answer),
+            Some(first) if *first == answer => {}
+            Some(_) => self.other_answers += 1,
+        }
+    }
+}
+
+/// Everybody who taps.
+#[derive(Clone)]
+pub(super) struct Clients {
+    pub(super) server: SocketAddr,
+    pub(super) tally: Arc<Tally>,
+    /// The same mischief for the same seed, as far as the scheduler allows.
+    pub(super) seed: u64,
+    pub(super) until: Instant,
+    pub(super) tap_numbers: Arc<AtomicU64>,
+}
+
+impl Clients {
+    /// Starts so many clients; each ends with its receipts when the time is over.
+    pub(super) fn start(&self, clients: u16) -> JoinSet<Vec<Receipt>> {
+        (0..clients).map(|number| self.clone().tap_until_the_end(number)).collect()
+    }
+
+    async fn tap_until_the_end(self, number: u16) -> Vec<Receipt> {
+        let mut random = Rng::with_seed(self.seed ^ (u64::from(number) << 48));
+        let mut receipts = Vec::new();
+        while Instant::now() < self.until {
+            let order = order(number, &mut random);
+            receipts.push(self.tap(order, random.fork()).await);
+            sleep(Duration::from_millis(random.u64(5..=40))).await;
+        }
+        receipts
+    }
+
+    /// One tap on "Pay". The order, with its key, is written down before it is first sent: that is
+    /// all that a client which restarts has left.
+    async fn tap(&self, order: Order, mut random: Rng) -> Receipt {
+        self.tally.taps.count();
+        let tap = self.tap_numbers.fetch_add(1, Ordering::Relaxed) + 1;
+        let Order { key, cents, .. } = order.clone();
+        let story = Story { tap, key: key.clone(), ..Story::default() };
+        let mut receipt =
+            Receipt { key, cents, answer: None, other_answers: 0, other_amount_accepted: false };
+        let mut attempts = Attempts {
+            clients: self,
+            order,
+            story,
+            receipt: &mut receipt,
+            sent: AtomicU64::new(0),
+            random: random.fork(),
+        };
+        let _ = timeout(GIVE_UP, attempts.until_answered()).await;
+        attempts.story.requests = attempts.sent.load(Ordering::Relaxed);
+        if one_in(30, &mut random) {
+            attempts.try_another_amount().await;
+        }
+        self.tally.tell(attempts.story);
+        receipt
+    }
+}
+
+fn order(client: u16, random: &mut Rng) -> Order {
+    // Seeded like everything here. A real client makes its keys with `Uuid::new_v4()`.
+    let key = uuid::Builder::from_random_bytes(random.u128(..).to_be_bytes()).into_uuid();
+    Order {
+        key: key.to_string(),
+        caller: format!("client-{client}"),
+        customer: random.choice(CUSTOMERS).unwrap_or("ada"),
+        cents: random.u32(2..=200) * 50,
+    }
+}
+
+/// The attempts of one tap.
+struct Attempts<'a> {
+    clients: &'a Clients,
+    order: Order,
+    story: Story,
+    receipt: &'a mut Receipt,
+    sent: AtomicU64,
+    random: Rng,
+}
+
+impl Attempts<'_> {
+    async fn until_answered(&mut self) {
+        if one_in(10, &mut self.random) {
+            let alive = Duration::from_millis(self.random.u64(1..=25));
+            if timeout(alive, self.attempts()).await.is_ok() {
+                return;
+            }
+            // Its connections are closed, whatever they were waiting for.
+            self.clients.tally.restarts.count();
+            self.story.steps.push(Step::Restarted);
+        }
+        self.attempts().await;
+    }
+
+    async fn attempts(&mut self) {
+        for attempt in 1.. {
+            if attempt == 1 && one_in(4, &mut self.random) {
+                self.tap_twice().await;
+            } else {
+                let weather = self.weather(attempt);
+                let result = self.send_after(Duration::ZERO, weather).await;
+                self.take(result);
+            }
+            if self.receipt.answer.is_some() {
+                return;
+            }
+            sleep(self.pause(attempt)).await;
+        }
+    }
+
+    /// Two requests of one tap at the same time.
+    async fn tap_twice(&mut self) {
+        self.story.steps.push(Step::TappedTwice);
+        let later = Duration::from_millis(self.random.u64(0..=8));
+        let (first, second) = (self.weather(1), self.weather(1));
+        let results =
+            tokio::join!(self.send_after(Duration::ZERO, first), self.send_after(later, second));
+        self.take(results.0);
+        self.take(results.1);
+    }
+
+    async fn send_after(&self, pause: Duration, weather: Weather) -> Result<Answer, Loss> {
+        if !pause.is_zero() {
+            sleep(pause).await;
+        }
+        let underway = self.clients.tally.send();
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        let answer = network::send(self.clients.server, &self.order, weather).await?;
+        underway.answered();
+        Ok(answer)
+    }
+
+    fn take(&mut self, result: Result<Answer, Loss>) {
+        let tally = &self.clients.tally;
+        let step = match result {
+            Err(loss) => Step::Lost(loss),
+            Ok(Answer { status: StatusCode::CREATED, replayed, body }) => {
+                self.receipt.take(body);
+                if replayed {
+                    tally.replays.count();
+                    Step::Replayed
+                } else {
+                    Step::Charged
+                }
+            }
+            Ok(Answer { status: StatusCode::CONFLICT, .. }) => {
+                tally.conflicts.count();
+                Step::StillRunning
+            }
+            Ok(_) => Step::Unavailable,
+        };
+        self.story.steps.push(step);
+    }
+
+    /// The same key for something else: must be refused.
+    async fn try_another_amount(&mut self) {
+        self.order.cents += 50;
+        for attempt in 1..FAIR_FROM {
+            let fair = Weather::Fair { time_out: time_out(attempt) };
+            match self.send_after(Duration::ZERO, fair).await {
+                Ok(Answer { status: StatusCode::UNPROCESSABLE_ENTITY, .. }) => {
+                    self.clients.tally.refused.count();
+                    return;
+                }
+                Ok(Answer { status: StatusCode::CREATED, .. }) => {
+                    self.receipt.other_amount_accepted = true;
+                    return;
+                }
+                Ok(_) | Err(_) => sleep(self.pause(attempt)).await,
+            }
+        }
+    }
+
+    fn weather(&mut self, attempt: u32) -> Weather {
+        let fair = Weather::Fair { time_out: time_out(attempt) };
+        if attempt >= FAIR_FROM {
+            return fair;
+        }
+        match self.random.u8(..100) {
+            0..12 => Weather::CutsOff,
+            12..50 => {
+                Weather::LosesAnswer { after: Duration::from_millis(self.random.u64(0..=20)) }
+            }
+            _ => fair,
+        }
+    }
+
+    /// Exponential backoff with full jitter, in a tenth of the time that a phone would take.
+    fn pause(&mut self, attempt: u32) -> Duration {
+        let longest_ms = (10_u64 << attempt.min(4)).min(100);
+        Duration::from_millis(self.random.u64(0..=longest_ms))
+    }
+}
+
+/// Doubles with each attempt: a slow server is given a chance.
+fn time_out(attempt: u32) -> Duration {
+    Duration::from_millis(60 << attempt.saturating_sub(1).min(7))
+}
+
+fn one_in(chance: u32, random: &mut Rng) -> bool {
+    random.u32(..chance) == 0
+}

@@ -1,0 +1,135 @@
+//! A network that loses things: real sockets on the loopback, closed at the wrong moments.
+
+use std::{io, net::SocketAddr, time::Duration};
+
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::AsyncWriteExt as _,
+    net::TcpStream,
+    time::{sleep, timeout},
+};
+
+use super::payments::CALLER;
+
+/// What a tap sends, the same on every attempt.
+#[derive(Clone, Debug)]
+pub(super) struct Order {
+    pub(super) key: String,
+    pub(super) caller: String,
+    pub(super) customer: &'static str,
+    pub(super) cents: u32,
+}
+
+/// What the network does to one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Weather {
+    /// It lets the answer through, if it comes in time.
+    Fair {
+        /// How long the client waits for it.
+        time_out: Duration,
+    },
+    /// The connection breaks in the middle of the request.
+    CutsOff,
+    /// The connection breaks so long after the request was sent; the answer is never read.
+    LosesAnswer { after: Duration },
+}
+
+/// What arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) replayed: bool,
+    pub(super) body: Bytes,
+}
+
+/// Why nothing arrived. The client cannot tell whether the server did the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loss {
+    CutOff,
+    AnswerLost,
+    TimedOut,
+}
+
+/// Sends one request.
+pub(super) async fn send(
+    server: SocketAddr,
+    order: &Order,
+    weather: Weather,
+) -> Result<Answer, Loss> {
+    match weather {
+        Weather::Fair { time_out } => match timeout(time_out, exchange(server, order)).await {
+            Ok(answer) => answer.map_err(|_| Loss::AnswerLost),
+            Err(_) => Err(Loss::TimedOut),
+        },
+        Weather::CutsOff => {
+            let bytes = order.to_bytes();
+            let _ = send_and_leave(server, &bytes[..bytes.len() - 8], Duration::ZERO).await;
+            Err(Loss::CutOff)
+        }
+        Weather::LosesAnswer { after } => {
+            let _ = send_and_leave(server, &order.to_bytes(), after).await;
+            Err(Loss::AnswerLost)
+        }
+    }
+}
+
+/// Sends bytes, waits, and closes the connection without having read anything.
+async fn send_and_leave(server: SocketAddr, bytes: &[u8], after: Duration) -> io::Result<()> {
+    let mut connection = TcpStream::connect(server).await?;
+    connection.write_all(bytes).await?;
+    sleep(after).await;
+    Ok(())
+}
+
+/// One request and its answer on a connection of its own; dropping it closes the connection.
+async fn exchange(
+    server: SocketAddr,
+    order: &Order,
+) -> Result<Answer, Box<dyn std::error::Error + Send + Sync>> {
+    let stream = TcpStream::connect(server).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let request = order.to_request(server)?;
+    let answer = async {
+        let (head, body) = sender.send_request(request).await?.into_parts();
+        let replayed = head.headers.get("idempotent-replayed").is_some_and(|flag| flag == "true");
+        let body = body.collect().await?.to_bytes();
+        Ok(Answer { status: head.status, replayed, body })
+    };
+    let mut answer = std::pin::pin!(answer);
+    tokio::select! {
+        answer = &mut answer => answer,
+        // The connection ends when it has handed over everything, or when it breaks.
+        _ = connection => answer.await,
+    }
+}
+
+impl Order {
+    fn body(&self) -> String {
+        serde_json::json!({ "customer": self.customer, "cents": self.cents }).to_string()
+    }
+
+    fn to_request(&self, server: SocketAddr) -> http::Result<Request<Full<Bytes>>> {
+        Request::post("/charges")
+            .header(header::HOST, server.to_string())
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(CALLER, &self.caller)
+            .header("idempotency-key", &self.key)
+            .body(Full::from(self.body()))
+    }
+
+    /// The same request, for connections that do not live to see an answer.
+    fn to_bytes(&self) -> Vec<u8> {
+        let Self { key, caller, .. } = self;
+        let body = self.body();
+        let head = format!(
+            "POST /charges HTTP/1.1\r\nhost: demo\r\ncontent-type: application/json\r\n\
+             {CALLER}: {caller}\r\nidempotency-key: {key}\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        (head + &body).into_bytes()
+    }
+}

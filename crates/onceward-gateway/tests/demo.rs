@@ -1,0 +1,122 @@
+//! `onceward demo`, as a person or a script meets it: the real program, real sockets.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod demo_support;
+
+use std::{collections::HashMap, process::Stdio, time::Duration};
+
+use demo_support::{Curl, Demo, number};
+use serde_json::Value;
+
+#[test]
+fn every_tap_is_charged_once_and_nothing_is_left_behind() {
+    let ended = Demo::start(&["--once", "--seconds", "1", "--clients", "8"]).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let [taps, requests, executions, replays, conflicts, charges] =
+        ["taps", "requests", "executions", "replays", "conflicts", "charges"]
+            .map(|name| number(&ended.stdout, name));
+    assert!(taps > 0 && requests > taps && replays > 0, "{ended:?}");
+    assert_eq!((executions, charges), (taps, taps), "{ended:?}");
+    assert!(conflicts < requests, "{ended:?}");
+    assert!(ended.stdout.contains("Not one twice, not one lost."), "{ended:?}");
+    assert!(!ended.stdout.contains('\x1b'), "no terminal, no control characters: {ended:?}");
+    assert_eq!(ended.left_behind, 0, "the temporary directory is removed");
+}
+
+#[test]
+fn without_onceward_the_same_taps_are_charged_twice_and_that_is_found() {
+    let ended = Demo::start(&["--unprotected", "--seconds", "1"]).end();
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(number(&ended.stdout, "charges") > number(&ended.stdout, "taps"), "{ended:?}");
+    assert!(ended.stdout.contains("taps were charged more than once"), "{ended:?}");
+    assert!(!ended.stdout.contains("Not one twice"), "{ended:?}");
+}
+
+#[test]
+fn json_is_for_programs_and_the_rest_for_people() {
+    let arguments = ["--once", "--json", "--seconds", "1", "--clients", "4", "--seed", "42"];
+    let ended = Demo::start(&arguments).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let document: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!((&document["seed"], &document["protected"]), (&42.into(), &true.into()));
+    assert_eq!(document["findings"], Value::Array(Vec::new()));
+    for name in ["taps", "requests", "lost", "executions", "replays", "conflicts", "charges"] {
+        assert_eq!(document[name], number(&ended.stderr, name), "{name} in {ended:?}");
+    }
+}
+
+#[test]
+fn what_it_says_to_try_works_until_it_is_interrupted() {
+    let mut demo = Demo::start(&["--seconds", "1", "--clients", "4"]);
+    let text = demo.read_until("# 5. ", 1);
+    let curls = Curl::all(&text);
+    assert_eq!(curls.len(), 5, "{text}");
+
+    let first = curls[0].send();
+    assert_eq!(first.status, 201, "{first:?}");
+    assert!(!first.headers.contains_key("idempotent-replayed"), "{first:?}");
+
+    let again = curls[1].send();
+    assert_eq!((again.status, &again.body), (201, &first.body));
+    assert_eq!(again.headers["idempotent-replayed"], "true");
+
+    let other_amount = curls[2].send();
+    assert_eq!(other_amount.status, 422, "{other_amount:?}");
+    assert_eq!(other_amount.headers["content-type"], "application/problem+json");
+    assert_eq!(other_amount.json()["code"], "key-reused");
+
+    let status = curls[3].send();
+    assert_eq!(status.status, 200, "{status:?}");
+    assert_eq!(status.json()["operation"], first.headers["onceward-operation"]);
+    assert_eq!(
+        (&status.json()["state"], &status.json()["status"]),
+        (&"succeeded".into(), &201.into())
+    );
+
+    let charges = curls[4].send();
+    assert_eq!(
+        (&charges.json()["count"], &charges.json()["total_cents"]),
+        (&1.into(), &500.into())
+    );
+    assert_eq!(charges.json()["charges"][0], first.json());
+
+    demo.interrupt();
+    let ended = demo.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stdout.contains("Everything that ran is settled"), "{ended:?}");
+    assert_eq!(ended.left_behind, 0, "the temporary directory is removed");
+}
+
+#[test]
+fn the_sample_api_asks_who_is_calling() {
+    let mut demo = Demo::start(&["--seconds", "1", "--clients", "1"]);
+    let text = demo.read_until("# 5. ", 1);
+    for mut curl in Curl::all(&text) {
+        curl.headers =
+            HashMap::from_iter(curl.headers.into_iter().filter(|(name, _)| name != "X-Api-Key"));
+        assert_eq!(curl.send().status, 401, "{curl:?}");
+    }
+    demo.interrupt();
+    assert_eq!(demo.end().code, Some(0));
+}
+
+#[test]
+fn an_interrupted_demo_has_proven_nothing_and_says_so() {
+    let mut demo = Demo::start(&["--once", "--seconds", "60"]);
+    demo.read_until("  1 s: ", 0);
+    demo.interrupt();
+    let ended = demo.end();
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("stopped before the end"), "{ended:?}");
+    assert!(ended.took < Duration::from_secs(20), "{ended:?}");
+    assert_eq!(ended.left_behind, 0, "the temporary directory is removed");
+}
+
+#[test]
+fn an_output_that_is_closed_is_a_clear_error() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let ended = Demo::start_into(&["--once", "--seconds", "1"], Stdio::from(writer)).end();
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.starts_with("error: the output cannot be written"), "{ended:?}");
+}
