@@ -22,7 +22,7 @@ pub(crate) enum Against {
     Absent { engine: &'static str, reason: String },
 }
 
-pub(crate) const SUITES: [Suite; 7] = [
+pub(crate) const SUITES: [Suite; 8] = [
     Suite {
         name: "protocol core",
         claims: |target| target.package == "onceward-core" && !target.is_test("model"),
@@ -36,9 +36,20 @@ pub(crate) const SUITES: [Suite; 7] = [
     Suite {
         name: "library and drivers, memory store",
         claims: |target| {
-            target.package == "onceward" && !target.is_test("simulation") && !is_sqlite(target)
+            target.package == "onceward"
+                && !target.is_test("simulation")
+                && !is_server(target)
+                && !is_sqlite(target)
         },
         against: |_| Against::Present("memory store (not durable)".to_owned()),
+    },
+    Suite {
+        name: "server layer",
+        claims: |target| target.package == "onceward" && is_server(target),
+        against: |_| {
+            let text = "axum and hyper on loopback sockets, memory store (not durable)";
+            Against::Present(text.to_owned())
+        },
     },
     Suite {
         name: "simulation",
@@ -53,7 +64,10 @@ pub(crate) const SUITES: [Suite; 7] = [
     Suite {
         name: "command line",
         claims: |target| target.package == "onceward-gateway",
-        against: |_| no_server(),
+        against: |_| {
+            let text = "the built command; its demo on loopback sockets, with SQLite";
+            Against::Present(text.to_owned())
+        },
     },
     Suite {
         name: "tooling",
@@ -81,6 +95,10 @@ fn problem_with(suites: &[Suite], target: &TestTarget) -> Option<String> {
             several.join(", ")
         )),
     }
+}
+
+fn is_server(target: &TestTarget) -> bool {
+    target.kind == Kind::Integration && target.name.starts_with("server")
 }
 
 fn is_sqlite(target: &TestTarget) -> bool {
@@ -124,6 +142,7 @@ mod tests {
             ("onceward-core", Integration, "model", "model"),
             ("onceward", Library, "onceward", "library and drivers, memory store"),
             ("onceward", Integration, "memory_conformance", "library and drivers, memory store"),
+            ("onceward", Integration, "server_rules", "server layer"),
             ("onceward", Integration, "simulation", "simulation"),
             ("onceward", Integration, "sqlite_conformance", "SQLite store"),
             ("onceward-gateway", Binary, "onceward", "command line"),

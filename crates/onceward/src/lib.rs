@@ -5,7 +5,8 @@
 //! operations and settles them, and [`stores`] that remember. The protocol itself is pure and lives
 //! in [`onceward_core`], which is re-exported here.
 //!
-//! Start with [`Engine`]; `docs/guarantees.md` in the repository says what is promised and what not.
+//! Start with `server::Idempotency` (features `axum`, `tower`) for a service over HTTP, or with
+//! [`Engine`] for anything else; `docs/guarantees.md` in the repository says what is promised.
 
 pub mod clock;
 #[cfg(feature = "conformance")]

@@ -2,7 +2,6 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use onceward_core::Digest;
 
@@ -211,7 +210,7 @@ impl Problem {
         if let Some(operation) = self.operation {
             document["operation"] = operation.to_string().into();
         }
-        let mut response = Response::new(Body::from(Bytes::from(document.to_string())));
+        let mut response = Response::new(respond::json(&document));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         let json = HeaderValue::from_static("application/problem+json");

@@ -129,7 +129,7 @@ pub(super) fn accepted(
         "state": "in_progress",
         "detail": "it is running; ask at the status URL, then send the same request with the same key",
     });
-    let mut response = Response::new(Body::from(Bytes::from(document.to_string())));
+    let mut response = Response::new(json(&document));
     *response.status_mut() = StatusCode::ACCEPTED;
     let lines = response.headers_mut();
     lines.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -182,6 +182,11 @@ pub(super) fn status_url(idempotency: &Idempotency, id: Digest) -> HeaderValue {
 pub(super) fn whole_seconds(pause: Duration) -> HeaderValue {
     let seconds = pause.as_secs() + u64::from(pause.subsec_nanos() > 0);
     HeaderValue::from(seconds.max(1))
+}
+
+/// A document, with an end of line for people who read it in a terminal.
+pub(super) fn json(document: &serde_json::Value) -> Body {
+    Body::from(Bytes::from(format!("{document}\n")))
 }
 
 fn insert_date(lines: &mut HeaderMap, name: http::HeaderName, time: Option<Timestamp>) {

@@ -7,7 +7,6 @@ use axum::{
     extract::{Path, Query, rejection::PathRejection},
     routing::get,
 };
-use bytes::Bytes;
 use http::{HeaderValue, Response, header, request::Parts};
 use onceward_core::{
     Digest, Effect, Found, Key, OperationId, OperationName, State, Status, Stored, Timestamp,
@@ -160,7 +159,7 @@ fn capability(options: &Options) -> Value {
 }
 
 fn json_response(document: &Value) -> Response<Body> {
-    let mut response = Response::new(Body::from(Bytes::from(document.to_string())));
+    let mut response = Response::new(respond::json(document));
     let lines = response.headers_mut();
     lines.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     lines.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
