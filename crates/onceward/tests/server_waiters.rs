@@ -146,6 +146,29 @@ async fn one_more_than_may_wait_is_told_at_once_and_takes_a_place_that_becomes_f
     assert_eq!(rig.executions(), 1);
 }
 
+#[tokio::test]
+async fn who_waits_hears_when_the_one_who_asks_is_gone_with_its_runtime() {
+    let _alone = alone().await;
+    let rig = rig();
+    let service = rig.service();
+    let first = tokio::spawn(service.clone().call(request("one")));
+    rig.asked(1).await;
+
+    // Whoever comes first makes the task that asks the store, on its own runtime.
+    let other = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let gone = other.spawn(service.clone().call(request("one")));
+    rig.asked(2).await;
+    let second = tokio::spawn(service.clone().call(request("one")));
+    rig.asked(3).await;
+    other.shutdown_background();
+    assert!(gone.await.unwrap_err().is_cancelled());
+
+    rig.end();
+    let answers = async { [read(first.await.unwrap()).await, read(second.await.unwrap()).await] };
+    let answers = timeout(Duration::from_secs(10), answers).await;
+    assert_one_answer(&answers.expect("it would have waited for 30 s"));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_200_first_requests_at_once_one_runs() {
     let _alone = alone().await;

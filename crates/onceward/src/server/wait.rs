@@ -59,24 +59,41 @@ impl Waiters {
     /// Joins those who wait for an operation; `None`: they are too many.
     fn join(&self, idempotency: &Idempotency, id: Digest) -> Option<watch::Receiver<Option<News>>> {
         let mut all = self.lock();
-        let awaited = all.entry(id).or_insert_with(|| {
-            let awaited =
-                Arc::new(Awaited { news: watch::Sender::new(None), settled: Notify::new() });
-            tokio::spawn(ask(idempotency.clone(), id, awaited.clone()));
-            awaited
-        });
-        let has_place = awaited.news.receiver_count() < Idempotency::MAX_WAITERS;
-        has_place.then(|| awaited.news.subscribe())
+        if let Some(awaited) = all.get(&id) {
+            let has_place = awaited.news.receiver_count() < Idempotency::MAX_WAITERS;
+            return has_place.then(|| awaited.news.subscribe());
+        }
+        let (sender, receiver) = watch::channel(None);
+        let awaited = Arc::new(Awaited { news: sender, settled: Notify::new() });
+        all.insert(id, awaited.clone());
+        drop(all);
+        let asking = Asking { idempotency: idempotency.clone(), id, awaited };
+        tokio::spawn(asking.until_news());
+        Some(receiver)
     }
 
-    /// Leaves if nobody waits any more.
-    fn leave_if_alone(&self, id: &Digest, awaited: &Awaited) -> bool {
+    /// Whoever joins from now on has a task of their own, which reads afresh.
+    fn forget(&self, id: &Digest, awaited: &Arc<Awaited>, when: impl FnOnce() -> bool) -> bool {
         let mut all = self.lock();
-        let alone = awaited.news.receiver_count() == 0;
-        if alone {
+        let forget = all.get(id).is_some_and(|known| Arc::ptr_eq(known, awaited)) && when();
+        if forget {
             all.remove(id);
         }
-        alone
+        forget
+    }
+}
+
+/// The one who asks the store; if it ends in any way, by a panic or with its runtime, whoever waits
+/// hears of it.
+struct Asking {
+    idempotency: Idempotency,
+    id: Digest,
+    awaited: Arc<Awaited>,
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.idempotency.shared().waiters.forget(&self.id, &self.awaited, || true);
     }
 }
 
@@ -88,22 +105,24 @@ pub(super) async fn wait(idempotency: &Idempotency, id: Digest, until: Instant) 
     told.map_or(Some(News::Changed), |news| news.clone())
 }
 
-/// Asks the store until there is news, for all who wait.
-async fn ask(idempotency: Idempotency, id: Digest, awaited: Arc<Awaited>) {
-    let waiters = &idempotency.shared().waiters;
-    let mut pause = FIRST_PAUSE;
-    loop {
-        if let Some(news) = news(&idempotency, id).await {
-            // Whoever joins from now on has a task of their own, which reads afresh.
-            waiters.lock().remove(&id);
-            awaited.news.send_replace(Some(news));
-            return;
+impl Asking {
+    /// Asks the store until there is news for all who wait, or nobody waits any more.
+    async fn until_news(self) {
+        let Self { idempotency, id, awaited } = &self;
+        let waiters = &idempotency.shared().waiters;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            if let Some(news) = news(idempotency, *id).await {
+                waiters.forget(id, awaited, || true);
+                awaited.news.send_replace(Some(news));
+                return;
+            }
+            if waiters.forget(id, awaited, || awaited.news.receiver_count() == 0) {
+                return;
+            }
+            let _ = timeout(pause, awaited.settled.notified()).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
-        if waiters.leave_if_alone(&id, &awaited) {
-            return;
-        }
-        let _ = timeout(pause, awaited.settled.notified()).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
