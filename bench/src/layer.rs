@@ -186,17 +186,15 @@ impl Costs {
         self.all.iter().find(|cost| cost.kind == kind)
     }
 
-    /// What the layer adds, in microseconds, in the quiet turns.
+    /// What the layer adds, in microseconds: the quiet turns with it minus those without.
     ///
     /// From a replay the bare service is not subtracted: it does not run.
     fn overhead(&self, kind: Kind) -> Option<f64> {
-        let (cost, bare) = (self.of(kind)?, self.of(kind.bare())?);
-        if kind == Kind::Replay {
-            return share_below(&cost.micros, QUIET);
+        let quiet = |kind| share_below(&self.of(kind)?.micros, QUIET);
+        match kind {
+            Kind::Replay => quiet(kind),
+            _ => Some(quiet(kind)? - quiet(kind.bare())?),
         }
-        let turns = cost.micros.iter().zip(&bare.micros);
-        let differences: Vec<_> = turns.map(|(layered, bare)| layered - bare).collect();
-        share_below(&differences, QUIET)
     }
 
     fn print(&self) {

@@ -4,7 +4,6 @@
 //! numbers (`1.0` is not `1`, and neither becomes a float) and the knowledge that a key came twice.
 //! Readers disagree about which of two such members counts, so the body has no one meaning.
 
-use alloc::string::ToString;
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -153,7 +152,7 @@ impl Canonicaliser<'_> {
             }
         }
         self.written.push(b'"');
-        self.written.extend_from_slice(self.scratch.len().to_string().as_bytes());
+        push_decimal(&mut self.written, self.scratch.len());
         self.written.push(b':');
         let start = self.written.len();
         self.written.extend_from_slice(&self.scratch);
@@ -242,6 +241,19 @@ fn number_length(text: &[u8]) -> Option<usize> {
         at += some_digits(at)?;
     }
     Some(at)
+}
+
+/// Appends a number in decimal digits, without a string of its own.
+fn push_decimal(written: &mut Vec<u8>, mut number: usize) {
+    let start = written.len();
+    loop {
+        written.push(b'0' + (number % 10) as u8);
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    written[start..].reverse();
 }
 
 #[cfg(test)]

@@ -150,6 +150,7 @@ impl Idempotency {
     }
 
     /// The options of the route that an operation of this name came through, if that is certain.
+    #[cfg(feature = "axum")]
     pub(super) fn options_of(&self, name: &OperationName) -> Option<Arc<Options>> {
         let routes = self.shared().routes();
         let fixed = routes.iter().find(|options| options.fixed_name() == Some(name)).cloned();
