@@ -66,7 +66,10 @@ pub struct Engine {
 
 struct Shared {
     store: Arc<dyn Store>,
-    unsettled: AtomicUsize,
+    /// Executions that run or settle: their number has a limit.
+    executions: AtomicUsize,
+    /// What else a drain waits for: admissions under way, and claims that are given back.
+    others: AtomicUsize,
     settled: Notify,
     draining: AtomicBool,
     stopped: AtomicBool,
@@ -82,6 +85,8 @@ impl<S: Store> From<S> for Engine {
 impl Engine {
     /// How many executions may be running or settling at once: each holds its answer in memory.
     pub const MAX_UNSETTLED: usize = 10_000;
+    /// How many claims are given back at once; the lease of any more simply runs out.
+    pub const MAX_GIVEN_BACK: usize = 10_000;
     /// How often a change is proposed to a store that fails before an admission gives up.
     pub const MAX_TRIES: u32 = 3;
     /// How long a caller waits for a settlement; it goes on in the background after that.
@@ -93,7 +98,8 @@ impl Engine {
         Self {
             shared: Arc::new(Shared {
                 store: Arc::new(store),
-                unsettled: AtomicUsize::new(0),
+                executions: AtomicUsize::new(0),
+                others: AtomicUsize::new(0),
                 settled: Notify::new(),
                 draining: AtomicBool::new(false),
                 stopped: AtomicBool::new(false),
@@ -118,10 +124,12 @@ impl Engine {
 
     /// Asks whether a request may run. Dropping the future never leaves a claim that nobody runs.
     pub async fn admit(&self, request: Request) -> Result<Verdict, AdmitError> {
+        // Counted before it is asked for, so that a drain cannot overlook this admission.
+        let _counted = self.track_other();
         if self.shared.draining.load(Ordering::SeqCst) {
             return Err(AdmitError::Draining);
         }
-        if self.unsettled() >= Self::MAX_UNSETTLED {
+        if self.shared.executions.load(Ordering::SeqCst) >= Self::MAX_UNSETTLED {
             return Err(AdmitError::Overloaded);
         }
         let admission = Admission::new(request, fresh_fence(), fresh_execution());
@@ -216,14 +224,19 @@ impl Engine {
     /// Counts as unsettled until dropped: for an execution that runs detached from its caller.
     #[must_use]
     pub fn track(&self) -> Tracked {
-        self.shared.unsettled.fetch_add(1, Ordering::SeqCst);
-        Tracked { shared: self.shared.clone() }
+        Tracked::new(&self.shared, |shared| &shared.executions)
     }
 
-    /// How many executions are running detached, settling or being given back.
+    /// Is waited for by a drain, but does not count as an execution.
+    pub(crate) fn track_other(&self) -> Tracked {
+        Tracked::new(&self.shared, |shared| &shared.others)
+    }
+
+    /// How many executions are being admitted, running detached, settling or being given back.
     #[must_use]
     pub fn unsettled(&self) -> usize {
-        self.shared.unsettled.load(Ordering::SeqCst)
+        let Shared { executions, others, .. } = &*self.shared;
+        executions.load(Ordering::SeqCst) + others.load(Ordering::SeqCst)
     }
 
     /// Admits nothing more and waits until everything is settled, or for so long.
@@ -344,8 +357,9 @@ impl Drop for Doubt<'_> {
     fn drop(&mut self) {
         if let Some(admission) = self.admission.take()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
+            && self.engine.shared.others.load(Ordering::SeqCst) < Engine::MAX_GIVEN_BACK
         {
-            let (engine, tracked) = (self.engine.clone(), self.engine.track());
+            let (engine, tracked) = (self.engine.clone(), self.engine.track_other());
             runtime.spawn(async move {
                 engine.give_back(admission).await;
                 drop(tracked);
@@ -357,11 +371,19 @@ impl Drop for Doubt<'_> {
 /// An execution that [`Engine::drain`] waits for; it ends when this is dropped.
 pub struct Tracked {
     shared: Arc<Shared>,
+    count: fn(&Shared) -> &AtomicUsize,
+}
+
+impl Tracked {
+    fn new(shared: &Arc<Shared>, count: fn(&Shared) -> &AtomicUsize) -> Self {
+        count(shared).fetch_add(1, Ordering::SeqCst);
+        Self { shared: shared.clone(), count }
+    }
 }
 
 impl Drop for Tracked {
     fn drop(&mut self) {
-        self.shared.unsettled.fetch_sub(1, Ordering::SeqCst);
+        (self.count)(&self.shared).fetch_sub(1, Ordering::SeqCst);
         self.shared.settled.notify_waiters();
     }
 }

@@ -13,12 +13,12 @@ use super::{
     unknown,
     wait::{self, News},
 };
-use crate::{AdmitError, telemetry};
+use crate::{AdmitError, Tracked, telemetry};
 
 /// What becomes of a request.
 pub(super) enum Admitted {
     /// This request runs the operation.
-    Run { claim: Claim, patience: Patience },
+    Run { claim: Claim, patience: Patience, counted: Tracked },
     /// The operation has ended, and this is its answer.
     Replay(Arc<Recalled>),
     /// It is running, and the client would rather be told later.
@@ -39,14 +39,15 @@ pub(super) async fn admit(
         // In a box: thousands of duplicates may wait below, and few ask at a time.
         let retry_after = match Box::pin(ask(idempotency, request)).await? {
             // Whoever waited until now has so much less patience left.
-            Asked::Run(claim) => {
+            Said::Run(claim, counted) => {
                 let wait = until.saturating_duration_since(Instant::now());
-                return Ok(Admitted::Run { claim, patience: Patience { wait, ..patience } });
+                let patience = Patience { wait, ..patience };
+                return Ok(Admitted::Run { claim, patience, counted });
             }
-            Asked::Replay(recalled) => return Ok(Admitted::Replay(recalled)),
-            Asked::Unprotected => return Ok(Admitted::Unprotected),
-            Asked::Busy { retry_after } => retry_after,
-            Asked::Changed => continue,
+            Said::Replay(recalled) => return Ok(Admitted::Replay(recalled)),
+            Said::Unprotected => return Ok(Admitted::Unprotected),
+            Said::Busy { retry_after } => retry_after,
+            Said::Changed => continue,
         };
         let news = match patience.wait.is_zero() {
             true => None,
@@ -67,8 +68,9 @@ pub(super) async fn admit(
 }
 
 /// What the store says.
-enum Asked {
-    Run(Claim),
+enum Said {
+    /// Counted until its execution is, so that no drain overlooks it.
+    Run(Claim, Tracked),
     Replay(Arc<Recalled>),
     Unprotected,
     Busy {
@@ -78,9 +80,9 @@ enum Asked {
     Changed,
 }
 
-async fn ask(idempotency: &Idempotency, request: &Request) -> Result<Asked, Problem> {
+async fn ask(idempotency: &Idempotency, request: &Request) -> Result<Said, Problem> {
     let (options, id) = (idempotency.options(), request.operation.digest());
-    let asked_at = Instant::now();
+    let (asked_at, counted) = (Instant::now(), idempotency.engine().track_other());
     let verdict = match idempotency.engine().admit(request.clone()).await {
         Ok(verdict) => verdict,
         // A record of newer software is there: it only cannot be read here.
@@ -88,7 +90,7 @@ async fn ask(idempotency: &Idempotency, request: &Request) -> Result<Asked, Prob
             if options.pass_when_store_is_down && !matches!(error, StoreError::Newer(_)) =>
         {
             telemetry::UNPROTECTED.raise(format_args!("{id} runs unprotected: {error}"));
-            return Ok(Asked::Unprotected);
+            return Ok(Said::Unprotected);
         }
         Err(error) => return Err(refused(&error)),
     };
@@ -96,18 +98,18 @@ async fn ask(idempotency: &Idempotency, request: &Request) -> Result<Asked, Prob
         Verdict::Run(claim) => {
             refuse_stale_key(idempotency, &claim).await?;
             idempotency.remember(claim.operation().name());
-            Ok(Asked::Run(Claim::new(claim, asked_at)))
+            Ok(Said::Run(Claim::new(claim, asked_at), counted))
         }
         Verdict::Replay(replay) => {
-            Ok(Asked::Replay(Arc::new(recall::recall(idempotency, id, replay).await?)))
+            Ok(Said::Replay(Arc::new(recall::recall(idempotency, id, replay).await?)))
         }
-        Verdict::Busy { retry_after } => Ok(Asked::Busy { retry_after }),
+        Verdict::Busy { retry_after } => Ok(Said::Busy { retry_after }),
         Verdict::Mismatch => Err(key_reused().status(options.mismatch)),
         Verdict::Unknown(None) => Err(outcome_unknown()),
         Verdict::Unknown(Some(stored)) => {
             let (route, operation) = ((idempotency, options), Some(&request.operation));
             match unknown::resolve(route, id, operation, &stored).await {
-                true => Ok(Asked::Changed),
+                true => Ok(Said::Changed),
                 false => Err(outcome_unknown()),
             }
         }

@@ -31,8 +31,16 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub struct Body(Kind);
 
 enum Kind {
-    Whole { bytes: Option<Bytes>, trailers: Trailers, _room: Option<Arc<Reserved>> },
-    Stream { first: Option<Bytes>, rest: UnsyncBoxBody<Bytes, BoxError> },
+    Whole {
+        bytes: Option<Bytes>,
+        trailers: Trailers,
+        _room: Option<Arc<Reserved>>,
+    },
+    Stream {
+        first: Option<Bytes>,
+        rest: UnsyncBoxBody<Bytes, BoxError>,
+        _room: Option<Arc<Reserved>>,
+    },
 }
 
 impl Body {
@@ -42,17 +50,18 @@ impl Body {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        Self::after(Bytes::new(), body)
+        Self::after(Bytes::new(), body, None)
     }
 
-    /// Bytes that were already read, and then the rest.
-    pub(super) fn after<B>(first: Bytes, rest: B) -> Self
+    /// Bytes that were already read, with the room that they take up, and then the rest.
+    pub(super) fn after<B>(first: Bytes, rest: B, room: Option<Arc<Reserved>>) -> Self
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
         let first = Some(first).filter(|first| !first.is_empty());
-        Self(Kind::Stream { first, rest: rest.map_err(Into::into).boxed_unsync() })
+        let rest = rest.map_err(Into::into).boxed_unsync();
+        Self(Kind::Stream { first, rest, _room: room })
     }
 
     /// A whole body, with the room that it takes up until it is sent.
@@ -111,7 +120,7 @@ impl http_body::Body for Body {
                     data.or_else(|| trailers.take().map(|lines| Frame::trailers(*lines))).map(Ok),
                 )
             }
-            Kind::Stream { first, rest } => match first.take() {
+            Kind::Stream { first, rest, .. } => match first.take() {
                 Some(first) => Poll::Ready(Some(Ok(Frame::data(first)))),
                 None => Pin::new(rest).poll_frame(context),
             },
@@ -121,7 +130,7 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             Kind::Whole { bytes, trailers, .. } => bytes.is_none() && trailers.is_none(),
-            Kind::Stream { first, rest } => first.is_none() && rest.is_end_stream(),
+            Kind::Stream { first, rest, .. } => first.is_none() && rest.is_end_stream(),
         }
     }
 
@@ -132,7 +141,7 @@ impl http_body::Body for Body {
             Kind::Whole { bytes, .. } => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
-            Kind::Stream { first: None, rest } => rest.size_hint(),
+            Kind::Stream { first: None, rest, .. } => rest.size_hint(),
             Kind::Stream { .. } => SizeHint::new(),
         }
     }
@@ -185,7 +194,7 @@ pub(super) enum Unread<B> {
     Truncated,
 }
 
-/// Reads a body to its end. `admits` is asked before each piece with the length up to there.
+/// Reads a body to its end. `admits` is asked about each piece with the length up to there.
 pub(super) async fn read_whole<B>(
     body: B,
     headers: &HeaderMap,
@@ -260,20 +269,21 @@ mod tests {
     async fn pieces_and_trailers_are_joined_in_order() {
         let mut trailers = HeaderMap::new();
         trailers.insert("x-sum", "7".parse().unwrap());
-        let body = Body::after("ab".into(), Body::from_whole("cd".into(), Some(trailers.clone())));
+        let body =
+            Body::after("ab".into(), Body::from_whole("cd".into(), Some(trailers.clone())), None);
         let whole = read_whole(body, &HeaderMap::new(), |_| true).await.ok().unwrap();
         assert_eq!((&whole.bytes[..], whole.trailers), (&b"abcd"[..], Some(trailers.into())));
     }
 
     #[tokio::test]
     async fn a_body_over_the_limit_is_given_back_unharmed() {
-        let body = Body::after("ab".into(), Body::from("cd"));
+        let body = Body::after("ab".into(), Body::from("cd"), None);
         let Err(Unread::TooLarge(first, rest)) =
             read_whole(body, &HeaderMap::new(), |length| length <= 3).await
         else {
             panic!("three bytes were allowed");
         };
-        let again = Body::after(first, rest).collect().await.unwrap().to_bytes();
+        let again = Body::after(first, rest, None).collect().await.unwrap().to_bytes();
         assert_eq!(&again[..], b"abcd");
     }
 

@@ -1,5 +1,7 @@
 //! Step 5: read the answer to its end. Rule 18 of the contract.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header, response};
 use onceward_core::{Effect, Meaning, Policy, Reply};
@@ -9,6 +11,9 @@ use super::{
     body::{self, Unread, Whole},
     room::Reserved,
 };
+
+/// The length up to which answers do not take up room that is counted.
+const UNCOUNTED: usize = 64 << 10;
 
 /// What came back from a run.
 pub(super) enum Captured {
@@ -61,12 +66,13 @@ where
         false => &head.headers,
     };
     let read = body::read_whole(body, declared, |length| {
-        length <= options.max_inline || (length <= options.max_response && room.grow_to(length))
+        length <= options.max_response && (length <= UNCOUNTED || room.grow_to(length))
     });
     match read.await {
         Ok(whole) => Captured::Whole { head, whole, room },
         Err(Unread::TooLarge(first, rest)) => {
-            Captured::Stream(Response::from_parts(head, Body::after(first, rest)))
+            let body = Body::after(first, rest, Some(Arc::new(room)));
+            Captured::Stream(Response::from_parts(head, body))
         }
         Err(Unread::Truncated) => Captured::Nothing,
     }
@@ -79,6 +85,6 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
 }
 
 /// These answers have no body, whatever length their head speaks of.
-fn has_no_body(status: StatusCode) -> bool {
+pub(super) fn has_no_body(status: StatusCode) -> bool {
     matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
 }

@@ -19,11 +19,11 @@ use tokio::time::Instant;
 /// provider: stable over attempts.
 #[derive(Clone, Debug)]
 pub struct Claim {
-    running: Arc<Running>,
+    owned: Arc<Owned>,
 }
 
 #[derive(Debug)]
-struct Running {
+struct Owned {
     claim: onceward_core::Claim,
     until: Instant,
     lost: AtomicBool,
@@ -43,7 +43,7 @@ impl Claim {
     /// before anybody else does.
     pub(super) fn new(claim: onceward_core::Claim, asked_at: Instant) -> Self {
         let until = asked_at + claim.terms().max_run();
-        Self { running: Arc::new(Running { claim, until, lost: AtomicBool::new(false) }) }
+        Self { owned: Arc::new(Owned { claim, until, lost: AtomicBool::new(false) }) }
     }
 
     /// How long this execution may still start an effect; zero when it must not any more.
@@ -61,15 +61,15 @@ impl Claim {
     /// Whether a renewal found that another execution took over. Stop: the answer will not be sent.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.running.lost.load(Ordering::Relaxed)
+        self.owned.lost.load(Ordering::Relaxed)
     }
 
     pub(super) fn lose(&self) {
-        self.running.lost.store(true, Ordering::Relaxed);
+        self.owned.lost.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn until(&self) -> Instant {
-        self.running.until
+        self.owned.until
     }
 }
 
@@ -77,6 +77,6 @@ impl Deref for Claim {
     type Target = onceward_core::Claim;
 
     fn deref(&self) -> &onceward_core::Claim {
-        &self.running.claim
+        &self.owned.claim
     }
 }

@@ -8,7 +8,7 @@ use std::{
     fmt,
     future::{Future, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind},
-    pin::{Pin, pin},
+    pin::pin,
     task::Poll,
 };
 
@@ -17,7 +17,8 @@ use http::{Request, Response, StatusCode, request::Parts};
 use onceward_core::{Meaning, Reply};
 use tokio::{
     sync::oneshot,
-    time::{Instant, sleep_until, timeout_at},
+    task::AbortHandle,
+    time::{Instant, sleep_until, timeout, timeout_at},
 };
 use tower_service::Service;
 use tracing::Instrument as _;
@@ -79,18 +80,21 @@ where
     let (client, running) = oneshot::channel();
     let (idempotency, tracked) = (idempotency.clone(), idempotency.engine().track());
     let execution = async move {
-        let mut client = Some(client);
+        let (mut client, mut room) = (Some(client), Some(room));
+        let renewals = Renewals::start(idempotency.engine(), &claim);
         let captured = {
-            let mut run = pin!(no_answer_if_it_panics(run(&idempotency, service, request)));
-            match unless_overdue(run.as_mut(), keep(idempotency.engine(), &claim)).await {
-                Some(captured) => captured,
-                None => {
+            let run = Box::pin(run(&idempotency, &claim, service, request));
+            let mut run = pin!(no_answer_if_it_panics(run));
+            match timeout_at(claim.until(), run.as_mut()).await {
+                Ok(captured) => captured,
+                Err(_) => {
                     tell(&mut client, Err(overdue(&idempotency)));
+                    drop(room.take());
                     run.await
                 }
             }
         };
-        drop(room);
+        drop((renewals, room));
         tell(&mut client, settle::settle(&idempotency, &claim, captured).await);
         drop(tracked);
     };
@@ -98,12 +102,20 @@ where
     running
 }
 
-async fn run<S, B>(idempotency: &Idempotency, mut service: S, request: Request<B>) -> Captured
+async fn run<S, B>(
+    idempotency: &Idempotency,
+    claim: &Claim,
+    mut service: S,
+    request: Request<B>,
+) -> Captured
 where
     S: Served<B>,
 {
     if let Err(error) = poll_fn(|context| service.poll_ready(context)).await {
         tracing::warn!(?error, "a service was not ready and got no request");
+        return Captured::NotSent;
+    }
+    if claim.time_left().is_zero() {
         return Captured::NotSent;
     }
     match service.call(request).await {
@@ -115,40 +127,38 @@ where
     }
 }
 
-/// Renews the claim until `max_run` is over.
-async fn keep(engine: &Engine, claim: &Claim) {
+/// Renews a claim in a task of its own, so that a handler that blocks its thread stays the owner.
+struct Renewals(AbortHandle);
+
+impl Renewals {
+    fn start(engine: &Engine, claim: &Claim) -> Self {
+        let task = tokio::spawn(renew(engine.clone(), claim.clone()));
+        Self(task.abort_handle())
+    }
+}
+
+impl Drop for Renewals {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Renews the claim until `max_run` is over. A renewal that hangs is tried anew when the next is due.
+async fn renew(engine: Engine, claim: Claim) {
     let pause = claim.terms().lease() / 3;
     loop {
         let next = Instant::now() + pause;
         if next >= claim.until() {
-            break;
+            return;
         }
         sleep_until(next).await;
-        match timeout_at(claim.until(), engine.renew(claim)).await {
+        match timeout(pause, engine.renew(&claim)).await {
             Ok(Ok(Renewal::Renewed { .. })) => {}
-            Ok(Ok(Renewal::Lost(_))) => {
-                claim.lose();
-                break;
-            }
+            Ok(Ok(Renewal::Lost(_))) => return claim.lose(),
             Ok(Err(error)) => tracing::warn!(%error, "a claim was not renewed and is tried again"),
-            // A store that hangs does not make the run any longer.
-            Err(_) => return,
+            Err(_) => tracing::warn!("a renewal hangs and is tried again"),
         }
     }
-    sleep_until(claim.until()).await;
-}
-
-/// What the run gives; `None`: it takes too long, and goes on.
-async fn unless_overdue<F: Future>(
-    mut run: Pin<&mut F>,
-    overdue: impl Future<Output = ()>,
-) -> Option<F::Output> {
-    let mut overdue = pin!(overdue);
-    poll_fn(|context| match run.as_mut().poll(context) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => overdue.as_mut().poll(context).map(|()| None),
-    })
-    .await
 }
 
 async fn no_answer_if_it_panics(run: impl Future<Output = Captured>) -> Captured {

@@ -23,7 +23,7 @@ impl<S: Sync> FromRequestParts<S> for Claim {
     }
 }
 
-/// `None` for a request without a key.
+/// `None` for a request without a key, and while the store is down on a route that runs without it.
 impl<S: Sync> OptionalFromRequestParts<S> for Claim {
     type Rejection = Problem;
 

@@ -97,13 +97,15 @@ pub(super) fn strip_own(headers: &mut HeaderMap) {
     }
 }
 
-/// Header lines as they were stored.
+/// Header lines as they were stored, without those that belong to a connection or to the layer: what
+/// a resolver or a person wrote was not filtered before.
 pub(super) fn restore(lines: &[Header]) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(lines.len() + 4);
     for (name, value) in lines {
-        // What was stored was valid; what an operator wrote may not be.
-        if let (Ok(name), Ok(value)) =
-            (HeaderName::try_from(&**name), HeaderValue::from_bytes(value))
+        let (name, value) = (HeaderName::try_from(&**name), HeaderValue::from_bytes(value));
+        if let (Ok(name), Ok(value)) = (name, value)
+            && !is_hop_by_hop(&name)
+            && !OWN.contains(&name)
         {
             headers.append(name, value);
         }

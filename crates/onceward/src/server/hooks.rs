@@ -14,12 +14,12 @@ pub(super) type ScopeHook = Arc<dyn Fn(&Parts) -> Result<Scope, String> + Send +
 pub(super) type NameHook = Arc<dyn Fn(&Parts) -> Result<OperationName, String> + Send + Sync>;
 pub(super) type AuthorizeHook = Arc<dyn Fn(&Parts) -> BoxFuture<'static, bool> + Send + Sync>;
 pub(super) type ResolveHook =
-    Arc<dyn Fn(Unresolved) -> BoxFuture<'static, Found<Resolution>> + Send + Sync>;
+    Arc<dyn Fn(Unresolved) -> BoxFuture<'static, Told<Resolution>> + Send + Sync>;
 pub(super) type RebuildHook =
-    Arc<dyn Fn(Resource) -> BoxFuture<'static, Found<http::Response<Bytes>>> + Send + Sync>;
+    Arc<dyn Fn(Resource) -> BoxFuture<'static, Told<http::Response<Bytes>>> + Send + Sync>;
 
 /// `Ok(None)`: nothing is known about it. `Err`: asking failed; it may be asked again.
-pub(super) type Found<T> = Result<Option<T>, BoxError>;
+pub(super) type Told<T> = Result<Option<T>, BoxError>;
 
 /// An operation whose outcome is not known, as its resolver is asked about it.
 ///

@@ -22,7 +22,7 @@ use super::{
     execute::{self, Served},
     fingerprint, identify, respond,
     room::Room,
-    unknown::Asked,
+    unknown::LastAsked,
     wait::Waiters,
 };
 use crate::Engine;
@@ -60,7 +60,7 @@ pub(super) struct Shared {
     pub(super) waiters: Waiters,
     /// Room for requests and answers that are held in memory.
     pub(super) room: Arc<Room>,
-    pub(super) asked: Asked,
+    pub(super) asked: LastAsked,
     /// The options of every layer that covers something.
     routes: Mutex<Vec<Arc<Options>>>,
     /// The options of the operations that ran here and have a resolver.
@@ -68,7 +68,9 @@ pub(super) struct Shared {
 }
 
 impl Idempotency {
-    /// The most that requests and answers may hold in memory together, in bytes.
+    /// The most that large requests and answers may hold in memory together, in bytes.
+    ///
+    /// Answers up to 64 KiB are not counted; their number is limited by [`Engine::MAX_UNSETTLED`].
     pub const MAX_BUFFERED: usize = 256 << 20;
     /// How many requests may wait for the answer of one operation.
     pub const MAX_WAITERS: usize = 10_000;
@@ -119,9 +121,10 @@ impl Idempotency {
             let read = Box::pin(fingerprint::read(&self, operation, &parts, body));
             let (asked, held) = read.await?;
             Ok(match admit::admit(&self, &asked, &parts).await? {
-                Admitted::Run { claim, patience } => {
+                Admitted::Run { claim, patience, counted } => {
                     // Nothing is awaited before the execution stands on its own feet.
                     let running = execute::detached(&self, claim, parts, held, service);
+                    drop(counted);
                     Ok(respond::first(&self, id, running, patience).await?)
                 }
                 Admitted::Replay(recalled) => {
@@ -154,8 +157,7 @@ impl Idempotency {
     pub(super) fn options_of(&self, name: &OperationName) -> Option<Arc<Options>> {
         let routes = self.shared().routes();
         let fixed = routes.iter().find(|options| options.fixed_name() == Some(name)).cloned();
-        let only = if let [only] = routes.as_slice() { Some(only.clone()) } else { None };
-        fixed.or_else(|| lock(&self.shared().resolved).get(name).cloned()).or(only)
+        fixed.or_else(|| lock(&self.shared().resolved).get(name).cloned())
     }
 
     pub(super) fn from_parts(builder: IdempotencyBuilder, options: Options) -> Self {

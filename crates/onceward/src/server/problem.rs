@@ -188,7 +188,7 @@ impl Problem {
         self
     }
 
-    /// Names the operation, unless it is already named.
+    /// Names the operation.
     pub(super) fn of(mut self, operation: Digest) -> Self {
         self.operation = Some(operation);
         self

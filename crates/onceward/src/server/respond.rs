@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, request::Parts};
 use onceward_core::{Digest, Meaning, Timestamp};
 use tokio::time::timeout;
 
 use super::{
-    Body, BoxError, Code, Idempotency, Problem,
+    Body, BoxError, Code, Idempotency, Problem, body, capture,
     execute::Running,
     headers,
     prefer::Patience,
@@ -76,8 +76,14 @@ pub(super) async fn recalled(
     answer: &Recalled,
 ) -> Result<Response<Body>, Problem> {
     let mut lines = answer.headers.clone();
+    let unavailable = |lines: &HeaderMap| unavailable(answer.status, lines);
     let body = match &answer.body {
         RecalledBody::Bytes { bytes, trailers, room } => {
+            let declared = body::declared_length(&lines);
+            // A wrong length, as somebody may have written it, would mix up a connection.
+            if declared != Some(bytes.len() as u64) && !capture::has_no_body(answer.status) {
+                lines.remove(header::CONTENT_LENGTH);
+            }
             Body::held(bytes.clone(), trailers.clone(), room.clone())
         }
         RecalledBody::Resource(resource) => {
@@ -106,10 +112,14 @@ pub(super) async fn recalled(
 /// The content headers of what was rebuilt replace the stored ones; its status does not.
 fn rebuilt_body(lines: &mut HeaderMap, rebuilt: Response<Bytes>) -> Body {
     let (head, bytes) = rebuilt.into_parts();
-    lines.remove(header::CONTENT_LENGTH);
-    let is_content = |name: &str| name.starts_with("content-") && name != "content-length";
-    for name in head.headers.keys().filter(|name| is_content(name.as_str())) {
+    let is_content =
+        |name: &HeaderName| name.as_str().starts_with("content-") || name.as_str() == "repr-digest";
+    let stored: Vec<_> = lines.keys().filter(|name| is_content(name)).cloned().collect();
+    for name in stored {
         lines.remove(name);
+    }
+    let is_kept = |name: &HeaderName| is_content(name) && name != header::CONTENT_LENGTH;
+    for name in head.headers.keys().filter(|name| is_kept(name)) {
         for value in head.headers.get_all(name) {
             lines.append(name, value.clone());
         }
@@ -189,7 +199,7 @@ pub(super) fn json(document: &serde_json::Value) -> Body {
     Body::from(Bytes::from(format!("{document}\n")))
 }
 
-fn insert_date(lines: &mut HeaderMap, name: http::HeaderName, time: Option<Timestamp>) {
+fn insert_date(lines: &mut HeaderMap, name: HeaderName, time: Option<Timestamp>) {
     let time = time.and_then(|time| jiff::Timestamp::from_microsecond(time.unix_micros()).ok());
     let printer = jiff::fmt::rfc2822::DateTimePrinter::new();
     if let Some(date) = time.and_then(|time| printer.timestamp_to_rfc9110_string(&time).ok()) {
@@ -201,8 +211,11 @@ fn text(ascii: &str) -> HeaderValue {
     HeaderValue::from_str(ascii).expect("dates, references and checked paths are visible ASCII")
 }
 
-fn unavailable(lines: &HeaderMap) -> Problem {
-    let text = "it was done, but its answer could not be kept; it will not run again: look the \
-                result up instead";
+fn unavailable(status: StatusCode, lines: &HeaderMap) -> Problem {
+    let text = format!(
+        "it ended with status {}, but its answer could not be kept; it will not run again: look the \
+         result up instead",
+        status.as_u16()
+    );
     Problem::new(Code::ResultUnavailable, text).location(lines.get(header::LOCATION).cloned())
 }

@@ -8,6 +8,7 @@ use onceward_core::{
     Body as KeptBody, Effect, Ending, Found, Header, Meaning, Outcome, Replay, Settled, SpoolId,
 };
 use sha2::{Digest as _, Sha256};
+use tokio::time::{sleep, timeout};
 
 use super::{
     Body, Claim, Code, Idempotency, NotKept, Problem, Resource,
@@ -87,27 +88,26 @@ fn answer(captured: Captured, meaning: Meaning, effect: Effect) -> Result<Respon
 /// What is kept of an answer, and the bytes that are too many for the record itself.
 fn outcome(idempotency: &Idempotency, captured: &Captured) -> (Outcome, Option<Bytes>) {
     let options = idempotency.options();
-    let Some((status, lines, extensions)) = captured.head() else {
-        return (unavailable(StatusCode::NO_CONTENT, Vec::new()), None);
-    };
+    let head = captured.head().expect("no answer never means that an answer is kept");
+    let (status, lines, extensions) = head;
     let Some(headers) = options.kept.of(lines) else {
-        return (unavailable(status, location_only(lines)), None);
+        return (not_kept(status, location_only(lines)), None);
     };
     if extensions.get::<NotKept>().is_some() {
-        return (unavailable(status, headers), None);
+        return (not_kept(status, headers), None);
     }
     if let Some(resource) = extensions.get::<Resource>()
         && options.rebuild.is_some()
     {
         let (kind, id) = (resource.kind().to_owned(), resource.id().to_owned());
         let body = KeptBody::Reference { kind, id };
-        return (Outcome { body, ..unavailable(status, headers) }, None);
+        return (Outcome { body, ..not_kept(status, headers) }, None);
     }
     let Captured::Whole { whole, .. } = captured else {
-        return (unavailable(status, headers), None);
+        return (not_kept(status, headers), None);
     };
     let trailers = whole.trailers.as_ref().map_or(Some(Vec::new()), |lines| options.kept.of(lines));
-    let Some(trailers) = trailers else { return (unavailable(status, headers), None) };
+    let Some(trailers) = trailers else { return (not_kept(status, headers), None) };
     let (body, large) = match whole.bytes.len() > options.max_inline {
         true => (KeptBody::Unavailable, Some(whole.bytes.clone())),
         false => (KeptBody::Inline(whole.bytes.to_vec()), None),
@@ -115,7 +115,7 @@ fn outcome(idempotency: &Idempotency, captured: &Captured) -> (Outcome, Option<B
     (Outcome { status: status.as_u16(), headers, body, trailers }, large)
 }
 
-fn unavailable(status: StatusCode, headers: Vec<Header>) -> Outcome {
+fn not_kept(status: StatusCode, headers: Vec<Header>) -> Outcome {
     let body = KeptBody::Unavailable;
     Outcome { status: status.as_u16(), headers, body, trailers: Vec::new() }
 }
@@ -131,7 +131,14 @@ fn location_only(lines: &HeaderMap) -> Vec<Header> {
 async fn spool(idempotency: &Idempotency, id: SpoolId, bytes: &[u8]) -> KeptBody {
     let Some(spool) = &idempotency.options().spool else { return KeptBody::Unavailable };
     for (index, chunk) in (0..).zip(bytes.chunks(CHUNK)) {
-        if let Err(error) = idempotency.engine().bounded(spool.put(&id, index, chunk)).await {
+        let put = || idempotency.engine().bounded(spool.put(&id, index, chunk));
+        let mut written = put().await;
+        // The same chunk may be written again, and a large answer is worth a second try.
+        if written.is_err() {
+            sleep(Duration::from_millis(100)).await;
+            written = put().await;
+        }
+        if let Err(error) = written {
             tracing::warn!(%error, "a large answer could not be kept");
             return KeptBody::Unavailable;
         }
@@ -176,18 +183,19 @@ async fn stored(
 
 /// Reads the record, with a second of patience: what it says decides what the client is told.
 async fn read(engine: &Engine, claim: &Claim) -> Result<Found, Problem> {
-    let mut tries = 0;
-    loop {
-        match engine.read(&claim.id()).await {
-            Ok(found) => return Ok(found),
-            Err(error) if tries == 10 => {
-                tracing::warn!(%error, "it is not known whether a transaction was committed");
-                return Err(not_durable_yet());
+    let id = claim.id();
+    let reading = async {
+        loop {
+            match engine.read(&id).await {
+                Ok(found) => return found,
+                Err(_) => sleep(Duration::from_millis(100)).await,
             }
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
-        tries += 1;
-    }
+    };
+    timeout(Engine::SETTLE_PATIENCE, reading).await.map_err(|_| {
+        tracing::warn!(operation = %id, "it is not known whether a transaction was committed");
+        not_durable_yet()
+    })
 }
 
 fn lease_lost() -> Problem {

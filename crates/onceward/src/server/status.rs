@@ -91,13 +91,13 @@ async fn status(
             Status::Expired => Err(not_found().of(id)),
             status => Ok(document(id, &stored, status)),
         },
-        // Damage is not absence. Whoever knows this reference knew its scope and its key.
-        Found::Unreadable { .. } => Ok(json_response(&json!({
+        // Damage is not absence; but only who names scope and key has shown that it is theirs.
+        Found::Unreadable { .. } if operation.is_some() => Ok(json_response(&json!({
             "operation": id.to_string(), "name": null, "state": Status::Unknown.as_str(),
             "attempt": null, "started_at": null, "updated_at": null, "expires_at": null,
             "status": null,
         }))),
-        Found::Record(_) | Found::Nothing => Err(not_found().of(id)),
+        Found::Record(_) | Found::Nothing | Found::Unreadable { .. } => Err(not_found().of(id)),
     }
 }
 

@@ -19,11 +19,11 @@ const MAX_ASKED: usize = 10_000;
 
 /// When operations were last asked about.
 #[derive(Default)]
-pub(super) struct Asked {
+pub(super) struct LastAsked {
     at: Mutex<HashMap<Digest, Instant>>,
 }
 
-impl Asked {
+impl LastAsked {
     fn may_ask(&self, id: Digest, now: Instant) -> bool {
         let mut at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
         if at.len() >= MAX_ASKED {
@@ -94,7 +94,8 @@ fn longest_run(idempotency: &Idempotency, route: &Options) -> Terms {
     let longest = all.reduce(|one, other| {
         let (lease, retain) = (one.lease().max(other.lease()), one.retain().max(other.retain()));
         let terms = Terms::of(one.effect()).lease(lease).retain(retain);
-        terms.max_run(one.max_run().max(other.max_run())).build().unwrap_or(one)
+        let terms = terms.max_run(one.max_run().max(other.max_run()));
+        terms.build().expect("the longest of valid terms are valid")
     });
     longest.unwrap_or(route.terms)
 }
@@ -105,7 +106,7 @@ mod tests {
 
     #[test]
     fn one_operation_is_asked_about_once_in_five_seconds() {
-        let (asked, now) = (Asked::default(), Instant::now());
+        let (asked, now) = (LastAsked::default(), Instant::now());
         let (one, other) = (Digest([1; 32]), Digest([2; 32]));
         assert!(asked.may_ask(one, now) && asked.may_ask(other, now));
         assert!(!asked.may_ask(one, now + Duration::from_millis(4999)));
@@ -114,7 +115,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_has_a_limit() {
-        let (asked, now) = (Asked::default(), Instant::now());
+        let (asked, now) = (LastAsked::default(), Instant::now());
         let id = |number: usize| {
             let mut bytes = [0; 32];
             bytes[..8].copy_from_slice(&number.to_le_bytes());

@@ -13,7 +13,7 @@ use std::{
 use onceward_core::{Digest, Fingerprint, Found, Replay, Status};
 use tokio::{
     sync::{Notify, watch},
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 
 use super::{
@@ -101,8 +101,12 @@ impl Drop for Asking {
 pub(super) async fn wait(idempotency: &Idempotency, id: Digest, until: Instant) -> Option<News> {
     let mut news = idempotency.shared().waiters.join(idempotency, id)?;
     let told = timeout_at(until, news.wait_for(Option::is_some)).await.ok()?;
-    // An error: whoever asked is gone. The store will tell.
-    told.map_or(Some(News::Changed), |news| news.clone())
+    if let Some(news) = told.map_or(None, |news| news.clone()) {
+        return Some(news);
+    }
+    // Whoever asked is gone. The store will tell, but not in a hurry: it may be the store's fault.
+    sleep(FIRST_PAUSE).await;
+    Some(News::Changed)
 }
 
 impl Asking {
