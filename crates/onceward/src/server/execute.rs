@@ -79,9 +79,10 @@ where
     let request = Request::from_parts(parts, body);
     let (client, running) = oneshot::channel();
     let (idempotency, tracked) = (idempotency.clone(), idempotency.engine().track());
+    // Started here and not by the execution, whose worker it would wait for.
+    let renewals = Renewals::start(idempotency.engine(), &claim);
     let execution = async move {
         let (mut client, mut room) = (Some(client), Some(room));
-        let renewals = Renewals::start(idempotency.engine(), &claim);
         let captured = {
             let run = Box::pin(run(&idempotency, &claim, service, request));
             let mut run = pin!(no_answer_if_it_panics(run));
