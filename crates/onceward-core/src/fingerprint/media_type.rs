@@ -146,7 +146,7 @@ fn parameter_value(bytes: &[u8]) -> Option<(Vec<u8>, &[u8])> {
 /// A token, lower-cased, and what is behind it.
 fn token(bytes: &[u8]) -> Option<(String, &[u8])> {
     let (token, rest) = bytes.split_at(token_length(bytes)?);
-    Some((token.iter().map(|byte| char::from(byte.to_ascii_lowercase())).collect(), rest))
+    Some((String::from_utf8(token.to_ascii_lowercase()).ok()?, rest))
 }
 
 fn token_length(bytes: &[u8]) -> Option<usize> {
