@@ -89,6 +89,7 @@ impl Admission {
             fence,
             execution,
             effect: request.terms.effect(),
+            max_run: Some(request.terms.max_run()),
             fingerprint: request.fingerprints.current(),
             attempts: 1,
             state: State::InProgress,

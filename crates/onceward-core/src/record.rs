@@ -33,6 +33,8 @@ pub struct Record {
     pub execution: Execution,
     /// What is at stake if that claim is abandoned.
     pub effect: Effect,
+    /// How long that claim's owner may run; `None` where it was not said.
+    pub max_run: Option<Duration>,
     /// What the request meant.
     pub fingerprint: Fingerprint,
     /// How many claims there were, counted from 1.

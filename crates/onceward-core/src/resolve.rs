@@ -123,7 +123,8 @@ fn ended(outcome: Outcome) -> State {
 
 /// The last owner may send until `max_run` is over, and what it sent may be on its way for a lease.
 fn time_until_never(stored: &Stored, terms: &Terms) -> Duration {
-    let margin = terms.max_run().saturating_add(terms.lease());
+    let max_run = stored.record.max_run.map_or(terms.max_run(), |owner| owner.max(terms.max_run()));
+    let margin = max_run.saturating_add(terms.lease());
     // The time of the last claim is not stored; the last write is not earlier than that.
     stored.updated_at.plus(margin).since(stored.read_at)
 }
@@ -191,6 +192,7 @@ mod tests {
             fence: Fence::from_random([2; 16]),
             execution: Execution::from_bytes([3; 16]),
             effect,
+            max_run: None,
             fingerprint: Fingerprint::from_parts(1, [4; 32]),
             attempts: 1,
             state,
@@ -314,6 +316,17 @@ mod tests {
             assert!(resolve(Resolution::Never, &stored).is_err());
             stored.read_at = time(due);
             assert!(resolve(Resolution::Never, &stored).is_ok());
+        }
+    }
+
+    #[test]
+    fn the_owners_own_max_run_counts_if_it_is_longer() {
+        for (owner, due) in [(None, 1180), (Some(1), 1180), (Some(100), 1180), (Some(500), 1580)] {
+            let mut stored = unknown(due - 1);
+            stored.record.max_run = owner.map(Duration::from_secs);
+            assert!(resolve(Resolution::Never, &stored).is_err(), "{owner:?}");
+            stored.read_at = time(due);
+            assert!(resolve(Resolution::Never, &stored).is_ok(), "{owner:?}");
         }
     }
 

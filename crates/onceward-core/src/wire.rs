@@ -130,6 +130,8 @@ mod member {
     pub(super) const REFERENCE: u8 = 15;
     /// Left out when there are none.
     pub(super) const TRAILERS: u8 = 16;
+    /// Left out where it was not said.
+    pub(super) const MAX_RUN_MICROS: u8 = 17;
 }
 
 type Written = Result<(), EncodeError<Infallible>>;
@@ -150,8 +152,10 @@ fn put_record(encoder: &mut Encoder<&mut Vec<u8>>, record: &Record) -> Written {
     };
     encoder.u8(member::EFFECT)?.u8(effect)?;
     if let Some(within) = within {
-        let micros = u64::try_from(within.as_micros()).unwrap_or(u64::MAX);
-        encoder.u8(member::WITHIN_MICROS)?.u64(micros)?;
+        encoder.u8(member::WITHIN_MICROS)?.u64(micros(within))?;
+    }
+    if let Some(max_run) = record.max_run {
+        encoder.u8(member::MAX_RUN_MICROS)?.u64(micros(max_run))?;
     }
     encoder.u8(member::FINGERPRINT_VERSION)?.u8(record.fingerprint.version())?;
     encoder.u8(member::FINGERPRINT)?.bytes(record.fingerprint.digest())?;
@@ -170,6 +174,10 @@ fn put_record(encoder: &mut Encoder<&mut Vec<u8>>, record: &Record) -> Written {
     }
     encoder.end()?;
     Ok(())
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn put_outcome(encoder: &mut Encoder<&mut Vec<u8>>, outcome: &Outcome) -> Written {
@@ -213,6 +221,7 @@ struct Members {
     execution: Option<[u8; 16]>,
     effect: Option<u8>,
     within: Option<Duration>,
+    max_run: Option<Duration>,
     fingerprint_version: Option<u8>,
     fingerprint: Option<[u8; 32]>,
     attempts: Option<u32>,
@@ -251,6 +260,7 @@ fn take_record(decoder: &mut Decoder<'_>, plain: Plain) -> Result<Record, Unfit>
         fence: plain.fence,
         execution: Execution::from_bytes(needed(members.execution)?),
         effect,
+        max_run: members.max_run,
         fingerprint: Fingerprint::from_parts(
             needed(members.fingerprint_version)?,
             needed(members.fingerprint)?,
@@ -279,6 +289,7 @@ fn take_members(decoder: &mut Decoder<'_>) -> Result<Members, Unfit> {
             member::EXECUTION => members.execution = Some(take_array(decoder)?),
             member::EFFECT => members.effect = Some(decoder.u8()?),
             member::WITHIN_MICROS => members.within = Some(Duration::from_micros(decoder.u64()?)),
+            member::MAX_RUN_MICROS => members.max_run = Some(Duration::from_micros(decoder.u64()?)),
             member::FINGERPRINT_VERSION => members.fingerprint_version = Some(decoder.u8()?),
             member::FINGERPRINT => members.fingerprint = Some(take_array(decoder)?),
             member::ATTEMPTS => members.attempts = Some(decoder.u32()?),
@@ -356,6 +367,7 @@ mod tests {
             fence: Fence::from_random([2; 16]),
             execution: Execution::from_bytes([3; 16]),
             effect,
+            max_run: None,
             fingerprint: Fingerprint::from_parts(1, [4; 32]),
             attempts: 2,
             state,
@@ -411,8 +423,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_record_is_read_back(state in states(), effect in effects()) {
-            let record = record(state, effect);
+        fn every_record_is_read_back(
+            state in states(), effect in effects(), max_run: Option<u64>,
+        ) {
+            let max_run = max_run.map(Duration::from_micros);
+            let record = Record { max_run, ..record(state, effect) };
             prop_assert_eq!(read(&encode(&ID, &record)), Ok(record));
         }
 

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use onceward_core::{Digest, OperationId, Resolution, Stored, Terms};
+use onceward_core::{Digest, OperationId, Stored};
 use tokio::time::{Instant, timeout};
 
 use super::{Idempotency, Unresolved, checked::Options};
@@ -70,12 +70,7 @@ pub(super) async fn resolve(
             return false;
         }
     };
-    let longest = longest_run(idempotency, route);
-    let terms = match resolution {
-        Resolution::Applied(_) => &route.terms,
-        // The owner may have come through another route of the same name.
-        Resolution::Never => &longest,
-    };
+    let terms = &route.terms;
     let found_out = FoundOut { resolution, terms, actor: None, reason: Some("resolver") };
     match idempotency.engine().resolve(id, stored, found_out).await {
         // A conflict: it was changed by somebody else. Either way there is something new to read.
@@ -85,19 +80,6 @@ pub(super) async fn resolve(
             false
         }
     }
-}
-
-/// Terms with the longest run and lease of all layers here: nobody runs any more after that.
-fn longest_run(idempotency: &Idempotency, route: &Options) -> Terms {
-    let routes = idempotency.shared().routes();
-    let all = routes.iter().map(|options| options.terms).chain([route.terms]);
-    let longest = all.reduce(|one, other| {
-        let (lease, retain) = (one.lease().max(other.lease()), one.retain().max(other.retain()));
-        let terms = Terms::of(one.effect()).lease(lease).retain(retain);
-        let terms = terms.max_run(one.max_run().max(other.max_run()));
-        terms.build().expect("the longest of valid terms are valid")
-    });
-    longest.unwrap_or(route.terms)
 }
 
 #[cfg(test)]
