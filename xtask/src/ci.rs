@@ -48,6 +48,10 @@ fn steps() -> Vec<Step> {
             "lints without default features",
             Cargo::new("clippy -p onceward --no-default-features -- -D warnings"),
         ),
+        call(
+            "lints of the layer without axum",
+            Cargo::new("clippy -p onceward --no-default-features --features tower -- -D warnings"),
+        ),
         call("documentation", documentation),
         code("dependencies", DENY, dependencies),
         code("purity", "xtask purity", purity::check),

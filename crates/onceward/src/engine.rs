@@ -207,6 +207,7 @@ impl Engine {
     }
 
     /// Reads one record, within the time that one call to the store may take.
+    #[cfg(feature = "tower")]
     pub(crate) async fn read(&self, id: &Digest) -> Result<Found, StoreError> {
         self.bounded(self.shared.store.get(id)).await
     }
