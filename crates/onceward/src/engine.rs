@@ -444,6 +444,17 @@ impl fmt::Display for AdmitError {
 impl std::error::Error for AdmitError {}
 
 /// What somebody found out about an unknown outcome, for [`Engine::resolve`].
+///
+/// ```
+/// use onceward::*;
+///
+/// async fn paid(engine: &Engine, id: Digest, unknown: &Stored, terms: &Terms) -> Result<(), ResolveFailure> {
+///     let resolution = Resolution::Applied(Outcome::inline(201, b"paid".to_vec()));
+///     let (actor, reason) = (Some("ada"), Some("found at the provider"));
+///     engine.resolve(id, unknown, FoundOut { resolution, terms, actor, reason }).await?;
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct FoundOut<'a> {
     /// What became of it.

@@ -25,6 +25,26 @@ pub(super) type Told<T> = Result<Option<T>, BoxError>;
 ///
 /// A business row that was written with [`reference`](Self::reference) or [`execution`](Self::execution)
 /// under a unique constraint is the source of truth: look it up.
+///
+/// ```
+/// # use onceward::{*, server::*, stores::memory::MemoryStore};
+/// # let store = MemoryStore::not_durable();
+/// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
+/// async fn payment_of(reference: String) -> Result<Option<String>, BoxError> {
+///     // SELECT id FROM payments WHERE operation = $1
+/// #   let _ = reference;
+///     Ok(Some("pay_7".into()))
+/// }
+///
+/// let layer = Idempotency::builder(store, scope).resolver(|unresolved: Unresolved| async move {
+///     let payment = payment_of(unresolved.reference().to_string()).await?;
+///     Ok(payment.map(|id| {
+///         let body = onceward::Body::Reference { kind: "payment".into(), id };
+///         Resolution::Applied(Outcome { body, ..Outcome::inline(201, Vec::new()) })
+///     }))
+/// });
+/// # let _ = layer;
+/// ```
 #[derive(Clone, Debug)]
 pub struct Unresolved {
     pub(super) reference: Digest,

@@ -21,6 +21,15 @@ use crate::Engine;
 /// What a duplicate gets while its operation is running.
 ///
 /// A request may ask for another with `Prefer: wait=5` or `Prefer: respond-async`.
+///
+/// ```
+/// use std::time::Duration;
+/// use onceward::server::InFlight;
+///
+/// // A double-tap gets the answer of the first tap, if it comes within two seconds.
+/// let in_flight = InFlight::Wait(Duration::from_secs(2));
+/// # let _ = in_flight;
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InFlight {
     /// 409 `in-progress` at once.
@@ -33,6 +42,22 @@ pub enum InFlight {
 
 /// Collects the options of an [`Idempotency`] layer; nothing is checked before
 /// [`build`](Self::build).
+///
+/// ```
+/// # use onceward::{*, server::*, stores::memory::MemoryStore};
+/// # use std::time::Duration;
+/// # let store = MemoryStore::not_durable();
+/// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
+/// // A provider that remembers keys for a day, and whose 503 means that nothing was done.
+/// let payments = Idempotency::builder(store, scope)
+///     .require_key()
+///     .effect(Effect::Repeatable { within: Duration::from_secs(23 * 3600) })
+///     .not_applied([503])
+///     .retry_window(Duration::from_secs(3600))
+///     .build()?;
+/// # let _ = payments;
+/// # Ok::<(), OptionsError>(())
+/// ```
 #[derive(Clone)]
 #[must_use]
 pub struct IdempotencyBuilder {
@@ -292,6 +317,17 @@ impl IdempotencyBuilder {
 }
 
 /// Why a layer was not built. Nothing is served with options that do not fit together.
+///
+/// ```
+/// # use onceward::{*, server::*, stores::memory::MemoryStore};
+/// # let store = MemoryStore::not_durable();
+/// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
+/// let error = Idempotency::builder(store, scope).methods([http::Method::GET]).build().unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "`methods`: GET changes nothing: choose of POST, PATCH, PUT, DELETE"
+/// );
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OptionsError {
