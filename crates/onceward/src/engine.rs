@@ -165,17 +165,7 @@ impl Engine {
         claim: Claim,
         ending: Ending,
     ) -> impl Future<Output = Result<Settled, Unsettled>> + Send + use<> {
-        self.settle_under(fresh_fence(), &claim, ending)
-    }
-
-    /// Settles with a fence that is already known, because an answer was spooled under it.
-    pub(crate) fn settle_under(
-        &self,
-        fence: Fence,
-        claim: &Claim,
-        ending: Ending,
-    ) -> impl Future<Output = Result<Settled, Unsettled>> + Send + use<> {
-        let settlement = claim.settle(ending, fence);
+        let settlement = claim.settle(ending, fresh_fence());
         let (sender, receiver) = oneshot::channel();
         let (engine, tracked) = (self.clone(), self.track());
         tokio::spawn(async move {
@@ -188,6 +178,24 @@ impl Engine {
             match timeout(Self::SETTLE_PATIENCE, receiver).await {
                 Ok(Ok(Some(settled))) => Ok(settled),
                 _ => Err(Unsettled),
+            }
+        }
+    }
+
+    /// Settles in a task that nobody drops, with a fence under which an answer may be spooled; if it
+    /// takes long, `late` is told. `None`: given up, because the engine was stopped.
+    #[cfg(feature = "tower")]
+    pub(crate) async fn settle_here(
+        &self,
+        settlement: Settlement,
+        late: impl FnOnce(),
+    ) -> Option<Settled> {
+        let mut settling = std::pin::pin!(self.settle_until_done(settlement));
+        match timeout(Self::SETTLE_PATIENCE, settling.as_mut()).await {
+            Ok(settled) => settled,
+            Err(_) => {
+                late();
+                settling.await
             }
         }
     }

@@ -96,7 +96,9 @@ where
             }
         };
         drop((renewals, room));
-        tell(&mut client, settle::settle(&idempotency, &claim, captured).await);
+        let late = |problem| tell(&mut client, Err(problem));
+        let answer = settle::settle(&idempotency, &claim, captured, late).await;
+        tell(&mut client, answer);
         drop(tracked);
     };
     tokio::spawn(execution.in_current_span());

@@ -19,11 +19,13 @@ use super::{
 };
 use crate::{Engine, engine::fresh_fence};
 
-/// Ends the claim by what came back, and gives what the first client is told.
+/// Ends the claim by what came back, and gives what the first client is told. If that takes long,
+/// `late` is what it is told meanwhile.
 pub(super) async fn settle(
     idempotency: &Idempotency,
     claim: &Claim,
     captured: Captured,
+    late: impl FnOnce(Problem),
 ) -> Result<Response<Body>, Problem> {
     let id = claim.id();
     if claim.effect() == Effect::Transactional
@@ -50,21 +52,23 @@ pub(super) async fn settle(
         Meaning::Released => Ending::Released,
         Meaning::Unknown => Ending::Unknown,
     };
-    let settled = idempotency.engine().settle_under(fence, claim, ending).await;
+    let settlement = claim.settle(ending, fence);
+    let settling = idempotency.engine().settle_here(settlement, || late(not_durable_yet()));
+    let settled = settling.await;
     idempotency.shared().waiters.wake(&id);
     match settled {
-        Ok(Settled::Stored { at }) => {
+        Some(Settled::Stored { at }) => {
             let ended = matches!(meaning, Meaning::Succeeded | Meaning::FailedFinal);
             let times = ended.then(|| (at, Some(at.plus(claim.terms().retain()))));
             let mut answer = answer(captured, meaning, claim.effect())?;
             respond::stamp(answer.headers_mut(), id, times);
             Ok(answer)
         }
-        Ok(Settled::FencedOff(found)) => match own_end(claim, found) {
+        Some(Settled::FencedOff(found)) => match own_end(claim, found) {
             Some(replay) => stored(idempotency, claim, replay).await,
             None => Err(lease_lost()),
         },
-        Err(_) => Err(not_durable_yet()),
+        None => Err(not_durable_yet()),
     }
 }
 
