@@ -1,0 +1,71 @@
+//! Runs each benchmark with tiny parameters: it works, whatever the figures are.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::process::{Command, Output};
+
+fn bench(arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onceward-bench"));
+    command.args(arguments.split(' '));
+    command
+}
+
+/// The report of a run that leaves no file behind.
+fn report(arguments: &str) -> String {
+    // Not the system's temporary directory: that may be in memory, which the benchmark refuses.
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let date = ["--date", "2026-11-15", "--dir"];
+    let Output { status, stdout, stderr } =
+        bench(arguments).args(date).arg(directory.path()).output().unwrap();
+    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    let left_over = std::fs::read_dir(directory.path()).unwrap().count();
+    assert_eq!(left_over, 0, "files were left over");
+    let report = String::from_utf8(stdout).unwrap();
+    assert!(!report.contains("--dir"), "{report}");
+    assert!(report.contains(", 2026-11-15"), "{report}");
+    assert!(report.contains("| figure | measured | must | goal | verdict |"), "{report}");
+    report
+}
+
+#[test]
+fn the_store_benchmark_reports_every_part() {
+    let report = report(
+        "store --quick --records 0,2k --in-flight 16 --rounds 1 --seconds 0.2 \
+         --sweep-records 2k --reopen-records 2k",
+    );
+    for expected in [
+        "- Command: `cargo xtask bench store --quick",
+        "| 2,000 | 16 |",
+        "**Look-ups**",
+        "**Sweep** of 2,000",
+        "**Reopen** of 2,000",
+    ] {
+        assert!(report.contains(expected), "no `{expected}` in:\n{report}");
+    }
+}
+
+#[test]
+fn the_layer_benchmark_reports_every_part() {
+    let report = report("layer --quick --turns 2 --waiters 50 --rounds 1");
+    for expected in [
+        "- Command: `cargo xtask bench layer --quick",
+        "| new key, runs |",
+        "| known key, is replayed |",
+        "| SQLite | 50 |",
+    ] {
+        assert!(report.contains(expected), "no `{expected}` in:\n{report}");
+    }
+}
+
+#[test]
+fn nonsense_is_refused_before_anything_is_measured() {
+    for (arguments, named) in [
+        ("store --records many", "--records"),
+        ("store --seconds 0", "--seconds"),
+        ("store --rounds 0", "--rounds"),
+        ("layer --waiters 10001", "10001"),
+    ] {
+        let output = bench(arguments).output().unwrap();
+        assert!(!output.status.success(), "{arguments}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(named), "{arguments}");
+    }
+}
