@@ -23,7 +23,8 @@ use axum::{
     routing::post as on_post,
 };
 use onceward::{
-    BoxFuture, Change, Digest, Effect, Engine, Found, Outcome, Resolution, Store, StoreError, Swap,
+    BoxFuture, Change, Digest, Effect, Engine, Found, Outcome, Resolution, Spool, SpoolId, Store,
+    StoreError, Swap,
     clock::ManualClock,
     server::{Claim, Idempotency, NotKept, Resource},
     stores::memory::MemoryStore,
@@ -324,4 +325,64 @@ async fn a_drain_does_not_overlook_an_admission_under_way() {
     gate.open();
     assert_eq!(drained.await.unwrap().abandoned, 0);
     assert_eq!((first.await.unwrap().text(), ledger.len()), ("charge 1 of 1", 1));
+}
+
+/// Takes three leases to keep a piece of a large answer.
+struct SlowSpool(Arc<MemoryStore>);
+
+impl Store for SlowSpool {
+    fn swap<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>> {
+        self.0.swap(change)
+    }
+
+    fn get<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Found, StoreError>> {
+        self.0.get(id)
+    }
+
+    fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>> {
+        self.0.sweep(limit)
+    }
+}
+
+impl Spool for SlowSpool {
+    fn put<'a>(
+        &'a self,
+        id: &'a SpoolId,
+        index: u32,
+        chunk: &'a [u8],
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            tokio::time::sleep(LEASE * 3).await;
+            self.0.put(id, index, chunk).await
+        })
+    }
+
+    fn chunk<'a>(
+        &'a self,
+        id: &'a SpoolId,
+        index: u32,
+    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, StoreError>> {
+        self.0.chunk(id, index)
+    }
+
+    fn discard<'a>(&'a self, id: &'a SpoolId) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.0.discard(id)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_renewed_while_its_large_answer_is_being_kept() {
+    let store = memory();
+    let layer = layer(store.clone()).spool(SlowSpool(store)).lease(LEASE).max_inline(4);
+    let handler = async || "a large answer";
+    let app = Router::new().route("/charges", on_post(handler)).layer(layer.build().unwrap());
+    let first = {
+        let app = app.clone();
+        tokio::spawn(async move { send(&app, post("/charges", "k", "{}")).await })
+    };
+    tokio::time::sleep(LEASE * 2).await;
+    assert_eq!(send(&app, post("/charges", "k", "{}")).await.code(), "in-progress");
+    assert_eq!(first.await.unwrap().text(), "a large answer");
+    let replay = send(&app, post("/charges", "k", "{}")).await;
+    assert_eq!((replay.text(), replay.is_replay()), ("a large answer", true));
 }

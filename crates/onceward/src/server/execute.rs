@@ -95,11 +95,12 @@ where
                 }
             }
         };
-        drop((renewals, room));
+        drop(room);
         let late = |problem| tell(&mut client, Err(problem));
         let answer = settle::settle(&idempotency, &claim, captured, late).await;
+        // The claim is renewed until its end is stored: keeping a large answer may take a while.
+        drop((renewals, tracked));
         tell(&mut client, answer);
-        drop(tracked);
     };
     tokio::spawn(execution.in_current_span());
     running

@@ -155,12 +155,13 @@ async fn committed(
     idempotency: &Idempotency,
     claim: &Claim,
 ) -> Result<Option<Response<Body>>, Problem> {
-    let found = read(idempotency.engine(), claim).await?;
-    match &found {
-        Found::Record(stored) if stored.record.execution == claim.execution() => {}
-        _ => return Err(lease_lost()),
+    let Found::Record(found) = read(idempotency.engine(), claim).await? else {
+        return Err(lease_lost());
+    };
+    if found.record.execution != claim.execution() {
+        return Err(lease_lost());
     }
-    match own_end(claim, found) {
+    match Replay::of(*found) {
         Some(replay) => Ok(Some(stored(idempotency, claim, replay).await?)),
         None => Ok(None),
     }
