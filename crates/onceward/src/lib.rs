@@ -11,6 +11,9 @@
 pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+#[cfg_attr(not(feature = "crashpoints"), allow(unused_macros, reason = "used by features"))]
+#[doc(hidden)]
+pub mod crashpoint;
 mod engine;
 #[cfg(feature = "tower")]
 pub mod server;

@@ -1,0 +1,9 @@
+//! The proof by crashing: a service that is killed at every step, and a checker that believes
+//! nothing but an outside ledger.
+//!
+//! Nothing here is published.
+
+pub mod checker;
+pub mod history;
+pub mod power;
+pub mod strace;
