@@ -83,6 +83,6 @@ pub use resolve::{Resolution, Resolve, ResolveError};
 pub use scope::{Scope, ScopeError};
 pub use store::{
     BoxFuture, Change, Cursor, Filter, Found, Inspect, Listed, Note, NoteKind, PURGE_MARGIN, Page,
-    Purge, SWEEP_MARGIN, Spool, SpoolId, Store, StoreError, Swap, Trail, TrailEntry,
+    Purge, SWEEP_MARGIN, Spool, SpoolId, Store, StoreError, Swap, Trail, TrailEntry, Transactional,
 };
 pub use terms::{Terms, TermsBuilder, TermsError};

@@ -1,7 +1,7 @@
 //! What a backend implements: one primitive, and separate traits for what not every store can do.
 
 use alloc::{boxed::Box, string::String, sync::Arc, vec::Vec};
-use core::{error::Error, fmt, future::Future, pin::Pin, time::Duration};
+use core::{any::Any, error::Error, fmt, future::Future, pin::Pin, time::Duration};
 
 use crate::{Digest, Execution, Fence, OperationName, Record, Scope, Status, Stored, Timestamp};
 
@@ -53,6 +53,50 @@ pub trait Store: Send + Sync + 'static {
     /// Never one in progress. The hour ([`SWEEP_MARGIN`]) keeps deletion reversible
     /// when a clock is set wrong.
     fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>>;
+
+    /// The store under its own type, for whoever holds it as `dyn Store` and has a connection that
+    /// only this type knows; a wrapper passes on what it wraps.
+    ///
+    /// A store that is not [`Transactional`] has no need of it.
+    fn as_any(&self) -> Option<&dyn Any> {
+        None
+    }
+}
+
+/// SQL stores: the same swap on the caller's own transaction, so that a record ends in the very
+/// commit that makes its effect durable.
+///
+/// The connection is a parameter, because one store serves several drivers. These methods only
+/// propose: the caller's commit decides, and a rollback leaves the record as it was. What an
+/// implementation must do is what [`Store::swap`] does, as seen from inside the transaction.
+///
+/// ```
+/// use onceward_core::{Change, StoreError, Swap, Transactional};
+///
+/// async fn end_with<C>(store: &impl Transactional<C>, connection: &mut C, change: &Change) -> Result<bool, StoreError> {
+///     // … the effect, on the same connection …
+///     let swap = store.swap_in(connection, change).await?;
+///     Ok(matches!(swap, Swap::Stored { .. })) // commit, or else roll back
+/// }
+/// ```
+pub trait Transactional<Connection: ?Sized>: Store {
+    /// Replaces the record iff the stored fence equals `change.expected`.
+    ///
+    /// After a conflict or an error the caller must roll back.
+    fn swap_in<'a>(
+        &'a self,
+        connection: &'a mut Connection,
+        change: &'a Change,
+    ) -> BoxFuture<'a, Result<Swap, StoreError>>;
+
+    /// Writes one chunk of a large answer: see [`Spool::put`].
+    fn put_in<'a>(
+        &'a self,
+        connection: &'a mut Connection,
+        id: &'a SpoolId,
+        index: u32,
+        chunk: &'a [u8],
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
 }
 
 /// How long an ended record outlives its retention before a sweep deletes it.
@@ -434,6 +478,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>> {
         (**self).sweep(limit)
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        (**self).as_any()
     }
 }
 

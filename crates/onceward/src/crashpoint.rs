@@ -52,7 +52,8 @@ macro_rules! crashpoint {
 #[macro_export]
 macro_rules! crashpoint {
     ($name:literal, $step:expr, $error:expr) => {
-        $step
+        // The error is only looked at by the compiler.
+        if false { Err($error) } else { $step }
     };
 }
 

@@ -29,7 +29,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::telemetry;
+use crate::{crashpoint, telemetry};
 
 /// Admits requests to operations and settles them, on one store.
 ///
@@ -215,9 +215,8 @@ impl Engine {
     }
 
     /// Reads one record, within the time that one call to the store may take.
-    #[cfg(feature = "tower")]
     pub(crate) async fn read(&self, id: &Digest) -> Result<Found, StoreError> {
-        self.bounded(self.shared.store.get(id)).await
+        crashpoint!("store.get", self.bounded(self.shared.store.get(id)).await, injected())
     }
 
     /// A store that hangs counts as failing.
@@ -332,7 +331,7 @@ impl Engine {
     }
 
     async fn call(&self, change: &Change) -> Result<Swap, StoreError> {
-        self.bounded(self.shared.store.swap(change)).await
+        crashpoint!("store.swap", self.bounded(self.shared.store.swap(change)).await, injected())
     }
 }
 
@@ -519,6 +518,11 @@ pub struct Drained {
 fn newer_fingerprint(version: u8) -> AdmitError {
     let text = format!("a record has fingerprint version {version}; finish the upgrade");
     AdmitError::Store(StoreError::Newer(text))
+}
+
+/// What a crash test makes of a step.
+pub(crate) fn injected() -> StoreError {
+    StoreError::Unavailable("a crash test injected this error".to_owned())
 }
 
 pub(crate) fn fresh_fence() -> Fence {

@@ -9,9 +9,9 @@
 //! [`Engine`] for anything else; `docs/guarantees.md` in the repository says what is promised.
 
 pub mod clock;
+mod commit;
 #[cfg(feature = "conformance")]
 pub mod conformance;
-#[cfg_attr(not(feature = "crashpoints"), allow(unused_macros, reason = "used by features"))]
 #[doc(hidden)]
 pub mod crashpoint;
 mod engine;
@@ -21,6 +21,7 @@ pub mod stores;
 mod sweeper;
 pub mod telemetry;
 
+pub use commit::{CommitError, Transaction};
 pub use engine::{
     AdmitError, Drained, Engine, FoundOut, Renewal, ResolveFailure, Tracked, Unsettled,
 };

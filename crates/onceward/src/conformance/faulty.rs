@@ -104,4 +104,8 @@ impl<S: Store> Store for FaultyStore<S> {
     fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>> {
         self.inner.sweep(limit)
     }
+
+    fn as_any(&self) -> Option<&dyn std::any::Any> {
+        self.inner.as_any()
+    }
 }

@@ -98,7 +98,7 @@ async fn ask(idempotency: &Idempotency, request: &Request) -> Result<Said, Probl
         Verdict::Run(claim) => {
             refuse_stale_key(idempotency, &claim).await?;
             idempotency.remember(claim.operation().name());
-            Ok(Said::Run(Claim::new(claim, asked_at), counted))
+            Ok(Said::Run(Claim::new(idempotency.clone(), claim, asked_at), counted))
         }
         Verdict::Replay(replay) => {
             Ok(Said::Replay(Arc::new(recall::recall(idempotency, id, replay).await?)))

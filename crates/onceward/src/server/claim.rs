@@ -12,6 +12,9 @@ use std::{
 use onceward_core::Digest;
 use tokio::time::Instant;
 
+use super::Idempotency;
+use crate::Engine;
+
 /// The claim under which a handler runs, in the request's extensions and as an axum extractor.
 ///
 /// `Option<Claim>` is for routes where the key is optional. It derefs to the protocol's
@@ -24,6 +27,7 @@ pub struct Claim {
 
 #[derive(Debug)]
 struct Owned {
+    idempotency: Idempotency,
     claim: onceward_core::Claim,
     until: Instant,
     lost: AtomicBool,
@@ -41,9 +45,23 @@ pub(super) enum Passed {
 impl Claim {
     /// A run is counted from before its claim was asked for, so that its owner counts it as over
     /// before anybody else does.
-    pub(super) fn new(claim: onceward_core::Claim, asked_at: Instant) -> Self {
+    pub(super) fn new(
+        idempotency: Idempotency,
+        claim: onceward_core::Claim,
+        asked_at: Instant,
+    ) -> Self {
         let until = asked_at + claim.terms().max_run();
-        Self { owned: Arc::new(Owned { claim, until, lost: AtomicBool::new(false) }) }
+        let lost = AtomicBool::new(false);
+        Self { owned: Arc::new(Owned { idempotency, claim, until, lost }) }
+    }
+
+    /// The layer that the claim was made by.
+    pub(super) fn idempotency(&self) -> &Idempotency {
+        &self.owned.idempotency
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        self.idempotency().engine()
     }
 
     /// How long this execution may still start an effect; zero when it must not any more.

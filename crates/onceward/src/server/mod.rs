@@ -40,6 +40,7 @@ mod body;
 mod capture;
 mod checked;
 mod claim;
+mod commit;
 mod execute;
 #[cfg(feature = "axum")]
 mod extract;
@@ -62,6 +63,7 @@ mod wait;
 
 pub use body::{Body, BoxError, WholeBody};
 pub use claim::Claim;
+pub use commit::{Completed, IntoAnswer};
 pub use hooks::{NotKept, Resource, Unresolved};
 pub use layer::{Idempotency, Idempotent};
 pub use options::{IdempotencyBuilder, InFlight, OptionsError};

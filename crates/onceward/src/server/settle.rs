@@ -29,10 +29,10 @@ pub(super) async fn settle(
 ) -> Result<Response<Body>, Problem> {
     let id = claim.id();
     if claim.effect() == Effect::Transactional
-        && let Some(committed) = committed(idempotency, claim).await?
+        && let Some(replay) = committed(idempotency, claim).await?
     {
         idempotency.shared().waiters.wake(&id);
-        return Ok(committed);
+        return ended(idempotency, claim, replay, captured).await;
     }
     let meaning = captured.meaning(&idempotency.options().policy, claim.effect());
     let fence = fresh_fence();
@@ -65,7 +65,7 @@ pub(super) async fn settle(
             Ok(answer)
         }
         Some(Settled::FencedOff(found)) => match own_end(claim, found) {
-            Some(replay) => stored(idempotency, claim, replay).await,
+            Some(replay) => ended(idempotency, claim, replay, captured).await,
             None => Err(lease_lost()),
         },
         None => Err(not_durable_yet()),
@@ -73,24 +73,30 @@ pub(super) async fn settle(
 }
 
 fn answer(captured: Captured, meaning: Meaning, effect: Effect) -> Result<Response<Body>, Problem> {
+    let answer = passed_on(captured).ok_or_else(|| execute::no_answer(meaning))?;
+    let went_well = answer.status().is_success() || answer.status().is_redirection();
+    match effect == Effect::Transactional && went_well {
+        true => Err(not_committed()),
+        false => Ok(answer),
+    }
+}
+
+/// What came back, as it is; `None`: nothing did.
+pub(super) fn passed_on(captured: Captured) -> Option<Response<Body>> {
     let mut answer = match captured {
-        Captured::Nothing | Captured::NotSent => return Err(execute::no_answer(meaning)),
+        Captured::Nothing | Captured::NotSent => return None,
         Captured::Stream(answer) => answer,
         Captured::Whole { head, whole, room } => {
             let body = Body::held(whole.bytes, whole.trailers, Some(Arc::new(room)));
             Response::from_parts(head, body)
         }
     };
-    let went_well = answer.status().is_success() || answer.status().is_redirection();
-    if effect == Effect::Transactional && went_well {
-        return Err(not_committed());
-    }
     headers::strip_own(answer.headers_mut());
-    Ok(answer)
+    Some(answer)
 }
 
 /// What is kept of an answer, and the bytes that are too many for the record itself.
-fn outcome(idempotency: &Idempotency, captured: &Captured) -> (Outcome, Option<Bytes>) {
+pub(super) fn outcome(idempotency: &Idempotency, captured: &Captured) -> (Outcome, Option<Bytes>) {
     let options = idempotency.options();
     let head = captured.head().expect("no answer never means that an answer is kept");
     let (status, lines, extensions) = head;
@@ -147,24 +153,23 @@ async fn spool(idempotency: &Idempotency, id: SpoolId, bytes: &[u8]) -> KeptBody
             return KeptBody::Unavailable;
         }
     }
+    spooled(bytes)
+}
+
+/// Stands in the record for bytes that are kept beside it.
+pub(super) fn spooled(bytes: &[u8]) -> KeptBody {
     KeptBody::Spooled { length: bytes.len() as u64, digest: Sha256::digest(bytes).into() }
 }
 
 /// The answer that the handler's own commit stored; `None`: it did not commit.
-async fn committed(
-    idempotency: &Idempotency,
-    claim: &Claim,
-) -> Result<Option<Response<Body>>, Problem> {
+async fn committed(idempotency: &Idempotency, claim: &Claim) -> Result<Option<Replay>, Problem> {
     let Found::Record(found) = read(idempotency.engine(), claim).await? else {
         return Err(lease_lost());
     };
     if found.record.execution != claim.execution() {
         return Err(lease_lost());
     }
-    match Replay::of(*found) {
-        Some(replay) => Ok(Some(stored(idempotency, claim, replay).await?)),
-        None => Ok(None),
-    }
+    Ok(Replay::of(*found))
 }
 
 /// The answer of a record that this very execution has ended already.
@@ -177,13 +182,24 @@ fn own_end(claim: &Claim, found: Found) -> Option<Replay> {
     }
 }
 
-async fn stored(
+/// The answer that this execution has stored; what could not be kept of it, as it came back.
+async fn ended(
     idempotency: &Idempotency,
     claim: &Claim,
     replay: Replay,
+    captured: Captured,
 ) -> Result<Response<Body>, Problem> {
-    let recalled = recall::recall(idempotency, claim.id(), replay).await?;
-    respond::recalled(idempotency, claim.id(), &recalled).await
+    let id = claim.id();
+    let status = captured.head().map(|(status, ..)| status.as_u16());
+    if replay.outcome.body == KeptBody::Unavailable
+        && status == Some(replay.outcome.status)
+        && let Some(mut answer) = passed_on(captured)
+    {
+        respond::stamp(answer.headers_mut(), id, Some((replay.completed_at, replay.expires_at)));
+        return Ok(answer);
+    }
+    let recalled = recall::recall(idempotency, id, replay).await?;
+    respond::recalled(idempotency, id, &recalled).await
 }
 
 /// Reads the record, with a second of patience: what it says decides what the client is told.
@@ -203,7 +219,7 @@ async fn read(engine: &Engine, claim: &Claim) -> Result<Found, Problem> {
     })
 }
 
-fn lease_lost() -> Problem {
+pub(super) fn lease_lost() -> Problem {
     let text = "another execution took over and its answer counts; ask with the same key";
     Problem::new(Code::LeaseLost, text).retry_after(Duration::from_secs(1))
 }
@@ -215,7 +231,7 @@ fn not_committed() -> Problem {
 }
 
 /// It has run, but an answer that is not durable is no answer.
-fn not_durable_yet() -> Problem {
+pub(super) fn not_durable_yet() -> Problem {
     let text = "it has run, but its end is not durable yet; ask with the same key";
     Problem::new(Code::OutcomeUnknown, text)
         .status(StatusCode::SERVICE_UNAVAILABLE)

@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use super::{OpenError, SqliteStore};
+use super::{
+    OpenError, SqliteStore,
+    schema::{self, Tables},
+};
 use crate::clock::{Clock, HostClock};
 
 const MIB: u64 = 1 << 20;
@@ -39,6 +42,8 @@ pub(super) struct Options {
     pub(super) cache_bytes: u64,
     pub(super) wal_bytes: u64,
     pub(super) reserve_bytes: u64,
+    pub(super) accepts_relaxed: bool,
+    pub(super) migrates: bool,
 }
 
 impl SqliteStoreBuilder {
@@ -51,6 +56,8 @@ impl SqliteStoreBuilder {
                 cache_bytes: 8 * MIB,
                 wal_bytes: 128 * MIB,
                 reserve_bytes: 16 * MIB,
+                accepts_relaxed: false,
+                migrates: true,
             },
         }
     }
@@ -91,8 +98,43 @@ impl SqliteStoreBuilder {
         self
     }
 
+    /// Takes part in transactions of the user's own whose connection promises less than the store:
+    /// with a `synchronous` below `FULL`, or with other files attached.
+    ///
+    /// When the power fails, such a commit can be lost though it was acknowledged, or be there in one
+    /// file and not in the other. If not said, it is refused.
+    pub fn accept_relaxed_transactions(mut self) -> Self {
+        self.options.accepts_relaxed = true;
+        self
+    }
+
+    /// Leaves the tables as they are: a file that has none, or older ones, is refused with
+    /// [`OpenError::Outdated`]. For those who run `onceward migrate` before they deploy.
+    pub fn without_migrations(mut self) -> Self {
+        self.options.migrates = false;
+        self
+    }
+
     /// Opens or creates the file. This blocks, for as long as the busy time-out: call it at start.
-    pub fn open(mut self) -> Result<SqliteStore, OpenError> {
+    pub fn open(self) -> Result<SqliteStore, OpenError> {
+        SqliteStore::start(&self.checked()?)
+    }
+
+    /// Makes or updates the tables and leaves the rest of the file alone. All of it or nothing.
+    ///
+    /// [`open`](Self::open) does the same by itself, if not told otherwise.
+    pub fn migrate(self) -> Result<Tables, OpenError> {
+        let options = Options { migrates: true, ..self.checked()? };
+        schema::open(&options)?;
+        schema::tables(&options)
+    }
+
+    /// Reads which version the tables have. Nothing is created or changed.
+    pub fn tables(self) -> Result<Tables, OpenError> {
+        schema::tables(&self.checked()?)
+    }
+
+    fn checked(mut self) -> Result<Options, OpenError> {
         let Options { busy_timeout, cache_bytes, wal_bytes, .. } = self.options;
         for (option, bytes) in [("cache_bytes", cache_bytes), ("wal_bytes", wal_bytes)] {
             if !(MIB..=MIB * MIB).contains(&bytes) {
@@ -104,7 +146,7 @@ impl SqliteStoreBuilder {
             let detail = format!("{busy_timeout:?} is more than an hour");
             return Err(OpenError::Setting { option: "busy_timeout", detail });
         }
-        self.options.path = super::schema::locate(&self.options.path)?;
-        SqliteStore::start(&self.options)
+        self.options.path = schema::locate(&self.options.path)?;
+        Ok(self.options)
     }
 }

@@ -1,6 +1,11 @@
 //! What can go wrong: when a file is opened, and while it is used.
 
-use std::{error::Error, fmt, path::PathBuf, time::Duration};
+use std::{
+    error::Error,
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use onceward_core::StoreError;
 use rusqlite::ErrorCode;
@@ -63,6 +68,15 @@ pub enum OpenError {
         /// The newest version that this software knows.
         known: u32,
     },
+    /// The tables are missing or older than this software, and it was told not to change them.
+    Outdated {
+        /// The file.
+        path: PathBuf,
+        /// The version of its tables; 0 if there are none.
+        found: u32,
+        /// The version that this software needs.
+        needed: u32,
+    },
     /// Another process held the file for longer than the busy time-out.
     Busy {
         /// The file.
@@ -118,6 +132,11 @@ impl fmt::Display for OpenError {
                 "{path:?} has tables of version {found}, this software knows {known}; it was left \
                  untouched: finish the upgrade of this process"
             ),
+            Self::Outdated { path, found, needed } => write!(
+                formatter,
+                "the tables in {path:?} have version {found}, this software needs {needed}; \
+                 nothing was changed: run `onceward migrate` first"
+            ),
             Self::Busy { path, waited } => write!(
                 formatter,
                 "{path:?} was held by another process for {waited:?}; nothing was changed: find \
@@ -135,7 +154,7 @@ impl fmt::Display for OpenError {
 impl Error for OpenError {}
 
 impl OpenError {
-    pub(super) fn from_sqlite(path: &std::path::Path, error: &rusqlite::Error) -> Self {
+    pub(super) fn from_sqlite(path: &Path, error: &rusqlite::Error) -> Self {
         let (path, detail) = (path.to_path_buf(), error.to_string());
         match error.sqlite_error_code() {
             Some(ErrorCode::NotADatabase) => Self::NotADatabase { path },
@@ -180,6 +199,27 @@ pub(super) fn before_commit(error: &rusqlite::Error) -> StoreError {
         // A column holds what its declaration forbids: not this software wrote it.
         None => corrupt(error),
     }
+}
+
+/// The meaning of an error inside a transaction of the user's own, which must be rolled back.
+pub(super) fn inside(error: &rusqlite::Error, path: &Path) -> StoreError {
+    let (code, text) = match error {
+        rusqlite::Error::SqliteFailure(code, text) => (code.extended_code, text.as_deref()),
+        _ => (0, None),
+    };
+    if code == rusqlite::ffi::SQLITE_BUSY_SNAPSHOT {
+        return StoreError::Unavailable(format!(
+            "the transaction began by reading and somebody has written since ({error}); nothing was \
+             written: begin it with `BEGIN IMMEDIATE`"
+        ));
+    }
+    if text.is_some_and(|text| text.contains("no such table: main.onceward_")) {
+        return StoreError::Unusable(format!(
+            "the transaction's database has no records ({error}), they are in {path:?}; nothing was \
+             written: an effect and its record commit together only in one file"
+        ));
+    }
+    before_commit(error)
 }
 
 /// The meaning of a failed commit: the change may show up after a crash.

@@ -35,6 +35,7 @@
 mod builder;
 mod checkpoint;
 mod error;
+mod inside;
 mod list;
 mod reader;
 mod rows;
@@ -42,11 +43,14 @@ mod schema;
 mod session;
 mod space;
 mod sql;
+#[cfg(feature = "sqlx")]
+mod sqlx;
 mod sweep;
 mod transactions;
 mod writer;
 
 use std::{
+    any::Any,
     fmt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -58,12 +62,15 @@ use onceward_core::{
     Store, StoreError, Swap, Trail, TrailEntry,
 };
 
+#[cfg(feature = "sqlx")]
+pub(crate) use self::sqlx::commit_error;
 pub use builder::SqliteStoreBuilder;
 pub use error::OpenError;
-pub use schema::Durability;
+pub use schema::{Durability, Tables};
 
 use builder::Options;
 use checkpoint::Checkpointer;
+use inside::Inside;
 use reader::Readers;
 use rows::{Proposal, Row};
 use session::{Applied, Work};
@@ -102,6 +109,7 @@ struct Inner {
     writer: Writer,
     path: PathBuf,
     durability: Durability,
+    inside: Inside,
 }
 
 impl SqliteStore {
@@ -142,8 +150,9 @@ impl SqliteStore {
         let checkpointer = Checkpointer::start(options)?;
         let writer = Writer::start(connection, options, checkpointer.shared())?;
         let readers = Readers::start(options)?;
-        let path = options.path.clone();
-        let inner = Inner { readers, _checkpointer: checkpointer, writer, path, durability };
+        let (path, inside) = (options.path.clone(), Inside::new(options));
+        let inner =
+            Inner { readers, _checkpointer: checkpointer, writer, path, durability, inside };
         Ok(Self { inner: Arc::new(inner) })
     }
 }
@@ -171,6 +180,10 @@ impl Store for SqliteStore {
 
     fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>> {
         Box::pin(self.inner.writer.sweep(limit))
+    }
+
+    fn as_any(&self) -> Option<&dyn Any> {
+        Some(self)
     }
 }
 

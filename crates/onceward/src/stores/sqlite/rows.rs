@@ -102,7 +102,29 @@ struct Times {
     expires_at: Option<Timestamp>,
 }
 
+/// The columns of a row, as a driver gives them that checks their types by itself.
+#[cfg(feature = "sqlx")]
+pub(super) struct Columns {
+    pub(super) fence: Vec<u8>,
+    pub(super) started_at: i64,
+    pub(super) updated_at: i64,
+    pub(super) expires_at: Option<i64>,
+    pub(super) body: Vec<u8>,
+}
+
 impl Row {
+    #[cfg(feature = "sqlx")]
+    pub(super) fn new(columns: Columns, read_at: Timestamp) -> Self {
+        // A fence of another length was not written by this software: it equals no other.
+        let fence = Fence::from_random(columns.fence.try_into().unwrap_or_default());
+        let times = Times {
+            started_at: Timestamp::from_unix_micros(columns.started_at),
+            updated_at: Timestamp::from_unix_micros(columns.updated_at),
+            expires_at: columns.expires_at.map(Timestamp::from_unix_micros),
+        };
+        Self { fence, times: Some(times), body: columns.body, read_at }
+    }
+
     /// Takes the columns `fence, started_at, updated_at, expires_at, body`, which begin at `first`.
     pub(super) fn read(
         row: &rusqlite::Row<'_>,

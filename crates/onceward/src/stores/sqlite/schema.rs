@@ -38,9 +38,54 @@ pub struct Durability {
     pub synchronous: u8,
 }
 
+/// The version of the tables in a file, and the one that this software knows.
+///
+/// ```
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("shop.db");
+/// use onceward::stores::sqlite::SqliteStore;
+///
+/// let before = SqliteStore::builder(&path).tables()?;
+/// assert!(before.found == 0 && !before.is_current() && !path.exists());
+/// assert!(SqliteStore::builder(&path).migrate()?.is_current());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tables {
+    /// The version in the file; 0 if it has no tables of Onceward, or does not exist.
+    pub found: u32,
+    /// The newest version that this software knows.
+    pub known: u32,
+}
+
+impl Tables {
+    /// Whether nothing is left to migrate.
+    #[must_use]
+    pub fn is_current(self) -> bool {
+        self.found == self.known
+    }
+}
+
+/// Reads the version of the tables. Nothing is created or changed.
+pub(super) fn tables(options: &Options) -> Result<Tables, OpenError> {
+    let path = &options.path;
+    let known = MIGRATIONS.len() as u32;
+    if !path.exists() {
+        return Ok(Tables { found: 0, known });
+    }
+    let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    let found = patiently(options.busy_timeout, is_busy, || version(&connection));
+    let found = found.map_err(|error| OpenError::from_sqlite(path, &error))?;
+    Ok(Tables { found, known })
+}
+
 /// Opens the connection that writes; makes or updates the tables.
 pub(super) fn open(options: &Options) -> Result<Connection, OpenError> {
     let path = &options.path;
+    if !options.migrates && !path.exists() {
+        let needed = MIGRATIONS.len() as u32;
+        return Err(OpenError::Outdated { path: path.clone(), found: 0, needed });
+    }
     let connection =
         connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
     // Each try does nothing that was done before, so that it may stop wherever another process is.
@@ -53,6 +98,9 @@ pub(super) fn open(options: &Options) -> Result<Connection, OpenError> {
         Refusal::Sqlite(error) => OpenError::from_sqlite(path, &error),
         Refusal::Newer(found) => {
             OpenError::Newer { path: path.clone(), found, known: MIGRATIONS.len() as u32 }
+        }
+        Refusal::Outdated(found) => {
+            OpenError::Outdated { path: path.clone(), found, needed: MIGRATIONS.len() as u32 }
         }
         Refusal::NotDurable(detail) => OpenError::Failed { path: path.clone(), detail },
         Refusal::ReadOnly => OpenError::ReadOnly { path: path.clone() },
@@ -152,6 +200,7 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
 enum Refusal {
     Sqlite(rusqlite::Error),
     Newer(u32),
+    Outdated(u32),
     NotDurable(String),
     ReadOnly,
 }
@@ -174,6 +223,9 @@ fn prepare(connection: &Connection, options: &Options) -> Result<(), Refusal> {
     let version = version(connection)?;
     if version > MIGRATIONS.len() as u32 {
         return Err(Refusal::Newer(version));
+    }
+    if !options.migrates && version < MIGRATIONS.len() as u32 {
+        return Err(Refusal::Outdated(version));
     }
     if connection.is_readonly("main")? {
         return Err(Refusal::ReadOnly);

@@ -95,8 +95,7 @@ impl<'c> Records<'c> {
             Work::Swap(proposal) => self.swap(proposal, now),
             Work::Purge { id, expected, note } => self.purge(id, *expected, note, now),
             Work::PutChunk { id, index, bytes } => {
-                let (digest, fence) = (&id.operation.0, id.fence.as_bytes());
-                self.put_chunk.execute(params![digest, fence, index, now.unix_micros(), bytes])?;
+                put(&mut self.put_chunk, id, *index, bytes, now)?;
                 Ok(Applied::Written { at: now })
             }
             Work::DiscardChunks { id } => {
@@ -110,29 +109,12 @@ impl<'c> Records<'c> {
         if proposal.is_claim && self.space.is_full() {
             return self.refuse_claim(proposal, now);
         }
-        let Proposal { id, fence, state, body, .. } = proposal;
-        let (started_at, expires_at) = (proposal.started_at(now), proposal.expires_at(now));
-        let (fence, updated_at) = (fence.as_bytes(), now.unix_micros());
-        let changed = match &proposal.over {
-            Over::Nothing { scope, operation } => self.insert.execute(params![
-                id.0, fence, state, started_at, updated_at, expires_at, scope, operation, body
-            ])?,
-            Over::Fence(expected) => self.update.execute(params![
-                id.0,
-                expected.as_bytes(),
-                fence,
-                state,
-                started_at,
-                updated_at,
-                expires_at,
-                body
-            ])?,
-        };
+        let changed = write(&mut self.insert, &mut self.update, proposal, now)?;
         if changed == 0 {
-            return Ok(Applied::Refused(self.read(id, now)?));
+            return Ok(Applied::Refused(self.read(&proposal.id, now)?));
         }
         if let Some(note) = &proposal.note {
-            self.note(id, note, now)?;
+            self.note(&proposal.id, note, now)?;
         }
         Ok(Applied::Written { at: now })
     }
@@ -169,15 +151,103 @@ impl<'c> Records<'c> {
     }
 
     fn read(&mut self, id: &Digest, now: Timestamp) -> rusqlite::Result<Option<Row>> {
-        let mut rows = self.read.query([id.0])?;
-        rows.next()?.map(|row| Row::read(row, 0, now)).transpose()
+        read(&mut self.read, id, now)
     }
 
     fn note(&mut self, id: &Digest, note: &Note, now: Timestamp) -> rusqlite::Result<()> {
-        let Note { kind, execution, actor, reason } = note;
-        let (kind, execution, at) = (kind.as_str(), execution.as_bytes(), now.unix_micros());
-        self.note.execute(params![id.0, at, kind, execution, actor, reason]).map(drop)
+        note_down(&mut self.note, id, note, now)
     }
+}
+
+/// One swap on a connection of the user's own, inside its transaction; `Err`: what is stored.
+pub(super) fn swap_once(
+    connection: &Connection,
+    proposal: &Proposal,
+    now: Timestamp,
+) -> rusqlite::Result<Result<Timestamp, Option<Row>>> {
+    let prepare = |sql| connection.prepare_cached(sql);
+    let changed = write(&mut *prepare(sql::INSERT)?, &mut *prepare(sql::UPDATE)?, proposal, now)?;
+    if changed == 0 {
+        return Ok(Err(read(&mut *prepare(sql::READ)?, &proposal.id, now)?));
+    }
+    if let Some(note) = &proposal.note {
+        note_down(&mut *prepare(sql::NOTE)?, &proposal.id, note, now)?;
+    }
+    Ok(Ok(now))
+}
+
+/// What is stored, as a connection of the user's own sees it.
+pub(super) fn read_once(
+    connection: &Connection,
+    id: &Digest,
+    now: Timestamp,
+) -> rusqlite::Result<Option<Row>> {
+    read(&mut *connection.prepare_cached(sql::READ)?, id, now)
+}
+
+/// One chunk on a connection of the user's own, inside its transaction.
+pub(super) fn put_once(
+    connection: &Connection,
+    id: &SpoolId,
+    index: u32,
+    bytes: &[u8],
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    put(&mut *connection.prepare_cached(sql::PUT_CHUNK)?, id, index, bytes, now)
+}
+
+/// Makes the change where the expected fence is stored; gives the number of rows that changed.
+fn write(
+    insert: &mut Statement<'_>,
+    update: &mut Statement<'_>,
+    proposal: &Proposal,
+    now: Timestamp,
+) -> rusqlite::Result<usize> {
+    let Proposal { id, fence, state, body, .. } = proposal;
+    let (started_at, expires_at) = (proposal.started_at(now), proposal.expires_at(now));
+    let (fence, updated_at) = (fence.as_bytes(), now.unix_micros());
+    match &proposal.over {
+        Over::Nothing { scope, operation } => insert.execute(params![
+            id.0, fence, state, started_at, updated_at, expires_at, scope, operation, body
+        ]),
+        Over::Fence(expected) => update.execute(params![
+            id.0,
+            expected.as_bytes(),
+            fence,
+            state,
+            started_at,
+            updated_at,
+            expires_at,
+            body
+        ]),
+    }
+}
+
+fn read(read: &mut Statement<'_>, id: &Digest, now: Timestamp) -> rusqlite::Result<Option<Row>> {
+    let mut rows = read.query([id.0])?;
+    rows.next()?.map(|row| Row::read(row, 0, now)).transpose()
+}
+
+fn put(
+    put: &mut Statement<'_>,
+    id: &SpoolId,
+    index: u32,
+    bytes: &[u8],
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let (digest, fence) = (&id.operation.0, id.fence.as_bytes());
+    put.execute(params![digest, fence, index, now.unix_micros(), bytes]).map(drop)
+}
+
+fn note_down(
+    statement: &mut Statement<'_>,
+    id: &Digest,
+    note: &Note,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let Note { kind, execution, actor, reason } = note;
+    let (kind, execution, at) = (kind.as_str(), execution.as_bytes(), now.unix_micros());
+    statement.execute(params![id.0, at, kind, execution, actor, reason]).map(drop)
 }
 
 /// What cannot be read has nobody to resolve it: an operator may delete it.

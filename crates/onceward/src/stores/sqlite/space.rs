@@ -73,6 +73,12 @@ impl Presence {
         Self { path: path.to_path_buf(), identity: identity(path) }
     }
 
+    /// Whether this is the file, by whatever name.
+    pub(super) fn is(&self, file: &str) -> bool {
+        let file = Path::new(file);
+        file == self.path || (self.identity.is_some() && identity(file) == self.identity)
+    }
+
     pub(super) fn is_lost(&self) -> bool {
         identity(&self.path) != self.identity
     }

@@ -7,26 +7,36 @@ pub(super) const BEGIN_READING: &str = "BEGIN DEFERRED";
 pub(super) const COMMIT: &str = "COMMIT";
 pub(super) const ROLLBACK: &str = "ROLLBACK";
 
+/// What a connection promises. It reads no table: that would begin a snapshot which the swap after it
+/// might find outdated.
+pub(super) const PROMISES: &str = "
+    SELECT
+        (SELECT synchronous FROM pragma_synchronous WHERE schema = 'main'),
+        (SELECT file FROM pragma_database_list WHERE name = 'main'),
+        (SELECT count(*) FROM pragma_database_list
+         WHERE name NOT IN ('main', 'temp') AND file <> '')";
+
+/// The names say `main`, because these are also sent on connections of the user's own.
 pub(super) const INSERT: &str = "
-    INSERT INTO onceward_record
+    INSERT INTO main.onceward_record
         (digest, fence, state, started_at, updated_at, expires_at, scope, operation, body)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
     ON CONFLICT (digest) DO NOTHING";
 
 pub(super) const UPDATE: &str = "
-    UPDATE onceward_record
+    UPDATE main.onceward_record
     SET fence = ?3, state = ?4, started_at = ?5, updated_at = ?6, expires_at = ?7, body = ?8
     WHERE digest = ?1 AND fence = ?2";
 
 pub(super) const READ: &str = "
     SELECT fence, started_at, updated_at, expires_at, body
-    FROM onceward_record
+    FROM main.onceward_record
     WHERE digest = ?1";
 
 pub(super) const DELETE: &str = "DELETE FROM onceward_record WHERE digest = ?1 AND fence = ?2";
 
 pub(super) const NOTE: &str = "
-    INSERT INTO onceward_trail (digest, at, kind, execution, actor, reason)
+    INSERT INTO main.onceward_trail (digest, at, kind, execution, actor, reason)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
 pub(super) const TRAIL: &str = "
@@ -36,7 +46,7 @@ pub(super) const TRAIL: &str = "
     ORDER BY seq";
 
 pub(super) const PUT_CHUNK: &str = "
-    INSERT INTO onceward_spool (digest, fence, chunk, at, bytes)
+    INSERT INTO main.onceward_spool (digest, fence, chunk, at, bytes)
     VALUES (?1, ?2, ?3, ?4, ?5)
     ON CONFLICT (digest, fence, chunk) DO UPDATE SET at = excluded.at, bytes = excluded.bytes";
 

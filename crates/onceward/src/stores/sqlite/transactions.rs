@@ -12,7 +12,7 @@ use super::{
     space::Presence,
     sql,
 };
-use crate::clock::Clock;
+use crate::{clock::Clock, crashpoint};
 
 /// Runs transactions on a connection that one thread uses.
 pub(super) struct Transactions<'c> {
@@ -65,8 +65,9 @@ impl<'c> Transactions<'c> {
     ) -> Result<T, Trouble> {
         self.begin().map_err(Trouble::Everything)?;
         // Read when the lock is there: waiting for it does not count against any lease.
-        match body(self.clock.now()) {
-            Ok(done) => match self.commit.execute([]) {
+        let done = crashpoint!("sqlite.write", body(self.clock.now()), injected());
+        match done {
+            Ok(done) => match crashpoint!("sqlite.commit", self.commit.execute([]), injected()) {
                 Ok(_) => Ok(done),
                 Err(error) => {
                     self.roll_back();
@@ -89,7 +90,9 @@ impl<'c> Transactions<'c> {
             return Err(StoreError::Unusable(self.presence.complaint()));
         }
         self.roll_back();
-        let begun = patiently(self.busy_timeout, is_busy, || self.begin.execute([]));
+        let begun = patiently(self.busy_timeout, is_busy, || {
+            crashpoint!("sqlite.begin", self.begin.execute([]), injected())
+        });
         begun.map(drop).map_err(|error| before_commit(&error))
     }
 
@@ -102,4 +105,10 @@ impl<'c> Transactions<'c> {
             tracing::warn!("a rollback failed and will be tried again: {error}");
         }
     }
+}
+
+/// What a crash test makes of a step.
+fn injected() -> rusqlite::Error {
+    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR);
+    rusqlite::Error::SqliteFailure(code, Some("a crash test injected this error".to_owned()))
 }

@@ -1,0 +1,295 @@
+//! The answer, the record and the effect in one commit: what a handler calls at its end.
+//!
+//! Whatever a handler says or does after this, the layer reads the record and sends what was
+//! committed: see `settle`.
+
+use std::future::Future;
+#[cfg(feature = "sqlite")]
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use onceward_core::{Ending, Outcome, Settlement, SpoolId, Transactional as _};
+
+use super::{
+    Body, BoxError, Claim, Code, Problem, capture,
+    recall::CHUNK,
+    settle::{self, not_durable_yet},
+};
+use crate::{CommitError, Transaction, engine::fresh_fence};
+
+impl Claim {
+    /// Ends the operation with this answer and commits: effect, record and answer together, or
+    /// nothing of it. The last thing that a handler of a transactional effect does.
+    ///
+    /// Any status is bound: 2xx and 3xx as success, all others as final failure. To leave the key
+    /// usable, roll back and return the answer without this.
+    ///
+    /// Begin the transaction with `BEGIN IMMEDIATE`. If the commit fails, the record is read to learn
+    /// whether it was done; after an error nothing was, except for [`CommitError::Doubtful`].
+    ///
+    #[cfg_attr(feature = "sqlx", doc = "```")]
+    #[cfg_attr(not(feature = "sqlx"), doc = "```ignore")]
+    /// use axum::{extract::State, http::StatusCode};
+    /// use onceward::{CommitError, server::{Claim, Completed}};
+    /// use sqlx::SqlitePool;
+    ///
+    /// async fn charge(State(shop): State<SqlitePool>, claim: Claim, cents: String) -> Result<Completed, CommitError> {
+    ///     let mut transaction = shop.begin_with("BEGIN IMMEDIATE").await?;
+    ///     let insert = sqlx::query("INSERT INTO charge (cents) VALUES (?1)").bind(&cents);
+    ///     insert.execute(&mut *transaction).await?;
+    ///     claim.commit(transaction, (StatusCode::CREATED, format!("charged {cents}"))).await
+    /// }
+    /// ```
+    pub fn commit<T: Transaction>(
+        &self,
+        mut transaction: T,
+        answer: impl IntoAnswer,
+    ) -> impl Future<Output = Result<Completed, CommitError>> + Send {
+        let response = answer.into_answer();
+        async move {
+            let (end, completed) = End::of(self, response).await?;
+            let settlement = self.keep_in(&mut transaction, end).await?;
+            self.engine().commit_with(self, transaction, settlement).await?;
+            Ok(completed)
+        }
+    }
+
+    /// Proposes this answer as the operation's end; the handler commits by itself.
+    ///
+    /// Return what you get from this after the commit. After an error the transaction must be rolled
+    /// back: the claim may be over, and then another execution has the right to the effect.
+    pub fn complete_in<T: Transaction>(
+        &self,
+        transaction: &mut T,
+        answer: impl IntoAnswer,
+    ) -> impl Future<Output = Result<Completed, CommitError>> + Send {
+        let response = answer.into_answer();
+        async move {
+            let (end, completed) = End::of(self, response).await?;
+            let settlement = self.keep_in(transaction, end).await?;
+            self.engine().propose_in(self, transaction, settlement).await?;
+            Ok(completed)
+        }
+    }
+
+    /// Writes what is too large for the record, and says how the claim shall end.
+    async fn keep_in<T: Transaction>(
+        &self,
+        transaction: &mut T,
+        end: End,
+    ) -> Result<Settlement, CommitError> {
+        let store = self.engine().store_of::<T::Store>()?;
+        for (index, chunk) in end.chunks() {
+            let put = store.put_in(transaction.connection(), &end.id, index, chunk);
+            put.await.map_err(CommitError::NotCommitted)?;
+        }
+        Ok(end.settlement(self))
+    }
+}
+
+#[cfg(feature = "sqlite")]
+mod blocking {
+    use super::{Claim, CommitError, Completed, End, IntoAnswer, Settlement, at_once};
+    use crate::stores::sqlite::SqliteStore;
+
+    impl Claim {
+        /// [`commit`](Self::commit) for a transaction of rusqlite; call it where blocking is allowed.
+        ///
+        /// ```
+        /// use onceward::{CommitError, server::{Claim, Completed}};
+        /// use rusqlite::{Connection, TransactionBehavior};
+        ///
+        /// fn charge(shop: &mut Connection, claim: &Claim, cents: u32) -> Result<Completed, CommitError> {
+        ///     let transaction = shop.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        ///     transaction.execute("INSERT INTO charge (cents) VALUES (?1)", [cents])?;
+        ///     claim.commit_blocking(transaction, format!("charged {cents}"))
+        /// }
+        /// ```
+        pub fn commit_blocking(
+            &self,
+            transaction: rusqlite::Transaction<'_>,
+            answer: impl IntoAnswer,
+        ) -> Result<Completed, CommitError> {
+            let (end, completed) = self.end_at_once(answer)?;
+            let settlement = self.keep_in_blocking(&transaction, end)?;
+            self.engine().commit_with_blocking(self, transaction, settlement)?;
+            Ok(completed)
+        }
+
+        /// [`complete_in`](Self::complete_in) for a transaction of rusqlite.
+        pub fn complete_in_blocking(
+            &self,
+            transaction: &rusqlite::Transaction<'_>,
+            answer: impl IntoAnswer,
+        ) -> Result<Completed, CommitError> {
+            let (end, completed) = self.end_at_once(answer)?;
+            let settlement = self.keep_in_blocking(transaction, end)?;
+            self.engine().propose_in_blocking(self, transaction, settlement)?;
+            Ok(completed)
+        }
+
+        /// The answers of blocking code are whole; one that comes in pieces is not waited for.
+        fn end_at_once(&self, answer: impl IntoAnswer) -> Result<(End, Completed), CommitError> {
+            at_once(End::of(self, answer.into_answer())).unwrap_or(Err(CommitError::AnswerBroke))
+        }
+
+        fn keep_in_blocking(
+            &self,
+            transaction: &rusqlite::Transaction<'_>,
+            end: End,
+        ) -> Result<Settlement, CommitError> {
+            let store = self.engine().store_of::<SqliteStore>()?;
+            for (index, chunk) in end.chunks() {
+                let put = store.put_in_blocking(transaction, &end.id, index, chunk);
+                put.map_err(CommitError::NotCommitted)?;
+            }
+            Ok(end.settlement(self))
+        }
+    }
+}
+
+/// What a future gives without waiting.
+#[cfg(feature = "sqlite")]
+fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut context = Context::from_waker(Waker::noop());
+    match std::pin::pin!(future).poll(&mut context) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}
+
+/// How an operation ends in a commit: what is kept of its answer, and under which fence.
+struct End {
+    id: SpoolId,
+    outcome: Outcome,
+    /// What is kept beside the record, because it is too large for it.
+    large: Bytes,
+}
+
+impl End {
+    /// Reads the answer to its end.
+    async fn of<B>(claim: &Claim, response: Response<B>) -> Result<(Self, Completed), CommitError>
+    where
+        B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    {
+        let idempotency = claim.idempotency();
+        let captured = capture::capture(idempotency, response).await;
+        if captured.head().is_none() {
+            return Err(CommitError::AnswerBroke);
+        }
+        let id = SpoolId { operation: claim.id(), fence: fresh_fence() };
+        let (mut outcome, large) = settle::outcome(idempotency, &captured);
+        let large = large.filter(|_| idempotency.options().spool.is_some());
+        if let Some(bytes) = &large {
+            outcome.body = settle::spooled(bytes);
+        }
+        let completed = settle::passed_on(captured).map(Completed);
+        let end = Self { id, outcome, large: large.unwrap_or_default() };
+        Ok((end, completed.ok_or(CommitError::AnswerBroke)?))
+    }
+
+    fn chunks(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        (0..).zip(self.large.chunks(CHUNK))
+    }
+
+    fn settlement(self, claim: &Claim) -> Settlement {
+        let ending = match self.outcome.status {
+            200..400 => Ending::Succeeded(self.outcome),
+            _ => Ending::FailedFinal(self.outcome),
+        };
+        claim.settle(ending, self.id.fence)
+    }
+}
+
+/// The answer that a claim was completed with, for the handler to return.
+///
+/// What the client gets is what was committed, whatever is done to this on its way out. An answer
+/// that was committed but not kept (too large, or [`NotKept`](super::NotKept)) is sent as it is.
+#[must_use = "the handler returns it"]
+#[derive(Debug)]
+pub struct Completed(Response<Body>);
+
+impl Completed {
+    /// The HTTP answer.
+    #[must_use]
+    pub fn into_response(self) -> Response<Body> {
+        self.0
+    }
+
+    /// Its status.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.0.status()
+    }
+}
+
+impl From<Completed> for Response<Body> {
+    fn from(completed: Completed) -> Self {
+        completed.0
+    }
+}
+
+#[cfg(feature = "axum")]
+impl axum::response::IntoResponse for Completed {
+    fn into_response(self) -> axum::response::Response {
+        self.0.map(axum::body::Body::new)
+    }
+}
+
+/// What can be committed as an answer: an `http::Response`, and with feature `axum` everything that
+/// a handler of axum can return.
+pub trait IntoAnswer {
+    /// The answer's body.
+    type Body: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static;
+
+    /// The HTTP answer.
+    fn into_answer(self) -> Response<Self::Body>;
+}
+
+#[cfg(feature = "axum")]
+impl<A: axum::response::IntoResponse> IntoAnswer for A {
+    type Body = axum::body::Body;
+
+    fn into_answer(self) -> Response<Self::Body> {
+        self.into_response()
+    }
+}
+
+#[cfg(not(feature = "axum"))]
+impl<B> IntoAnswer for Response<B>
+where
+    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    type Body = B;
+
+    fn into_answer(self) -> Self {
+        self
+    }
+}
+
+/// The refusal that a handler returns after this; the layer looks at the record all the same.
+impl From<CommitError> for Problem {
+    fn from(error: CommitError) -> Self {
+        tracing::warn!(%error, "an operation did not end in its transaction");
+        match error {
+            CommitError::LeaseLost => settle::lease_lost(),
+            CommitError::Doubtful(_) => not_durable_yet(),
+            CommitError::NotCommitted(_) => {
+                let text = "nothing was committed; send the same request with the same key";
+                Self::new(Code::NotCommitted, text).status(StatusCode::SERVICE_UNAVAILABLE)
+            }
+            CommitError::Twice | CommitError::WrongStore => {
+                Self::new(Code::Misconfigured, error.to_string())
+            }
+            CommitError::AnswerBroke => Self::new(Code::NotCommitted, error.to_string()),
+        }
+    }
+}
+
+#[cfg(feature = "axum")]
+impl axum::response::IntoResponse for CommitError {
+    fn into_response(self) -> axum::response::Response {
+        Problem::from(self).into_response().map(axum::body::Body::new)
+    }
+}

@@ -1,0 +1,181 @@
+//! The same swap inside a transaction of the user's own: the record ends in the effect's commit.
+//!
+//! Nothing here begins or ends a transaction. The one thing that the user's connection could spoil
+//! is durability, so each use looks at what the connection promises.
+
+use std::{path::PathBuf, sync::Arc};
+
+use onceward_core::{Change, Digest, Found, SpoolId, StoreError, Swap, Timestamp};
+use rusqlite::Connection;
+
+use super::{
+    SqliteStore,
+    builder::Options,
+    error::{at_commit, inside},
+    rows::Proposal,
+    session,
+    space::Presence,
+    sql,
+};
+use crate::clock::Clock;
+
+/// What the store knows when it is asked to write on somebody else's connection.
+pub(super) struct Inside {
+    pub(super) clock: Arc<dyn Clock>,
+    accepts_relaxed: bool,
+    path: PathBuf,
+    presence: Presence,
+}
+
+/// What a connection says about itself: the columns of [`sql::PROMISES`].
+pub(super) struct Promises {
+    pub(super) synchronous: i64,
+    pub(super) file: String,
+    pub(super) attached: i64,
+}
+
+impl Inside {
+    pub(super) fn new(options: &Options) -> Self {
+        Self {
+            clock: Arc::clone(&options.clock),
+            accepts_relaxed: options.accepts_relaxed,
+            path: options.path.clone(),
+            presence: Presence::of(&options.path),
+        }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Refuses a connection on which a commit would not mean what it should.
+    pub(super) fn check(&self, promises: &Promises) -> Result<(), StoreError> {
+        let Promises { synchronous, file, attached } = promises;
+        let path = &self.path;
+        if !self.presence.is(file) {
+            return Err(StoreError::Unusable(format!(
+                "the transaction is on {file:?}, but the records are in {path:?}; nothing was \
+                 written: an effect and its record commit together only in one file"
+            )));
+        }
+        if self.accepts_relaxed {
+            return Ok(());
+        }
+        if *synchronous < FULL {
+            return Err(StoreError::Unusable(format!(
+                "the connection of the transaction has `synchronous = {synchronous}` and would lose \
+                 acknowledged commits when the power fails; nothing was written: set `PRAGMA \
+                 synchronous = FULL` on it"
+            )));
+        }
+        if *attached > 0 {
+            return Err(StoreError::Unusable(
+                "the connection of the transaction has other files attached, and SQLite commits \
+                 several files one after the other; nothing was written: use a connection without \
+                 them"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// SQLite's number for `synchronous = FULL`; `EXTRA` is above it.
+const FULL: i64 = 2;
+
+impl SqliteStore {
+    /// [`swap_in`](onceward_core::Transactional::swap_in) on a connection of rusqlite.
+    ///
+    /// Begin the transaction with `IMMEDIATE`: one that reads first and writes later fails when
+    /// somebody else has written in between. After a conflict or an error, roll back.
+    ///
+    /// ```
+    /// # use onceward::{stores::sqlite::SqliteStore, *};
+    /// # use rusqlite::{Connection, TransactionBehavior};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("shop.db");
+    /// # let request = Request {
+    /// #     operation: OperationId::new(Scope::global(), OperationName::new("pay")?, Key::new("k")?),
+    /// #     fingerprints: Fingerprint::from_parts(1, [7; 32]).into(),
+    /// #     terms: Terms::of(Effect::Transactional).build()?,
+    /// # };
+    /// # let admission = Admission::new(request, Fence::from_random([1; 16]), Execution::from_bytes([2; 16]));
+    /// # let change = admission.change();
+    /// let store = SqliteStore::open(&path)?;
+    /// let mut shop = Connection::open(&path)?;
+    ///
+    /// let transaction = shop.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    /// // … the effect, on the same transaction …
+    /// match store.swap_in_blocking(&transaction, change)? {
+    ///     Swap::Stored { .. } => transaction.commit()?,
+    ///     Swap::Conflict(_) => transaction.rollback()?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn swap_in_blocking(
+        &self,
+        connection: &Connection,
+        change: &Change,
+    ) -> Result<Swap, StoreError> {
+        self.look_at(connection)?;
+        let swapped =
+            session::swap_once(connection, &Proposal::of(change), self.inner.inside.now());
+        match swapped.map_err(|error| inside(&error, self.path()))? {
+            Ok(at) => Ok(Swap::Stored { at }),
+            Err(stored) => Ok(Swap::Conflict(super::decode(&change.id, stored)?)),
+        }
+    }
+
+    /// [`put_in`](onceward_core::Transactional::put_in) on a connection of rusqlite.
+    pub fn put_in_blocking(
+        &self,
+        connection: &Connection,
+        id: &SpoolId,
+        index: u32,
+        chunk: &[u8],
+    ) -> Result<(), StoreError> {
+        self.look_at(connection)?;
+        let put = session::put_once(connection, id, index, chunk, self.inner.inside.now());
+        put.map_err(|error| inside(&error, self.path()))
+    }
+
+    /// Commits what is open on this connection; rolls it back, if that fails.
+    pub(crate) fn commit_on(&self, connection: &Connection) -> Result<(), StoreError> {
+        connection.execute_batch(sql::COMMIT).map_err(|error| {
+            // What cannot be rolled back was not committed either, and ends with its connection.
+            if !connection.is_autocommit() {
+                let _ = connection.execute_batch(sql::ROLLBACK);
+            }
+            at_commit(&error)
+        })
+    }
+
+    /// Reads a record on this connection.
+    pub(crate) fn read_on(
+        &self,
+        connection: &Connection,
+        id: &Digest,
+    ) -> Result<Found, StoreError> {
+        let row = session::read_once(connection, id, self.inner.inside.now());
+        super::decode(id, row.map_err(|error| inside(&error, self.path()))?)
+    }
+
+    fn look_at(&self, connection: &Connection) -> Result<(), StoreError> {
+        if connection.is_autocommit() {
+            return Err(StoreError::Unusable(
+                "no transaction is open on this connection; nothing was written: begin one, and \
+                 write the effect in it too"
+                    .to_owned(),
+            ));
+        }
+        let promises = connection.prepare_cached(sql::PROMISES).and_then(|mut statement| {
+            statement.query_row([], |row| {
+                let (synchronous, file, attached) = (row.get(0)?, row.get(1)?, row.get(2)?);
+                Ok(Promises { synchronous, file, attached })
+            })
+        });
+        self.inner.inside.check(&promises.map_err(|error| inside(&error, self.path()))?)
+    }
+}

@@ -1,0 +1,135 @@
+//! Transactions of sqlx.
+
+use onceward_core::{BoxFuture, Change, SpoolId, StoreError, Swap, Transactional};
+use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
+
+use super::{
+    SqliteStore,
+    error::{at_commit, inside},
+    inside::Promises,
+    rows::{Columns, Over, Proposal, Row},
+    sql,
+};
+
+/// Begin the transaction with `pool.begin_with("BEGIN IMMEDIATE")`: one that reads first and writes
+/// later fails when somebody else has written in between.
+impl Transactional<SqliteConnection> for SqliteStore {
+    fn swap_in<'a>(
+        &'a self,
+        connection: &'a mut SqliteConnection,
+        change: &'a Change,
+    ) -> BoxFuture<'a, Result<Swap, StoreError>> {
+        Box::pin(async move {
+            self.ask(connection).await?;
+            let swapped = self.swap_on(connection, change).await;
+            swapped.unwrap_or_else(|error| Err(self.explain(error)))
+        })
+    }
+
+    fn put_in<'a>(
+        &'a self,
+        connection: &'a mut SqliteConnection,
+        id: &'a SpoolId,
+        index: u32,
+        chunk: &'a [u8],
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.ask(connection).await?;
+            let put = sqlx::query(sql::PUT_CHUNK)
+                .bind(&id.operation.0[..])
+                .bind(&id.fence.as_bytes()[..])
+                .bind(index)
+                .bind(self.inner.inside.now().unix_micros())
+                .bind(chunk);
+            put.execute(connection).await.map(drop).map_err(|error| self.explain(error))
+        })
+    }
+}
+
+impl SqliteStore {
+    async fn ask(&self, connection: &mut SqliteConnection) -> Result<(), StoreError> {
+        let promises = sqlx::query(sql::PROMISES).fetch_one(connection).await.and_then(|row| {
+            let (synchronous, file) = (row.try_get(0)?, row.try_get(1)?);
+            Ok(Promises { synchronous, file, attached: row.try_get(2)? })
+        });
+        self.inner.inside.check(&promises.map_err(|error| self.explain(error))?)
+    }
+
+    async fn swap_on(
+        &self,
+        connection: &mut SqliteConnection,
+        change: &Change,
+    ) -> Result<Result<Swap, StoreError>, sqlx::Error> {
+        let proposal = Proposal::of(change);
+        let now = self.inner.inside.now();
+        let (digest, fence) = (&proposal.id.0[..], &proposal.fence.as_bytes()[..]);
+        let query = match &proposal.over {
+            Over::Nothing { .. } => sqlx::query(sql::INSERT).bind(digest).bind(fence),
+            Over::Fence(expected) => {
+                sqlx::query(sql::UPDATE).bind(digest).bind(expected.as_bytes().to_vec()).bind(fence)
+            }
+        };
+        let query = query
+            .bind(proposal.state)
+            .bind(proposal.started_at(now))
+            .bind(now.unix_micros())
+            .bind(proposal.expires_at(now));
+        let query = match &proposal.over {
+            Over::Nothing { scope, operation } => query.bind(scope).bind(operation),
+            Over::Fence(_) => query,
+        };
+        let written = query.bind(&proposal.body).execute(&mut *connection).await?;
+        if written.rows_affected() == 0 {
+            let stored = sqlx::query(sql::READ).bind(digest).fetch_optional(connection).await?;
+            let stored = stored.map(|row| Ok::<_, sqlx::Error>(Row::new(columns(&row)?, now)));
+            return Ok(super::decode(&change.id, stored.transpose()?).map(Swap::Conflict));
+        }
+        if let Some(note) = &proposal.note {
+            let written = sqlx::query(sql::NOTE)
+                .bind(digest)
+                .bind(now.unix_micros())
+                .bind(note.kind.as_str())
+                .bind(&note.execution.as_bytes()[..])
+                .bind(&note.actor)
+                .bind(&note.reason);
+            written.execute(connection).await?;
+        }
+        Ok(Ok(Swap::Stored { at: now }))
+    }
+
+    /// What an error inside the transaction means.
+    #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+    fn explain(&self, error: sqlx::Error) -> StoreError {
+        match as_sqlite(&error) {
+            Some(error) => inside(&error, self.path()),
+            None => {
+                StoreError::Unavailable(format!("the transaction's connection failed: {error}"))
+            }
+        }
+    }
+}
+
+/// What a failed commit means: nobody knows, before the record was read.
+pub(crate) fn commit_error(error: &sqlx::Error) -> StoreError {
+    match as_sqlite(error) {
+        Some(error) => at_commit(&error),
+        None => StoreError::Unavailable(format!("the transaction's connection failed: {error}")),
+    }
+}
+
+fn columns(row: &SqliteRow) -> Result<Columns, sqlx::Error> {
+    Ok(Columns {
+        fence: row.try_get(0)?,
+        started_at: row.try_get(1)?,
+        updated_at: row.try_get(2)?,
+        expires_at: row.try_get(3)?,
+        body: row.try_get(4)?,
+    })
+}
+
+fn as_sqlite(error: &sqlx::Error) -> Option<rusqlite::Error> {
+    let database = error.as_database_error()?;
+    let code = database.code()?.parse().ok()?;
+    let text = Some(database.message().to_owned());
+    Some(rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), text))
+}
