@@ -4,6 +4,10 @@
 //! Nothing here is published.
 
 pub mod checker;
+pub mod client;
 pub mod history;
 pub mod power;
+pub mod provider;
+pub mod running;
+pub mod service;
 pub mod strace;

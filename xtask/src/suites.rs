@@ -4,6 +4,7 @@
 //! more row: a name, a rule that claims its targets (by the first word of their file name, as
 //! `sqlite_conformance`), and a function that says what it was found to be, or why it is absent.
 
+use crate::tools;
 use crate::workspace::{Kind, TestTarget, Workspace};
 
 pub(crate) struct Suite {
@@ -18,11 +19,10 @@ pub(crate) enum Against {
     /// Described for the summary; say plainly when it is not a real server.
     Present(String),
     /// The suite is skipped, and the summary says so by name: the engine, and the reason.
-    #[allow(dead_code, reason = "used by the first engine that has a server of its own")]
     Absent { engine: &'static str, reason: String },
 }
 
-pub(crate) const SUITES: [Suite; 8] = [
+pub(crate) const SUITES: [Suite; 10] = [
     Suite {
         name: "protocol core",
         claims: |target| target.package == "onceward-core" && !target.is_test("model"),
@@ -60,6 +60,19 @@ pub(crate) const SUITES: [Suite; 8] = [
         name: "SQLite store",
         claims: |target| target.package == "onceward" && is_sqlite(target),
         against: sqlite,
+    },
+    Suite {
+        name: "crash proof",
+        claims: |target| target.package == "onceward-crash" && !needs_strace(target),
+        against: |workspace| {
+            let sqlite = sqlite_version(workspace);
+            Against::Present(format!("service processes, kill -9, SQLite {sqlite}"))
+        },
+    },
+    Suite {
+        name: "crash proof, system calls",
+        claims: |target| target.package == "onceward-crash" && needs_strace(target),
+        against: strace,
     },
     Suite {
         name: "command line",
@@ -105,13 +118,33 @@ fn is_sqlite(target: &TestTarget) -> bool {
     target.kind == Kind::Integration && target.name.starts_with("sqlite")
 }
 
+/// The tests that stop a process at its system calls, fail them, or write them down.
+fn needs_strace(target: &TestTarget) -> bool {
+    target.kind == Kind::Integration
+        && ["disk", "power_loss", "syscalls"].contains(&target.name.as_str())
+}
+
 fn no_server() -> Against {
     Against::Present("no server".to_owned())
 }
 
 fn sqlite(workspace: &Workspace) -> Against {
-    let version = workspace.sqlite_version().unwrap_or_else(|| "of unknown version".to_owned());
+    let version = sqlite_version(workspace);
     Against::Present(format!("SQLite {version}, embedded, file in a temporary directory"))
+}
+
+fn sqlite_version(workspace: &Workspace) -> String {
+    workspace.sqlite_version().unwrap_or_else(|| "of unknown version".to_owned())
+}
+
+fn strace(workspace: &Workspace) -> Against {
+    match tools::strace() {
+        Ok(version) => {
+            let sqlite = sqlite_version(workspace);
+            Against::Present(format!("{version}, SQLite {sqlite}"))
+        }
+        Err(reason) => Against::Absent { engine: "strace", reason },
+    }
 }
 
 #[cfg(test)]
@@ -145,6 +178,9 @@ mod tests {
             ("onceward", Integration, "server_rules", "server layer"),
             ("onceward", Integration, "simulation", "simulation"),
             ("onceward", Integration, "sqlite_conformance", "SQLite store"),
+            ("onceward-crash", Library, "onceward_crash", "crash proof"),
+            ("onceward-crash", Integration, "load", "crash proof"),
+            ("onceward-crash", Integration, "syscalls", "crash proof, system calls"),
             ("onceward-gateway", Binary, "onceward", "command line"),
             ("onceward-bench", Binary, "onceward-bench", "tooling"),
             ("xtask", Binary, "xtask", "tooling"),

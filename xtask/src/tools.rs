@@ -44,3 +44,28 @@ fn target_is_installed(target: &str) -> bool {
         .output();
     output.is_ok_and(|output| Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir())
 }
+
+/// The version of strace; installed from the distribution when it is absent and may be.
+pub(crate) fn strace() -> Result<String, String> {
+    if let Some(version) = strace_version() {
+        return Ok(version);
+    }
+    println!("strace is not installed; installing it with: apt-get install strace");
+    for arguments in [&["update"][..], &["install", "--yes", "--no-install-recommends", "strace"]] {
+        let output = Command::new("apt-get").args(arguments).stdin(Stdio::null()).output();
+        let output = output.map_err(|error| format!("apt-get could not be started: {error}"))?;
+        if !output.status.success() {
+            let words = String::from_utf8_lossy(&output.stderr);
+            let reason = words.lines().next().unwrap_or("without a word").to_owned();
+            return Err(format!("`apt-get {}` failed: {reason}", arguments.join(" ")));
+        }
+    }
+    strace_version().ok_or_else(|| "it was installed but does not run".to_owned())
+}
+
+fn strace_version() -> Option<String> {
+    let output = Command::new("strace").arg("--version").output().ok()?;
+    let words = String::from_utf8_lossy(&output.stdout).into_owned();
+    let version = words.lines().next()?.split_whitespace().last()?;
+    output.status.success().then(|| format!("strace {version}"))
+}

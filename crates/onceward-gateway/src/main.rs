@@ -1,6 +1,7 @@
 //! The `onceward` command.
 
 mod demo;
+mod migrate;
 
 use std::process::ExitCode;
 
@@ -20,10 +21,12 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Demo(demo::Options),
+    Migrate(migrate::Options),
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Demo(options) => demo::run(&options),
+        Command::Migrate(options) => migrate::run(&options),
     }
 }

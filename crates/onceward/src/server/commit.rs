@@ -211,12 +211,6 @@ impl End {
 pub struct Completed(Response<Body>);
 
 impl Completed {
-    /// The HTTP answer.
-    #[must_use]
-    pub fn into_response(self) -> Response<Body> {
-        self.0
-    }
-
     /// Its status.
     #[must_use]
     pub fn status(&self) -> StatusCode {

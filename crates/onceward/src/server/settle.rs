@@ -198,7 +198,8 @@ async fn ended(
         respond::stamp(answer.headers_mut(), id, Some((replay.completed_at, replay.expires_at)));
         return Ok(answer);
     }
-    let recalled = recall::recall(idempotency, id, replay).await?;
+    // Whatever keeps a large answer from being read back, it has run.
+    let recalled = recall::recall(idempotency, id, replay).await.map_err(|_| not_readable_now())?;
     respond::recalled(idempotency, id, &recalled).await
 }
 
@@ -232,7 +233,14 @@ fn not_committed() -> Problem {
 
 /// It has run, but an answer that is not durable is no answer.
 pub(super) fn not_durable_yet() -> Problem {
-    let text = "it has run, but its end is not durable yet; ask with the same key";
+    ask_again("it has run, but its end is not durable yet; ask with the same key")
+}
+
+fn not_readable_now() -> Problem {
+    ask_again("it has run, but its answer cannot be read now; ask with the same key")
+}
+
+fn ask_again(text: &'static str) -> Problem {
     Problem::new(Code::OutcomeUnknown, text)
         .status(StatusCode::SERVICE_UNAVAILABLE)
         .retryable()

@@ -1,0 +1,80 @@
+//! `onceward migrate`, as a person runs it before a deployment.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+
+use tempfile::TempDir;
+
+fn migrate(directory: &TempDir, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
+    command.arg("migrate").args(arguments).current_dir(directory.path()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+fn contents(file: &Path) -> Vec<u8> {
+    std::fs::read(file).unwrap()
+}
+
+#[test]
+fn it_makes_the_tables_and_says_so_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = migrate(&directory, &["sqlite://shop.db"]);
+    assert!(first.status.success(), "{}", text(&first.stderr));
+    assert_eq!(text(&first.stdout), "shop.db: the tables have version 1 now, after 0\n");
+    let second = migrate(&directory, &["shop.db"]);
+    assert!(second.status.success());
+    assert_eq!(text(&second.stdout), "shop.db: the tables are up to date (version 1)\n");
+    let contents = contents(&directory.path().join("shop.db"));
+    let table = b"CREATE TABLE onceward_record";
+    assert!(contents.windows(table.len()).any(|window| window == table));
+}
+
+#[test]
+fn a_check_changes_nothing_and_fails_until_it_is_done() {
+    let directory = tempfile::tempdir().unwrap();
+    let check = migrate(&directory, &["--check", "sqlite://shop.db"]);
+    assert_eq!(check.status.code(), Some(1));
+    assert!(text(&check.stdout).contains("run: onceward migrate sqlite://shop.db"));
+    assert!(!directory.path().join("shop.db").exists(), "it only looked");
+    assert!(migrate(&directory, &["sqlite://shop.db"]).status.success());
+    assert!(migrate(&directory, &["--check", "sqlite://shop.db"]).status.success());
+}
+
+#[test]
+fn what_is_no_database_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let letter = directory.path().join("letter.txt");
+    let words = "Dear Sir, this is not a database. ".repeat(100);
+    std::fs::write(&letter, &words).unwrap();
+    let output = migrate(&directory, &["letter.txt"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).starts_with("error: "), "{}", text(&output.stderr));
+    assert_eq!(contents(&letter), words.as_bytes());
+}
+
+#[test]
+fn addresses_that_mean_nothing_are_refused_with_an_example() {
+    let directory = tempfile::tempdir().unwrap();
+    for address in ["postgres://shop", "sqlite://", ""] {
+        let output = migrate(&directory, &[address]);
+        assert_eq!(output.status.code(), Some(2), "{address:?}");
+        assert!(text(&output.stderr).contains("sqlite://shop.db"), "{}", text(&output.stderr));
+    }
+    let missing = migrate(&directory, &["sqlite://no/such/directory/shop.db"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(text(&missing.stderr).contains("does not exist"), "{}", text(&missing.stderr));
+}
+
+#[test]
+fn the_help_has_examples() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = migrate(&directory, &["--help"]);
+    assert!(output.status.success());
+    assert!(text(&output.stdout).contains("Examples:") && text(&output.stdout).contains("--check"));
+}
