@@ -20,7 +20,7 @@ async fn charge(
     claim: Claim,
     cents: String,
 ) -> Result<Completed, CommitError> {
-    let mut transaction = shop.begin_with("BEGIN IMMEDIATE").await?;
+    let mut transaction = claim.begin(&shop).await?;
     let insert = "INSERT INTO charge (cents) VALUES (?1) RETURNING id";
     let (id,): (i64,) = sqlx::query_as(insert).bind(&cents).fetch_one(&mut *transaction).await?;
     let answer = (StatusCode::CREATED, format!("charge {id} of {cents} cents\n"));

@@ -48,6 +48,21 @@ impl Transaction for sqlx::Transaction<'_, sqlx::Sqlite> {
     }
 }
 
+#[cfg(feature = "sqlx")]
+impl Transaction for crate::stores::sqlite::OwnTransaction {
+    type Connection = sqlx::SqliteConnection;
+    type Store = crate::stores::sqlite::SqliteStore;
+
+    fn connection(&mut self) -> &mut sqlx::SqliteConnection {
+        self
+    }
+
+    async fn commit(self) -> Result<(), StoreError> {
+        let committed = self.commit().await;
+        committed.map_err(|error| crate::stores::sqlite::commit_error(&error))
+    }
+}
+
 impl Engine {
     /// Proposes the end of a claim inside the user's transaction, whose commit decides.
     ///
@@ -177,14 +192,14 @@ mod blocking {
         Claim, CommitError, Ending, Engine, Proposal, Settlement, crashpoint, fresh_fence,
         injected, judge,
     };
-    use crate::stores::sqlite::SqliteStore;
+    use crate::stores::sqlite::{BlockingTransaction, SqliteStore};
 
     impl Engine {
         /// [`settle_in`](Self::settle_in) for a transaction of rusqlite.
         pub fn settle_in_blocking(
             &self,
             claim: &Claim,
-            transaction: &rusqlite::Transaction<'_>,
+            transaction: &impl BlockingTransaction,
             ending: Ending,
         ) -> Result<(), CommitError> {
             self.propose_in_blocking(claim, transaction, claim.settle(ending, fresh_fence()))
@@ -194,7 +209,7 @@ mod blocking {
         pub fn commit_blocking(
             &self,
             claim: &Claim,
-            transaction: rusqlite::Transaction<'_>,
+            transaction: impl BlockingTransaction,
             ending: Ending,
         ) -> Result<(), CommitError> {
             self.commit_with_blocking(claim, transaction, claim.settle(ending, fresh_fence()))
@@ -204,16 +219,17 @@ mod blocking {
         pub(crate) fn commit_with_blocking(
             &self,
             claim: &Claim,
-            transaction: rusqlite::Transaction<'_>,
+            transaction: impl BlockingTransaction,
             settlement: Settlement,
         ) -> Result<(), CommitError> {
             let fence = settlement.change().next.fence;
             self.propose_in_blocking(claim, &transaction, settlement)?;
             let store = self.store_of::<SqliteStore>()?;
-            let committed = crashpoint!("own.commit", store.commit_on(&transaction), injected());
+            let committed =
+                crashpoint!("own.commit", store.commit_on(transaction.connection()), injected());
             match committed {
                 Ok(()) => Ok(()),
-                Err(error) => match store.read_on(&transaction, &claim.id()) {
+                Err(error) => match store.read_on(transaction.connection(), &claim.id()) {
                     Ok(found) => judge(&found, fence, error),
                     Err(_) => Err(CommitError::Doubtful(error)),
                 },
@@ -223,7 +239,7 @@ mod blocking {
         pub(crate) fn propose_in_blocking(
             &self,
             claim: &Claim,
-            transaction: &rusqlite::Transaction<'_>,
+            transaction: &impl BlockingTransaction,
             settlement: Settlement,
         ) -> Result<(), CommitError> {
             let store = self.store_of::<SqliteStore>()?;
@@ -232,7 +248,7 @@ mod blocking {
                 let change = proposal.settlement.change();
                 let swap = crashpoint!(
                     "own.swap",
-                    store.swap_in_blocking(transaction, change),
+                    store.swap_in_blocking(transaction.connection(), change),
                     injected()
                 );
                 match proposal.next(swap)? {

@@ -19,13 +19,27 @@ use super::{
 use crate::{CommitError, Transaction, engine::fresh_fence};
 
 impl Claim {
+    /// Begins a transaction in the database where the record is, when it is its turn.
+    ///
+    /// SQLite has one writer at a time: transactions that are begun here wait in line with those of
+    /// the store, and begin with the write lock (`BEGIN IMMEDIATE`). Everybody else's writes wait
+    /// until it ends: do slow work before.
+    #[cfg(feature = "sqlx")]
+    pub async fn begin(
+        &self,
+        pool: &sqlx::SqlitePool,
+    ) -> Result<crate::stores::sqlite::OwnTransaction, CommitError> {
+        let store = self.engine().store_of::<crate::stores::sqlite::SqliteStore>()?;
+        Ok(store.begin(pool).await?)
+    }
+
     /// Ends the operation with this answer and commits: effect, record and answer together, or
     /// nothing of it. The last thing that a handler of a transactional effect does.
     ///
     /// Any status is bound: 2xx and 3xx as success, all others as final failure. To leave the key
     /// usable, roll back and return the answer without this.
     ///
-    /// Begin the transaction with `BEGIN IMMEDIATE`. If the commit fails, the record is read to learn
+    /// If the commit fails, the record is read to learn
     /// whether it was done; after an error nothing was, except for [`CommitError::Doubtful`].
     ///
     #[cfg_attr(feature = "sqlx", doc = "```")]
@@ -35,7 +49,7 @@ impl Claim {
     /// use sqlx::SqlitePool;
     ///
     /// async fn charge(State(shop): State<SqlitePool>, claim: Claim, cents: String) -> Result<Completed, CommitError> {
-    ///     let mut transaction = shop.begin_with("BEGIN IMMEDIATE").await?;
+    ///     let mut transaction = claim.begin(&shop).await?;
     ///     let insert = sqlx::query("INSERT INTO charge (cents) VALUES (?1)").bind(&cents);
     ///     insert.execute(&mut *transaction).await?;
     ///     claim.commit(transaction, (StatusCode::CREATED, format!("charged {cents}"))).await
@@ -91,24 +105,32 @@ impl Claim {
 #[cfg(feature = "sqlite")]
 mod blocking {
     use super::{Claim, CommitError, Completed, End, IntoAnswer, Settlement, at_once};
-    use crate::stores::sqlite::SqliteStore;
+    use crate::stores::sqlite::{BlockingTransaction, OwnBlockingTransaction, SqliteStore};
 
     impl Claim {
+        /// [`begin`](Self::begin) for a connection of rusqlite; call it where blocking is allowed.
+        pub fn begin_blocking<'c>(
+            &self,
+            connection: &'c mut rusqlite::Connection,
+        ) -> Result<OwnBlockingTransaction<'c>, CommitError> {
+            Ok(self.engine().store_of::<SqliteStore>()?.begin_blocking(connection)?)
+        }
+
         /// [`commit`](Self::commit) for a transaction of rusqlite; call it where blocking is allowed.
         ///
         /// ```
         /// use onceward::{CommitError, server::{Claim, Completed}};
-        /// use rusqlite::{Connection, TransactionBehavior};
+        /// use rusqlite::Connection;
         ///
         /// fn charge(shop: &mut Connection, claim: &Claim, cents: u32) -> Result<Completed, CommitError> {
-        ///     let transaction = shop.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        ///     let transaction = claim.begin_blocking(shop)?;
         ///     transaction.execute("INSERT INTO charge (cents) VALUES (?1)", [cents])?;
         ///     claim.commit_blocking(transaction, format!("charged {cents}"))
         /// }
         /// ```
         pub fn commit_blocking(
             &self,
-            transaction: rusqlite::Transaction<'_>,
+            transaction: impl BlockingTransaction,
             answer: impl IntoAnswer,
         ) -> Result<Completed, CommitError> {
             let (end, completed) = self.end_at_once(answer)?;
@@ -120,7 +142,7 @@ mod blocking {
         /// [`complete_in`](Self::complete_in) for a transaction of rusqlite.
         pub fn complete_in_blocking(
             &self,
-            transaction: &rusqlite::Transaction<'_>,
+            transaction: &impl BlockingTransaction,
             answer: impl IntoAnswer,
         ) -> Result<Completed, CommitError> {
             let (end, completed) = self.end_at_once(answer)?;
@@ -136,12 +158,12 @@ mod blocking {
 
         fn keep_in_blocking(
             &self,
-            transaction: &rusqlite::Transaction<'_>,
+            transaction: &impl BlockingTransaction,
             end: End,
         ) -> Result<Settlement, CommitError> {
             let store = self.engine().store_of::<SqliteStore>()?;
             for (index, chunk) in end.chunks() {
-                let put = store.put_in_blocking(transaction, &end.id, index, chunk);
+                let put = store.put_in_blocking(transaction.connection(), &end.id, index, chunk);
                 put.map_err(CommitError::NotCommitted)?;
             }
             Ok(end.settlement(self))

@@ -9,6 +9,7 @@ use std::{
 use super::{
     OpenError, SqliteStore,
     schema::{self, Tables},
+    turns::Turns,
 };
 use crate::clock::{Clock, HostClock};
 
@@ -44,6 +45,8 @@ pub(super) struct Options {
     pub(super) reserve_bytes: u64,
     pub(super) accepts_relaxed: bool,
     pub(super) migrates: bool,
+    /// Not an option: the line in which those wait who write to this store.
+    pub(super) turns: Turns,
 }
 
 impl SqliteStoreBuilder {
@@ -58,6 +61,7 @@ impl SqliteStoreBuilder {
                 reserve_bytes: 16 * MIB,
                 accepts_relaxed: false,
                 migrates: true,
+                turns: Turns::default(),
             },
         }
     }

@@ -3,10 +3,10 @@
 //! Nothing here begins or ends a transaction. The one thing that the user's connection could spoil
 //! is durability, so each use looks at what the connection promises.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{ops::Deref, path::PathBuf, sync::Arc, time::Duration};
 
 use onceward_core::{Change, Digest, Found, SpoolId, StoreError, Swap, Timestamp};
-use rusqlite::Connection;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::{
     SqliteStore,
@@ -16,6 +16,7 @@ use super::{
     session,
     space::Presence,
     sql,
+    turns::{Turn, Turns},
 };
 use crate::clock::Clock;
 
@@ -25,6 +26,50 @@ pub(super) struct Inside {
     accepts_relaxed: bool,
     path: PathBuf,
     presence: Presence,
+    turns: Turns,
+    patience: Duration,
+}
+
+/// A transaction of rusqlite: its own, or one that was [begun](SqliteStore::begin_blocking) here.
+pub trait BlockingTransaction {
+    /// The connection that the transaction is open on.
+    fn connection(&self) -> &Connection;
+}
+
+impl BlockingTransaction for Transaction<'_> {
+    fn connection(&self) -> &Connection {
+        self
+    }
+}
+
+/// A transaction of rusqlite that has waited in line for SQLite's one write lock.
+///
+/// Dropping it rolls back.
+#[derive(Debug)]
+pub struct OwnBlockingTransaction<'c> {
+    transaction: Transaction<'c>,
+    _turn: Turn,
+}
+
+impl OwnBlockingTransaction<'_> {
+    /// Commits, for one that does not end with a claim.
+    pub fn commit(self) -> rusqlite::Result<()> {
+        self.transaction.commit()
+    }
+}
+
+impl<'c> Deref for OwnBlockingTransaction<'c> {
+    type Target = Transaction<'c>;
+
+    fn deref(&self) -> &Transaction<'c> {
+        &self.transaction
+    }
+}
+
+impl BlockingTransaction for OwnBlockingTransaction<'_> {
+    fn connection(&self) -> &Connection {
+        self
+    }
 }
 
 /// What a connection says about itself: the columns of [`sql::PROMISES`].
@@ -41,7 +86,14 @@ impl Inside {
             accepts_relaxed: options.accepts_relaxed,
             path: options.path.clone(),
             presence: Presence::of(&options.path),
+            turns: options.turns.clone(),
+            patience: options.busy_timeout,
         }
+    }
+
+    #[cfg(feature = "sqlx")]
+    pub(super) async fn turn(&self) -> Turn {
+        self.turns.wait(self.patience).await
     }
 
     pub(super) fn now(&self) -> Timestamp {
@@ -84,6 +136,34 @@ impl Inside {
 const FULL: i64 = 2;
 
 impl SqliteStore {
+    /// Begins a transaction that writes, when it is its turn.
+    ///
+    /// SQLite has one writer at a time and lets all others poll. Transactions that are begun here wait
+    /// in line with the store's own, so that none waits for long while others pass; and they begin
+    /// with the write lock (`IMMEDIATE`), so that what they read is not outdated when they write.
+    ///
+    /// ```
+    /// # use onceward::stores::sqlite::SqliteStore;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("shop.db");
+    /// let store = SqliteStore::open(&path)?;
+    /// let mut shop = rusqlite::Connection::open(&path)?;
+    /// let transaction = store.begin_blocking(&mut shop)?;
+    /// transaction.execute("CREATE TABLE charge (cents INTEGER)", [])?;
+    /// transaction.commit()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn begin_blocking<'c>(
+        &self,
+        connection: &'c mut Connection,
+    ) -> rusqlite::Result<OwnBlockingTransaction<'c>> {
+        let turn = self.inner.inside.turns.wait_blocking(self.inner.inside.patience);
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        Ok(OwnBlockingTransaction { transaction, _turn: turn })
+    }
+
     /// [`swap_in`](onceward_core::Transactional::swap_in) on a connection of rusqlite.
     ///
     /// Begin the transaction with `IMMEDIATE`: one that reads first and writes later fails when

@@ -47,6 +47,7 @@ mod sql;
 mod sqlx;
 mod sweep;
 mod transactions;
+mod turns;
 mod writer;
 
 use std::{
@@ -63,9 +64,12 @@ use onceward_core::{
 };
 
 #[cfg(feature = "sqlx")]
+pub use self::sqlx::OwnTransaction;
+#[cfg(feature = "sqlx")]
 pub(crate) use self::sqlx::commit_error;
 pub use builder::SqliteStoreBuilder;
 pub use error::OpenError;
+pub use inside::{BlockingTransaction, OwnBlockingTransaction};
 pub use schema::{Durability, Tables};
 
 use builder::Options;

@@ -1,7 +1,11 @@
 //! Transactions of sqlx.
 
+use std::ops::{Deref, DerefMut};
+
 use onceward_core::{BoxFuture, Change, SpoolId, StoreError, Swap, Transactional};
-use sqlx::{Row as _, SqliteConnection, sqlite::SqliteRow};
+use sqlx::{
+    Row as _, SqlStr, Sqlite, SqliteConnection, SqlitePool, Transaction, sqlite::SqliteRow,
+};
 
 use super::{
     SqliteStore,
@@ -9,10 +13,66 @@ use super::{
     inside::Promises,
     rows::{Columns, Over, Proposal, Row},
     sql,
+    turns::Turn,
 };
 
-/// Begin the transaction with `pool.begin_with("BEGIN IMMEDIATE")`: one that reads first and writes
-/// later fails when somebody else has written in between.
+/// A transaction of sqlx that has waited in line for SQLite's one write lock.
+///
+/// Dropping it rolls back.
+#[derive(Debug)]
+pub struct OwnTransaction {
+    transaction: Transaction<'static, Sqlite>,
+    turn: Turn,
+}
+
+impl OwnTransaction {
+    /// Commits, for one that does not end with a claim.
+    pub async fn commit(self) -> Result<(), sqlx::Error> {
+        let Self { transaction, turn } = self;
+        let committed = transaction.commit().await;
+        drop(turn);
+        committed
+    }
+}
+
+impl Deref for OwnTransaction {
+    type Target = SqliteConnection;
+
+    fn deref(&self) -> &SqliteConnection {
+        &self.transaction
+    }
+}
+
+impl DerefMut for OwnTransaction {
+    fn deref_mut(&mut self) -> &mut SqliteConnection {
+        &mut self.transaction
+    }
+}
+
+impl SqliteStore {
+    /// [`begin_blocking`](Self::begin_blocking) for a pool of sqlx.
+    ///
+    /// ```
+    /// # use onceward::stores::sqlite::SqliteStore;
+    /// use sqlx::SqlitePool;
+    ///
+    /// async fn rename(store: &SqliteStore, shop: &SqlitePool, name: &str) -> Result<(), sqlx::Error> {
+    ///     let mut transaction = store.begin(shop).await?;
+    ///     sqlx::query("UPDATE shop SET name = ?1").bind(name).execute(&mut *transaction).await?;
+    ///     transaction.commit().await
+    /// }
+    /// ```
+    pub async fn begin(&self, pool: &SqlitePool) -> Result<OwnTransaction, sqlx::Error> {
+        // A connection first: whoever has his turn must not have to wait for one.
+        let connection = pool.acquire().await?;
+        let turn = self.inner.inside.turn().await;
+        let begun = Transaction::begin(connection, Some(SqlStr::from_static(sql::BEGIN))).await?;
+        Ok(OwnTransaction { transaction: begun, turn })
+    }
+}
+
+/// One that reads first and writes later fails when somebody else has written in between: begin it
+/// with [`SqliteStore::begin`], or with `pool.begin_with("BEGIN IMMEDIATE")`.
 impl Transactional<SqliteConnection> for SqliteStore {
     fn swap_in<'a>(
         &'a self,

@@ -11,6 +11,7 @@ use super::{
     schema::patiently,
     space::Presence,
     sql,
+    turns::Turns,
 };
 use crate::{clock::Clock, crashpoint};
 
@@ -19,6 +20,7 @@ pub(super) struct Transactions<'c> {
     connection: &'c Connection,
     clock: Arc<dyn Clock>,
     busy_timeout: Duration,
+    turns: Turns,
     presence: Presence,
     begin: Statement<'c>,
     commit: Statement<'c>,
@@ -47,6 +49,7 @@ impl<'c> Transactions<'c> {
             connection,
             clock: Arc::clone(&options.clock),
             busy_timeout: options.busy_timeout,
+            turns: options.turns.clone(),
             presence: Presence::of(&options.path),
             begin: connection.prepare(sql::BEGIN)?,
             commit: connection.prepare(sql::COMMIT)?,
@@ -63,6 +66,7 @@ impl<'c> Transactions<'c> {
         &mut self,
         body: impl FnOnce(Timestamp) -> rusqlite::Result<T>,
     ) -> Result<T, Trouble> {
+        let _turn = self.turns.wait_blocking(self.busy_timeout);
         self.begin().map_err(Trouble::Everything)?;
         // Read when the lock is there: waiting for it does not count against any lease.
         let done = crashpoint!("sqlite.write", body(self.clock.now()), injected());

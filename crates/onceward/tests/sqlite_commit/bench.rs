@@ -1,0 +1,259 @@
+//! A shop, its till with both drivers, and what its customers are told.
+
+use std::{future::Future, path::PathBuf, sync::Arc};
+
+use axum::{
+    Router,
+    body::Body as AxumBody,
+    http::{Request, Response, StatusCode},
+    response::IntoResponse,
+    routing::post as on_post,
+};
+use onceward::{
+    CommitError, Effect, Found, Status, Store,
+    clock::ManualClock,
+    server::{Claim, Completed, IdempotencyBuilder},
+    stores::sqlite::{SqliteStore, SqliteStoreBuilder},
+};
+use rusqlite::{Connection, TransactionBehavior};
+use sqlx::{Sqlite, SqlitePool, Transaction, sqlite::SqliteConnectOptions};
+use tempfile::TempDir;
+
+use crate::server_support::{Reply, charge, layer, post, send};
+
+/// What a charge is, without any constraint: two rows are two effects.
+const CHARGES: &str = "CREATE TABLE charges (id INTEGER PRIMARY KEY, note TEXT NOT NULL) STRICT";
+const INSERT: &str = "INSERT INTO charges (note) VALUES ('a charge')";
+
+/// One file with the shop's own table and the records, by a clock that the test moves.
+pub(crate) struct Shop {
+    pub(crate) store: SqliteStore,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) till: Till,
+    pub(crate) directory: TempDir,
+}
+
+impl Shop {
+    pub(crate) fn new() -> Self {
+        Self::with(|builder| builder)
+    }
+
+    pub(crate) fn with(choose: impl FnOnce(SqliteStoreBuilder) -> SqliteStoreBuilder) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("shop.db");
+        let clock = Arc::new(ManualClock::default());
+        let builder = choose(SqliteStore::builder(&path)).clock(clock.clone());
+        let store = builder.open().unwrap();
+        Connection::open(&path).unwrap().execute_batch(CHARGES).unwrap();
+        Self { store, clock, till: Till::new(path), directory }
+    }
+
+    /// The store of another process on the same file.
+    pub(crate) fn another_store(&self) -> SqliteStore {
+        SqliteStore::builder(&self.till.path).clock(self.clock.clone()).open().unwrap()
+    }
+
+    /// A service whose handler is given the till and its claim.
+    pub(crate) fn service<Fut>(
+        &self,
+        choose: impl FnOnce(IdempotencyBuilder) -> IdempotencyBuilder,
+        handler: impl Fn(Till, Claim) -> Fut + Clone + Send + Sync + 'static,
+    ) -> Router
+    where
+        Fut: Future<Output: IntoResponse> + Send + 'static,
+    {
+        service_on(self.store.clone(), self.till.clone(), choose, handler)
+    }
+
+    pub(crate) fn app<Fut>(
+        &self,
+        handler: impl Fn(Till, Claim) -> Fut + Clone + Send + Sync + 'static,
+    ) -> Router
+    where
+        Fut: Future<Output: IntoResponse> + Send + 'static,
+    {
+        self.service(|layer| layer, handler)
+    }
+
+    /// How many charges there really are.
+    pub(crate) fn charges(&self) -> usize {
+        self.count("charges")
+    }
+
+    /// How many chunks of large answers are kept.
+    pub(crate) fn chunks(&self) -> usize {
+        self.count("onceward_spool")
+    }
+
+    fn count(&self, table: &str) -> usize {
+        let sql = format!("SELECT count(*) FROM {table}");
+        let count: u32 = self.till.connect().query_row(&sql, [], |row| row.get(0)).unwrap();
+        count as usize
+    }
+
+    /// What the record of a key means now.
+    pub(crate) async fn status(&self, key: &str) -> Option<Status> {
+        match self.store.get(&charge(key).digest()).await.unwrap() {
+            Found::Record(stored) => Some(stored.status()),
+            Found::Nothing => None,
+            Found::Unreadable { .. } => panic!("the record is damaged"),
+        }
+    }
+}
+
+/// A service on any store.
+pub(crate) fn service_on<Fut>(
+    store: impl Store,
+    till: Till,
+    choose: impl FnOnce(IdempotencyBuilder) -> IdempotencyBuilder,
+    handler: impl Fn(Till, Claim) -> Fut + Clone + Send + Sync + 'static,
+) -> Router
+where
+    Fut: Future<Output: IntoResponse> + Send + 'static,
+{
+    let idempotency = choose(layer(store).effect(Effect::Transactional)).build().unwrap();
+    let handler = move |claim: Claim| handler(till.clone(), claim);
+    Router::new().route("/charges", on_post(handler)).layer(idempotency)
+}
+
+/// The shop's own connections to its file.
+#[derive(Clone)]
+pub(crate) struct Till {
+    pub(crate) path: PathBuf,
+    pub(crate) pool: SqlitePool,
+}
+
+impl Till {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        let options = SqliteConnectOptions::new().filename(&path);
+        Self { path, pool: SqlitePool::connect_lazy_with(options) }
+    }
+
+    pub(crate) fn connect(&self) -> Connection {
+        Connection::open(&self.path).unwrap()
+    }
+
+    pub(crate) async fn begin(&self) -> Transaction<'static, Sqlite> {
+        self.pool.begin_with("BEGIN IMMEDIATE").await.unwrap()
+    }
+
+    /// A transaction of sqlx with the effect in it.
+    pub(crate) async fn begin_charge(&self) -> Transaction<'static, Sqlite> {
+        let mut transaction = self.begin().await;
+        sqlx::query(INSERT).execute(&mut *transaction).await.unwrap();
+        transaction
+    }
+
+    /// Runs blocking code with a new connection of rusqlite.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        &self,
+        body: impl FnOnce(&mut Connection) -> T + Send + 'static,
+    ) -> T {
+        let mut connection = self.connect();
+        tokio::task::spawn_blocking(move || body(&mut connection)).await.unwrap()
+    }
+
+    /// Charges and ends the claim with this answer, in one of the ways.
+    pub(crate) async fn charge(
+        &self,
+        way: Way,
+        claim: &Claim,
+        answer: Response<AxumBody>,
+    ) -> Result<Completed, CommitError> {
+        match way {
+            Way::Commit => claim.commit(self.begin_charge().await, answer).await,
+            Way::CompleteIn => {
+                let mut transaction = self.begin_charge().await;
+                let completed = claim.complete_in(&mut transaction, answer).await?;
+                transaction.commit().await?;
+                Ok(completed)
+            }
+            Way::CommitBlocking => {
+                let claim = claim.clone();
+                self.blocking(move |connection| {
+                    claim.commit_blocking(begin_charge_blocking(connection), answer)
+                })
+                .await
+            }
+            Way::CompleteInBlocking => {
+                let claim = claim.clone();
+                self.blocking(move |connection| {
+                    let transaction = begin_charge_blocking(connection);
+                    let completed = claim.complete_in_blocking(&transaction, answer)?;
+                    transaction.commit()?;
+                    Ok(completed)
+                })
+                .await
+            }
+        }
+    }
+}
+
+/// A transaction of rusqlite with the effect in it.
+pub(crate) fn begin_charge_blocking(connection: &mut Connection) -> rusqlite::Transaction<'_> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    transaction.execute(INSERT, []).unwrap();
+    transaction
+}
+
+/// How a handler ends its claim with its effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Commit,
+    CompleteIn,
+    CommitBlocking,
+    CompleteInBlocking,
+}
+
+impl Way {
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Commit, Self::CompleteIn, Self::CommitBlocking, Self::CompleteInBlocking];
+}
+
+pub(crate) fn created(text: impl Into<AxumBody>) -> Response<AxumBody> {
+    let headers = [("location", "/charges/1"), ("x-of", "the commit")];
+    (StatusCode::CREATED, headers, text.into()).into_response()
+}
+
+pub(crate) fn request(key: &str) -> Request<AxumBody> {
+    post("/charges", key, "{}")
+}
+
+pub(crate) async fn ask(app: &Router, key: &str) -> Reply {
+    send(app, request(key)).await
+}
+
+#[track_caller]
+pub(crate) fn is_problem(reply: &Reply, status: u16, code: &str) {
+    assert_eq!((reply.status.as_u16(), &*reply.code()), (status, code), "{reply:?}");
+    assert!(!reply.is_replay(), "an error is never a replay");
+}
+
+#[track_caller]
+pub(crate) fn is_charged(reply: &Reply, text: &str) {
+    assert_eq!((reply.status.as_u16(), reply.text()), (201, text), "{reply:?}");
+    let headers = [reply.header("location"), reply.header("x-of")];
+    assert_eq!(headers, [Some("/charges/1"), Some("the commit")], "{reply:?}");
+}
+
+/// Two callers got one answer: equal in status, headers, bytes and trailers.
+#[track_caller]
+pub(crate) fn is_same(one: &Reply, other: &Reply) {
+    let lines = |reply: &Reply| {
+        let mut lines = reply.headers.clone();
+        lines.remove("idempotent-replayed");
+        lines
+    };
+    assert_eq!(one.status, other.status);
+    assert_eq!(lines(one), lines(other));
+    assert_eq!((&one.body, &one.trailers), (&other.body, &other.trailers));
+}
+
+/// Two retries get this very answer again.
+pub(crate) async fn is_replayed(app: &Router, key: &str, first: &Reply) {
+    for _ in 0..2 {
+        let replay = ask(app, key).await;
+        assert!(replay.is_replay(), "{replay:?}");
+        is_same(first, &replay);
+    }
+}
