@@ -20,11 +20,11 @@ use onceward::stores::sqlite::{SqliteStore, Tables};
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  onceward migrate sqlite://shop.db          make or update the tables
-  onceward migrate --check sqlite://shop.db  only look: fails if there is something to do")]
+  onceward migrate --store sqlite://shop.db          make or update the tables
+  onceward migrate --store sqlite://shop.db --check  only look: fails if there is something to do")]
 pub(crate) struct Options {
     /// Where the records are: `sqlite://<file>`.
-    #[arg(value_name = "STORE", value_parser = sqlite_file)]
+    #[arg(long, value_name = "URL", value_parser = sqlite_file)]
     store: PathBuf,
     /// Changes nothing, and fails if there is something to do.
     #[arg(long)]
@@ -72,7 +72,7 @@ fn migrate(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     }
     if options.check {
         writeln!(out, "{file}: the tables have version {found}, this software needs {known}")?;
-        writeln!(out, "run: onceward migrate sqlite://{file}")?;
+        writeln!(out, "run: onceward migrate --store sqlite://{file}")?;
         return Ok(ExitCode::FAILURE);
     }
     let after = store().migrate()?;

@@ -24,10 +24,10 @@ fn contents(file: &Path) -> Vec<u8> {
 #[test]
 fn it_makes_the_tables_and_says_so_once() {
     let directory = tempfile::tempdir().unwrap();
-    let first = migrate(&directory, &["sqlite://shop.db"]);
+    let first = migrate(&directory, &["--store", "sqlite://shop.db"]);
     assert!(first.status.success(), "{}", text(&first.stderr));
     assert_eq!(text(&first.stdout), "shop.db: the tables have version 1 now, after 0\n");
-    let second = migrate(&directory, &["shop.db"]);
+    let second = migrate(&directory, &["--store", "shop.db"]);
     assert!(second.status.success());
     assert_eq!(text(&second.stdout), "shop.db: the tables are up to date (version 1)\n");
     let contents = contents(&directory.path().join("shop.db"));
@@ -38,12 +38,12 @@ fn it_makes_the_tables_and_says_so_once() {
 #[test]
 fn a_check_changes_nothing_and_fails_until_it_is_done() {
     let directory = tempfile::tempdir().unwrap();
-    let check = migrate(&directory, &["--check", "sqlite://shop.db"]);
+    let check = migrate(&directory, &["--check", "--store", "sqlite://shop.db"]);
     assert_eq!(check.status.code(), Some(1));
-    assert!(text(&check.stdout).contains("run: onceward migrate sqlite://shop.db"));
+    assert!(text(&check.stdout).contains("run: onceward migrate --store sqlite://shop.db"));
     assert!(!directory.path().join("shop.db").exists(), "it only looked");
-    assert!(migrate(&directory, &["sqlite://shop.db"]).status.success());
-    assert!(migrate(&directory, &["--check", "sqlite://shop.db"]).status.success());
+    assert!(migrate(&directory, &["--store", "sqlite://shop.db"]).status.success());
+    assert!(migrate(&directory, &["--check", "--store", "sqlite://shop.db"]).status.success());
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn what_is_no_database_is_left_alone() {
     let letter = directory.path().join("letter.txt");
     let words = "Dear Sir, this is not a database. ".repeat(100);
     std::fs::write(&letter, &words).unwrap();
-    let output = migrate(&directory, &["letter.txt"]);
+    let output = migrate(&directory, &["--store", "letter.txt"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).starts_with("error: "), "{}", text(&output.stderr));
     assert_eq!(contents(&letter), words.as_bytes());
@@ -62,11 +62,11 @@ fn what_is_no_database_is_left_alone() {
 fn addresses_that_mean_nothing_are_refused_with_an_example() {
     let directory = tempfile::tempdir().unwrap();
     for address in ["postgres://shop", "sqlite://", ""] {
-        let output = migrate(&directory, &[address]);
+        let output = migrate(&directory, &["--store", address]);
         assert_eq!(output.status.code(), Some(2), "{address:?}");
         assert!(text(&output.stderr).contains("sqlite://shop.db"), "{}", text(&output.stderr));
     }
-    let missing = migrate(&directory, &["sqlite://no/such/directory/shop.db"]);
+    let missing = migrate(&directory, &["--store", "sqlite://no/such/directory/shop.db"]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(text(&missing.stderr).contains("does not exist"), "{}", text(&missing.stderr));
 }
