@@ -22,6 +22,12 @@ pub fn attempt(
     }
 }
 
+/// How the ledgers call an operation: one word, because the provider reads words.
+#[must_use]
+pub fn ledger_name(operation: &OperationName) -> String {
+    format!("{}/{}", operation.scope, operation.key)
+}
+
 type Whole = (u16, Vec<(String, String)>, Vec<u8>);
 
 fn exchange(
@@ -36,9 +42,10 @@ fn exchange(
     connection.set_write_timeout(Some(patience))?;
     let request = format!(
         "POST /charges HTTP/1.1\r\nhost: shop\r\nconnection: close\r\nx-tenant: {}\r\n\
-         x-operation: {operation}\r\nidempotency-key: {}\r\ncontent-type: text/plain\r\n\
+         x-operation: {}\r\nidempotency-key: {}\r\ncontent-type: text/plain\r\n\
          content-length: {}\r\n\r\n{payload}",
         operation.scope,
+        ledger_name(operation),
         operation.key,
         payload.len(),
     );

@@ -45,6 +45,13 @@ pub struct Running {
 impl Launch<'_> {
     /// Starts it and waits until it listens. `Err` also if it died before it did.
     pub fn start(&self) -> io::Result<Running> {
+        let mut running = self.spawn()?;
+        running.wait_until_it_listens()?;
+        Ok(running)
+    }
+
+    /// Starts it and does not wait: its address is not known yet.
+    pub fn spawn(&self) -> io::Result<Running> {
         let name = |value: Option<clap::builder::PossibleValue>| {
             value.map(|value| value.get_name().to_owned()).unwrap_or_default()
         };
@@ -67,20 +74,20 @@ impl Launch<'_> {
             None => Stdio::null(),
         };
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(output).spawn()?;
-        let mut running = Running { child, address: SocketAddr::from(([127, 0, 0, 1], 0)) };
-        running.address = running.listening()?;
-        Ok(running)
+        Ok(Running { child, address: SocketAddr::from(([127, 0, 0, 1], 0)) })
     }
 }
 
 impl Running {
-    fn listening(&mut self) -> io::Result<SocketAddr> {
+    /// Waits until it listens, and learns its address. `Err` if it died before it did.
+    pub fn wait_until_it_listens(&mut self) -> io::Result<()> {
         let output = self.child.stdout.take().ok_or_else(|| io::Error::other("no output"))?;
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line)?;
         let address = line.trim_end().strip_prefix("listening on ");
         let address = address.and_then(|address| address.parse().ok());
-        address.ok_or_else(|| io::Error::other("the service did not start"))
+        self.address = address.ok_or_else(|| io::Error::other("the service did not start"))?;
+        Ok(())
     }
 
     /// Its process id.

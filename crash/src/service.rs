@@ -4,6 +4,8 @@
 //! client has in mind, so that the ledger can tell) and the payload as body. The answer is `201` and
 //! repeats the payload.
 
+mod bug;
+
 use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use axum::{
@@ -15,16 +17,17 @@ use axum::{
     routing::post,
 };
 use onceward::{
-    CommitError, Effect, Scope, crashpoint,
+    CommitError, Effect, Engine, Scope, crashpoint,
     server::{Claim, Completed, Idempotency},
     stores::sqlite::SqliteStore,
 };
-use rusqlite::TransactionBehavior;
 use sqlx::{SqlitePool, sqlite::SqliteConnectOptions};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
     net::{TcpListener, TcpStream},
 };
+
+pub use bug::Bug;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -49,6 +52,9 @@ pub struct Arguments {
     /// Lets one thread do everything, so that a step that stalls stalls the whole process.
     #[arg(long)]
     pub single_thread: bool,
+    /// A mistake that the checker must find.
+    #[arg(long, value_enum)]
+    pub bug: Option<Bug>,
 }
 
 /// What is at stake: the kinds of [`Effect`].
@@ -106,17 +112,25 @@ async fn serve(arguments: &Arguments) -> Result<(), Failure> {
     .execute(&pool)
     .await?;
     let lease = Duration::from_millis(arguments.lease);
-    let idempotency = Idempotency::builder(store, tenant)
+    let bug = arguments.bug;
+    let engine = bug.map_or_else(|| Engine::new(store.clone()), |bug| bug.engine(store.clone()));
+    let options = Idempotency::builder(engine, tenant)
+        .spool(store)
         .effect(arguments.effect.effect())
         .require_key()
-        .lease(lease)
-        .build()?;
+        .lease(lease);
+    let idempotency = match bug {
+        Some(bug) => bug.options(options).build()?,
+        None => options.build()?,
+    };
+    let handler = bug.map_or_else(|| post(charge), Bug::handler);
+    let app = Router::new().route("/charges", handler).layer(idempotency);
+    let app = match bug {
+        Some(bug) => bug.outside(app),
+        None => app,
+    };
     let shop = Shop { arguments: arguments.clone(), pool };
-    let app = Router::new()
-        .route("/charges", post(charge))
-        .layer(idempotency)
-        .layer(middleware::from_fn(reply))
-        .with_state(shop);
+    let app = app.layer(middleware::from_fn(reply)).with_state(shop);
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     announce(listener.local_addr()?)?;
     axum::serve(listener, app).await?;
@@ -148,8 +162,7 @@ async fn charge(
     headers: HeaderMap,
     payload: String,
 ) -> Result<Response, CommitError> {
-    let operation = headers.get("x-operation").and_then(|value| value.to_str().ok());
-    let order = Order { operation: operation.unwrap_or("none").to_owned(), payload };
+    let order = Order::of(&headers, payload);
     let charged = match (shop.arguments.effect, shop.arguments.driver) {
         (Stake::Transactional, Driver::Sqlx) => {
             return Ok(charge_with_sqlx(&shop, &claim, &order).await?.into_response());
@@ -176,8 +189,8 @@ async fn charge_with_sqlx(
     claim: &Claim,
     order: &Order,
 ) -> Result<Completed, CommitError> {
-    let beginning = shop.pool.begin_with("BEGIN IMMEDIATE");
-    let mut transaction = crashpoint!("own.begin", beginning.await, sqlx::Error::WorkerCrashed)?;
+    let failed = || CommitError::from(sqlx::Error::WorkerCrashed);
+    let mut transaction = crashpoint!("own.begin", claim.begin(&shop.pool).await, failed())?;
     let insert = sqlx::query(INSERT).bind(&order.operation).bind(&order.payload);
     crashpoint!("effect", insert.execute(&mut *transaction).await, sqlx::Error::WorkerCrashed)?;
     claim.commit(transaction, order.answer()).await
@@ -193,8 +206,8 @@ fn charge_with_rusqlite(
     let failed = || rusqlite::Error::InvalidQuery;
     let transaction = crashpoint!(
         "own.begin",
-        connection.transaction_with_behavior(TransactionBehavior::Immediate),
-        failed()
+        claim.begin_blocking(&mut connection),
+        CommitError::from(failed())
     )?;
     let row = (&order.operation, &order.payload);
     crashpoint!("effect", transaction.execute(INSERT, row), failed())?;
@@ -210,6 +223,11 @@ struct Order {
 }
 
 impl Order {
+    fn of(headers: &HeaderMap, payload: String) -> Self {
+        let operation = headers.get("x-operation").and_then(|value| value.to_str().ok());
+        Self { operation: operation.unwrap_or("none").to_owned(), payload }
+    }
+
     fn answer(&self) -> (StatusCode, [(&'static str, String); 1], String) {
         let header = [("x-charged", self.operation.clone())];
         (StatusCode::CREATED, header, format!("charged {}", self.payload))

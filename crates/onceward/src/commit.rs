@@ -186,11 +186,33 @@ impl<'a> Proposal<'a> {
     }
 }
 
+/// A transaction of rusqlite may have been told to commit when it is dropped.
+#[cfg(feature = "sqlite")]
+pub(crate) fn rolled_back_unless_ok<T>(
+    transaction: &impl crate::stores::sqlite::BlockingTransaction,
+    result: Result<T, CommitError>,
+) -> Result<T, CommitError> {
+    if result.is_err() {
+        roll_back(transaction);
+    }
+    result
+}
+
+#[cfg(feature = "sqlite")]
+fn roll_back(transaction: &impl crate::stores::sqlite::BlockingTransaction) {
+    let connection = transaction.connection();
+    if !connection.is_autocommit()
+        && let Err(error) = connection.execute_batch("ROLLBACK")
+    {
+        tracing::warn!(%error, "a transaction could not be rolled back; it ends with its connection");
+    }
+}
+
 #[cfg(feature = "sqlite")]
 mod blocking {
     use super::{
         Claim, CommitError, Ending, Engine, Proposal, Settlement, crashpoint, fresh_fence,
-        injected, judge,
+        injected, judge, roll_back, rolled_back_unless_ok,
     };
     use crate::stores::sqlite::{BlockingTransaction, SqliteStore};
 
@@ -223,16 +245,16 @@ mod blocking {
             settlement: Settlement,
         ) -> Result<(), CommitError> {
             let fence = settlement.change().next.fence;
-            self.propose_in_blocking(claim, &transaction, settlement)?;
-            let store = self.store_of::<SqliteStore>()?;
-            let committed =
-                crashpoint!("own.commit", store.commit_on(transaction.connection()), injected());
-            match committed {
-                Ok(()) => Ok(()),
-                Err(error) => match store.read_on(transaction.connection(), &claim.id()) {
-                    Ok(found) => judge(&found, fence, error),
-                    Err(_) => Err(CommitError::Doubtful(error)),
-                },
+            let proposed = self.propose_in_blocking(claim, &transaction, settlement);
+            rolled_back_unless_ok(&transaction, proposed)?;
+            let (store, connection) = (self.store_of::<SqliteStore>()?, transaction.connection());
+            let committed = crashpoint!("own.commit", store.commit_on(connection), injected());
+            let Err(error) = committed else { return Ok(()) };
+            // Inside the transaction its own proposal would be read.
+            roll_back(&transaction);
+            match store.read_on(connection, &claim.id()) {
+                Ok(found) if connection.is_autocommit() => judge(&found, fence, error),
+                _ => Err(CommitError::Doubtful(error)),
             }
         }
 

@@ -11,6 +11,9 @@ use super::{
     Idempotency, IdempotencyBuilder, InFlight, OptionsError, headers,
     hooks::{AuthorizeHook, NameHook, RebuildHook, ResolveHook, ScopeHook},
 };
+use crate::Engine;
+#[cfg(feature = "sqlite")]
+use crate::stores::sqlite::SqliteStore;
 
 /// What was asked for, before it is known to fit together.
 #[derive(Clone)]
@@ -91,6 +94,23 @@ pub(super) enum OperationNaming {
     By(NameHook),
     /// Method and route template, or method and path where there is no template.
     ByRoute,
+}
+
+impl Options {
+    /// Large answers of a transactional effect are written in its transaction, so beside the record,
+    /// whichever spool was chosen: this is where they are read.
+    pub(super) fn spooling_beside_records(mut self, engine: &Engine) -> Self {
+        #[cfg(feature = "sqlite")]
+        if self.spool.is_some() && self.terms.effect() == Effect::Transactional {
+            let store = engine.store().as_any().and_then(|any| any.downcast_ref::<SqliteStore>());
+            if let Some(store) = store {
+                self.spool = Some(Arc::new(store.clone()));
+            }
+        }
+        #[cfg(not(feature = "sqlite"))]
+        let _ = engine;
+        self
+    }
 }
 
 impl Chosen {

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use onceward_core::{Ending, Outcome, Settlement, SpoolId, Transactional as _};
+use onceward_core::{Effect, Ending, Outcome, Settlement, SpoolId, StoreError, Transactional as _};
 
 use super::{
     Body, BoxError, Claim, Code, Problem, capture,
@@ -105,7 +105,10 @@ impl Claim {
 #[cfg(feature = "sqlite")]
 mod blocking {
     use super::{Claim, CommitError, Completed, End, IntoAnswer, Settlement, at_once};
-    use crate::stores::sqlite::{BlockingTransaction, OwnBlockingTransaction, SqliteStore};
+    use crate::{
+        commit::rolled_back_unless_ok,
+        stores::sqlite::{BlockingTransaction, OwnBlockingTransaction, SqliteStore},
+    };
 
     impl Claim {
         /// [`begin`](Self::begin) for a connection of rusqlite; call it where blocking is allowed.
@@ -133,8 +136,10 @@ mod blocking {
             transaction: impl BlockingTransaction,
             answer: impl IntoAnswer,
         ) -> Result<Completed, CommitError> {
-            let (end, completed) = self.end_at_once(answer)?;
-            let settlement = self.keep_in_blocking(&transaction, end)?;
+            let kept = self.end_at_once(answer).and_then(|(end, completed)| {
+                Ok((self.keep_in_blocking(&transaction, end)?, completed))
+            });
+            let (settlement, completed) = rolled_back_unless_ok(&transaction, kept)?;
             self.engine().commit_with_blocking(self, transaction, settlement)?;
             Ok(completed)
         }
@@ -202,7 +207,9 @@ impl End {
         }
         let id = SpoolId { operation: claim.id(), fence: fresh_fence() };
         let (mut outcome, large) = settle::outcome(idempotency, &captured);
-        let large = large.filter(|_| idempotency.options().spool.is_some());
+        // What is written in the transaction is found again only where the layer looks for it.
+        let is_found = claim.effect() == Effect::Transactional;
+        let large = large.filter(|_| is_found && idempotency.options().spool.is_some());
         if let Some(bytes) = &large {
             outcome.body = settle::spooled(bytes);
         }
@@ -291,6 +298,11 @@ impl From<CommitError> for Problem {
         match error {
             CommitError::LeaseLost => settle::lease_lost(),
             CommitError::Doubtful(_) => not_durable_yet(),
+            CommitError::NotCommitted(StoreError::Unusable(_)) => {
+                let text = "the service's database cannot take part in its transaction; nothing was \
+                            committed";
+                Self::new(Code::Misconfigured, text)
+            }
             CommitError::NotCommitted(_) => {
                 let text = "nothing was committed; send the same request with the same key";
                 Self::new(Code::NotCommitted, text).status(StatusCode::SERVICE_UNAVAILABLE)

@@ -307,7 +307,7 @@ impl IdempotencyBuilder {
 
     /// Checks the options as a whole.
     pub fn build(self) -> Result<Idempotency, OptionsError> {
-        let options = self.chosen.clone().check()?;
+        let options = self.chosen.clone().check()?.spooling_beside_records(&self.shared.engine);
         Ok(Idempotency::from_parts(self, options))
     }
 

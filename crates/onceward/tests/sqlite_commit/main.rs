@@ -6,7 +6,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod answers;
+mod begin;
 mod bench;
+
 mod cancelled;
 mod engine;
 mod kept;

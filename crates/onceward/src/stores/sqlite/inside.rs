@@ -104,6 +104,9 @@ impl Inside {
     pub(super) fn check(&self, promises: &Promises) -> Result<(), StoreError> {
         let Promises { synchronous, file, attached } = promises;
         let path = &self.path;
+        if self.presence.is_lost() {
+            return Err(StoreError::Unusable(self.presence.complaint()));
+        }
         if !self.presence.is(file) {
             return Err(StoreError::Unusable(format!(
                 "the transaction is on {file:?}, but the records are in {path:?}; nothing was \
@@ -130,6 +133,15 @@ impl Inside {
         }
         Ok(())
     }
+}
+
+/// It may be open the next time.
+pub(super) fn not_open() -> StoreError {
+    StoreError::Unavailable(
+        "no transaction is open on this connection, or SQLite has rolled it back after an error; \
+         nothing was written: begin one, and write the effect in it too"
+            .to_owned(),
+    )
 }
 
 /// SQLite's number for `synchronous = FULL`; `EXTRA` is above it.
@@ -221,15 +233,9 @@ impl SqliteStore {
         put.map_err(|error| inside(&error, self.path()))
     }
 
-    /// Commits what is open on this connection; rolls it back, if that fails.
+    /// Commits what is open on this connection.
     pub(crate) fn commit_on(&self, connection: &Connection) -> Result<(), StoreError> {
-        connection.execute_batch(sql::COMMIT).map_err(|error| {
-            // What cannot be rolled back was not committed either, and ends with its connection.
-            if !connection.is_autocommit() {
-                let _ = connection.execute_batch(sql::ROLLBACK);
-            }
-            at_commit(&error)
-        })
+        connection.execute_batch(sql::COMMIT).map_err(|error| at_commit(&error))
     }
 
     /// Reads a record on this connection.
@@ -244,11 +250,7 @@ impl SqliteStore {
 
     fn look_at(&self, connection: &Connection) -> Result<(), StoreError> {
         if connection.is_autocommit() {
-            return Err(StoreError::Unusable(
-                "no transaction is open on this connection; nothing was written: begin one, and \
-                 write the effect in it too"
-                    .to_owned(),
-            ));
+            return Err(not_open());
         }
         let promises = connection.prepare_cached(sql::PROMISES).and_then(|mut statement| {
             statement.query_row([], |row| {

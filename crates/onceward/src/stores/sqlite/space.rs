@@ -73,10 +73,11 @@ impl Presence {
         Self { path: path.to_path_buf(), identity: identity(path) }
     }
 
-    /// Whether this is the file, by whatever name.
+    /// Whether this is the file. A hard link is not: it has a write-ahead log of its own.
     pub(super) fn is(&self, file: &str) -> bool {
         let file = Path::new(file);
-        file == self.path || (self.identity.is_some() && identity(file) == self.identity)
+        let whole = |path: &Path| path.canonicalize().ok();
+        file == self.path || whole(file).is_some_and(|file| Some(file) == whole(&self.path))
     }
 
     pub(super) fn is_lost(&self) -> bool {

@@ -4,13 +4,14 @@ use std::ops::{Deref, DerefMut};
 
 use onceward_core::{BoxFuture, Change, SpoolId, StoreError, Swap, Transactional};
 use sqlx::{
-    Row as _, SqlStr, Sqlite, SqliteConnection, SqlitePool, Transaction, sqlite::SqliteRow,
+    Connection as _, Row as _, SqlStr, Sqlite, SqliteConnection, SqlitePool, Transaction,
+    sqlite::SqliteRow,
 };
 
 use super::{
     SqliteStore,
     error::{at_commit, inside},
-    inside::Promises,
+    inside::{Promises, not_open},
     rows::{Columns, Over, Proposal, Row},
     sql,
     turns::Turn,
@@ -64,7 +65,12 @@ impl SqliteStore {
     /// ```
     pub async fn begin(&self, pool: &SqlitePool) -> Result<OwnTransaction, sqlx::Error> {
         // A connection first: whoever has his turn must not have to wait for one.
-        let connection = pool.acquire().await?;
+        let mut connection = pool.acquire().await?;
+        // SQLite has rolled back by itself, sqlx did not notice and would never begin here again.
+        while connection.is_in_transaction() {
+            connection.close().await?;
+            connection = pool.acquire().await?;
+        }
         let turn = self.inner.inside.turn().await;
         let begun = Transaction::begin(connection, Some(SqlStr::from_static(sql::BEGIN))).await?;
         Ok(OwnTransaction { transaction: begun, turn })
@@ -107,7 +113,19 @@ impl Transactional<SqliteConnection> for SqliteStore {
 }
 
 impl SqliteStore {
+    /// Looks at what the connection promises, and whether a transaction is open on it: SQLite ends
+    /// one by itself after some errors, and what is written then would commit alone.
     async fn ask(&self, connection: &mut SqliteConnection) -> Result<(), StoreError> {
+        match sqlx::query(sql::BEGIN_READING).execute(&mut *connection).await {
+            Err(error) if is_within_a_transaction(&error) => {}
+            Err(error) => return Err(self.explain(error)),
+            // SQLite has rolled back by itself, and sqlx does not know: it will end what was just begun.
+            Ok(_) if connection.is_in_transaction() => return Err(not_open()),
+            Ok(_) => {
+                let ended = sqlx::query(sql::ROLLBACK).execute(connection).await;
+                return Err(ended.map_or_else(|error| self.explain(error), |_| not_open()));
+            }
+        }
         let promises = sqlx::query(sql::PROMISES).fetch_one(connection).await.and_then(|row| {
             let (synchronous, file) = (row.try_get(0)?, row.try_get(1)?);
             Ok(Promises { synchronous, file, attached: row.try_get(2)? })
@@ -175,6 +193,12 @@ pub(crate) fn commit_error(error: &sqlx::Error) -> StoreError {
         Some(error) => at_commit(&error),
         None => StoreError::Unavailable(format!("the transaction's connection failed: {error}")),
     }
+}
+
+/// SQLite has no other way to ask.
+fn is_within_a_transaction(error: &sqlx::Error) -> bool {
+    let message = error.as_database_error().map(|error| error.message());
+    message.is_some_and(|message| message.contains("within a transaction"))
 }
 
 fn columns(row: &SqliteRow) -> Result<Columns, sqlx::Error> {

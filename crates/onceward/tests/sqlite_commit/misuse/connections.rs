@@ -48,7 +48,7 @@ async fn is_refused<Fut>(
             completed
         }
     });
-    is_mended_by_a_retry(shop, &app, 503, "not-committed").await;
+    is_mended_by_a_retry(shop, &app, 500, "misconfigured").await;
 }
 
 /// A file that is not the shop's, with a table for charges and perhaps with one for records.

@@ -162,7 +162,7 @@ async fn a_swap_on_a_connection_of_sqlx_without_a_transaction_is_refused() {
     let change = crate::engine::claiming("k");
     let mut connection = shop.till.pool.acquire().await.unwrap();
     let swap = shop.store.swap_in(&mut *connection, &change).await;
-    assert!(matches!(swap, Err(StoreError::Unusable(_))), "{swap:?}");
+    assert!(matches!(swap, Err(StoreError::Unavailable(_))), "{swap:?}");
     assert_eq!(shop.status("k").await, None);
 }
 
@@ -170,6 +170,6 @@ async fn a_swap_on_a_connection_of_sqlx_without_a_transaction_is_refused() {
 async fn a_swap_on_a_connection_of_rusqlite_without_a_transaction_is_refused() {
     let shop = Shop::new();
     let swap = shop.store.swap_in_blocking(&shop.till.connect(), &crate::engine::claiming("k"));
-    assert!(matches!(swap, Err(StoreError::Unusable(_))), "{swap:?}");
+    assert!(matches!(swap, Err(StoreError::Unavailable(_))), "{swap:?}");
     assert_eq!(shop.status("k").await, None);
 }
