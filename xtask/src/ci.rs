@@ -52,6 +52,10 @@ fn steps() -> Vec<Step> {
             "lints of the layer without axum",
             Cargo::new("clippy -p onceward --no-default-features --features tower -- -D warnings"),
         ),
+        call(
+            "lints of transactions without the layer",
+            Cargo::new("clippy -p onceward --features sqlx -- -D warnings"),
+        ),
         call("documentation", documentation),
         code("dependencies", DENY, dependencies),
         code("purity", "xtask purity", purity::check),

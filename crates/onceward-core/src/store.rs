@@ -188,6 +188,9 @@ pub enum StoreError {
     Newer(String),
     /// The store cannot be used as it is (corrupt, read-only, wrong file); nothing was written.
     Unusable(String),
+    /// No transaction is open on the connection that a [`Transactional`] store was given; nothing was
+    /// written, but what the caller has written on it before may be committed already.
+    NotOpen(String),
 }
 
 impl StoreError {
@@ -205,6 +208,7 @@ impl fmt::Display for StoreError {
             Self::Full(detail) => write!(formatter, "the store takes no new claims: {detail}"),
             Self::Newer(detail) => write!(formatter, "written by newer software: {detail}"),
             Self::Unusable(detail) => write!(formatter, "the store cannot be used: {detail}"),
+            Self::NotOpen(detail) => write!(formatter, "no transaction is open: {detail}"),
         }
     }
 }

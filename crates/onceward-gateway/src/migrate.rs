@@ -11,7 +11,9 @@ use std::{
 use clap::Args;
 use onceward::stores::sqlite::{SqliteStore, Tables};
 
-/// Makes or updates the tables of Onceward in a database, and touches nothing else in it.
+/// Makes or updates the tables of Onceward in a database, and touches no other table in it.
+///
+/// The file gets a write-ahead log (`journal_mode = wal`), if it has none.
 ///
 /// The records live beside the tables of the application, so that an effect and its record commit
 /// together. A store that is opened does the same by itself, unless it was told not to
@@ -45,6 +47,9 @@ fn sqlite_file(address: &str) -> Result<PathBuf, String> {
         }
         None => address.strip_prefix("sqlite:").unwrap_or(address),
     };
+    if path.contains(['?', '#']) {
+        return Err("options after `?` are not known here; name the file only".to_owned());
+    }
     match path {
         "" => Err("it names no file; write `sqlite://shop.db`".to_owned()),
         path => Ok(PathBuf::from(path)),
@@ -69,6 +74,12 @@ fn migrate(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     if before.is_current() {
         writeln!(out, "{file}: the tables are up to date (version {known})")?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if found > known {
+        let text = format!(
+            "the tables have version {found}, this software knows {known}: use the newer one"
+        );
+        return Err(text.into());
     }
     if options.check {
         writeln!(out, "{file}: the tables have version {found}, this software needs {known}")?;

@@ -61,11 +61,12 @@ fn what_is_no_database_is_left_alone() {
 #[test]
 fn addresses_that_mean_nothing_are_refused_with_an_example() {
     let directory = tempfile::tempdir().unwrap();
-    for address in ["postgres://shop", "sqlite://", ""] {
+    for address in ["postgres://shop", "sqlite://", "", "sqlite://shop.db?mode=rwc"] {
         let output = migrate(&directory, &["--store", address]);
         assert_eq!(output.status.code(), Some(2), "{address:?}");
-        assert!(text(&output.stderr).contains("sqlite://shop.db"), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("file"), "{}", text(&output.stderr));
     }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing was made");
     let missing = migrate(&directory, &["--store", "sqlite://no/such/directory/shop.db"]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(text(&missing.stderr).contains("does not exist"), "{}", text(&missing.stderr));

@@ -1,15 +1,16 @@
 //! The end of a claim in the user's own transaction: effect and record live and die together.
 //!
 //! [`Engine::settle_in`] only proposes: the transaction's commit decides. [`Engine::commit`] is both.
-//! A commit whose answer is an error is not repeated and not guessed about: the record is read.
+//! A commit whose answer is an error is not repeated and not guessed about: the claim is renewed, and
+//! what that meets tells.
 
-use std::{fmt, future::Future, time::Duration};
+use std::{fmt, future::Future};
 
 use onceward_core::{
-    Claim, Digest, Ending, Fence, Found, Replay, Settled, Settlement, SettlementStep, Store,
-    StoreError, Swap, Transactional,
+    Claim, Ending, Fence, Found, Settled, Settlement, SettlementStep, State, Store, StoreError,
+    Swap, Transactional,
 };
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use crate::{
     Engine, crashpoint,
@@ -29,37 +30,52 @@ pub trait Transaction: Send {
     /// The connection.
     fn connection(&mut self) -> &mut Self::Connection;
 
+    /// Whether its commit is a real one, and not the end of a savepoint inside another transaction.
+    fn is_outermost(&self) -> bool;
+
     /// Commits. An error may mean that it was done all the same.
     fn commit(self) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
 #[cfg(feature = "sqlx")]
-impl Transaction for sqlx::Transaction<'_, sqlx::Sqlite> {
-    type Connection = sqlx::SqliteConnection;
-    type Store = crate::stores::sqlite::SqliteStore;
+mod of_sqlx {
+    use sqlx::{Sqlite, SqliteConnection};
 
-    fn connection(&mut self) -> &mut sqlx::SqliteConnection {
-        self
+    use super::{StoreError, Transaction};
+    use crate::stores::sqlite::{OwnTransaction, SqliteStore, commit_error, depth};
+
+    impl Transaction for sqlx::Transaction<'_, Sqlite> {
+        type Connection = SqliteConnection;
+        type Store = SqliteStore;
+
+        fn connection(&mut self) -> &mut SqliteConnection {
+            self
+        }
+
+        fn is_outermost(&self) -> bool {
+            depth(self) <= 1
+        }
+
+        async fn commit(self) -> Result<(), StoreError> {
+            self.commit().await.map_err(|error| commit_error(&error))
+        }
     }
 
-    async fn commit(self) -> Result<(), StoreError> {
-        let committed = self.commit().await;
-        committed.map_err(|error| crate::stores::sqlite::commit_error(&error))
-    }
-}
+    impl Transaction for OwnTransaction {
+        type Connection = SqliteConnection;
+        type Store = SqliteStore;
 
-#[cfg(feature = "sqlx")]
-impl Transaction for crate::stores::sqlite::OwnTransaction {
-    type Connection = sqlx::SqliteConnection;
-    type Store = crate::stores::sqlite::SqliteStore;
+        fn connection(&mut self) -> &mut SqliteConnection {
+            self
+        }
 
-    fn connection(&mut self) -> &mut sqlx::SqliteConnection {
-        self
-    }
+        fn is_outermost(&self) -> bool {
+            true
+        }
 
-    async fn commit(self) -> Result<(), StoreError> {
-        let committed = self.commit().await;
-        committed.map_err(|error| crate::stores::sqlite::commit_error(&error))
+        async fn commit(self) -> Result<(), StoreError> {
+            self.commit().await.map_err(|error| commit_error(&error))
+        }
     }
 }
 
@@ -79,8 +95,9 @@ impl Engine {
 
     /// Ends a claim and commits: effect and record together, or neither.
     ///
-    /// If the commit fails, the record is read to learn whether it was done. Dropping the future
-    /// leaves the transaction committed or rolled back, never half of it.
+    /// If the commit fails, the claim is renewed to learn whether it was done: what the disk may still
+    /// hold of it comes back only until somebody else commits. Dropping the future leaves the
+    /// transaction committed or rolled back, never half of it.
     pub async fn commit<T: Transaction>(
         &self,
         claim: &Claim,
@@ -98,10 +115,14 @@ impl Engine {
     ) -> Result<(), CommitError> {
         let fence = settlement.change().next.fence;
         self.propose_in(claim, &mut transaction, settlement).await?;
+        // Not before: a savepoint that was dropped is rolled back by the next statement.
+        if !transaction.is_outermost() {
+            return Err(CommitError::Savepoint);
+        }
         let committed = crashpoint!("own.commit", transaction.commit().await, injected());
         match committed {
             Ok(()) => Ok(()),
-            Err(error) => self.find_out(claim.id(), fence, error).await,
+            Err(error) => self.find_out(claim, fence, error).await,
         }
     }
 
@@ -129,33 +150,33 @@ impl Engine {
         store.ok_or(CommitError::WrongStore)
     }
 
-    /// Reads whether a commit was done whose answer was an error.
+    /// Finds out whether a commit was done whose answer was an error.
     async fn find_out(
         &self,
-        id: Digest,
+        claim: &Claim,
         fence: Fence,
         error: StoreError,
     ) -> Result<(), CommitError> {
-        let reading = async {
-            loop {
-                match self.read(&id).await {
-                    Ok(found) => return found,
-                    Err(_) => sleep(Duration::from_millis(50)).await,
-                }
-            }
-        };
-        match timeout(Self::SETTLE_PATIENCE, reading).await {
-            Ok(found) => judge(&found, fence, error),
-            Err(_) => Err(CommitError::Doubtful(error)),
+        match timeout(Self::SETTLE_PATIENCE, self.propose(&claim.renew())).await {
+            Ok(Ok(swap)) => judge(claim, fence, swap, error),
+            Ok(Err(_)) | Err(_) => Err(CommitError::Doubtful(error)),
         }
     }
 }
 
-/// Whether a commit that failed was done all the same.
-fn judge(found: &Found, fence: Fence, error: StoreError) -> Result<(), CommitError> {
-    match found {
-        Found::Record(stored) if stored.record.fence == fence => Ok(()),
-        _ => Err(CommitError::NotCommitted(error)),
+/// Whether a commit that failed was done all the same, by what its claim's renewal met.
+///
+/// A renewal that is stored proves that it was not, now and for ever: it has overwritten what the log
+/// may have held of it.
+fn judge(claim: &Claim, fence: Fence, renewed: Swap, error: StoreError) -> Result<(), CommitError> {
+    match renewed {
+        Swap::Stored { .. } => Err(CommitError::NotCommitted(error)),
+        Swap::Conflict(Found::Record(stored)) if stored.record.fence == fence => Ok(()),
+        Swap::Conflict(Found::Unreadable { fence: found }) if found == fence => Ok(()),
+        Swap::Conflict(Found::Record(stored)) if stored.record.execution != claim.execution() => {
+            Err(CommitError::LeaseLost)
+        }
+        Swap::Conflict(_) => Err(CommitError::Doubtful(error)),
     }
 }
 
@@ -172,12 +193,12 @@ impl<'a> Proposal<'a> {
 
     /// Takes the store's answer; `None`: it is proposed.
     fn next(self, swap: Result<Swap, StoreError>) -> Result<Option<Self>, CommitError> {
-        match self.settlement.next(swap.map_err(CommitError::NotCommitted)?) {
+        match self.settlement.next(swap.map_err(CommitError::inside)?) {
             SettlementStep::Swap(settlement) => Ok(Some(Self { settlement, ..self })),
             SettlementStep::Done(Settled::Stored { .. }) => Ok(None),
             SettlementStep::Done(Settled::FencedOff(Found::Record(stored)))
                 if stored.record.execution == self.claim.execution()
-                    && Replay::of((*stored).clone()).is_some() =>
+                    && stored.record.state != State::InProgress =>
             {
                 Err(CommitError::Twice)
             }
@@ -250,11 +271,10 @@ mod blocking {
             let (store, connection) = (self.store_of::<SqliteStore>()?, transaction.connection());
             let committed = crashpoint!("own.commit", store.commit_on(connection), injected());
             let Err(error) = committed else { return Ok(()) };
-            // Inside the transaction its own proposal would be read.
             roll_back(&transaction);
-            match store.read_on(connection, &claim.id()) {
-                Ok(found) if connection.is_autocommit() => judge(&found, fence, error),
-                _ => Err(CommitError::Doubtful(error)),
+            match store.renew_on(connection, &claim.renew()) {
+                Ok(swap) => judge(claim, fence, swap, error),
+                Err(_) => Err(CommitError::Doubtful(error)),
             }
         }
 
@@ -292,7 +312,12 @@ pub enum CommitError {
     Twice,
     /// The engine's store is not one that such a transaction can reach. Roll back.
     WrongStore,
-    /// The body of the answer broke off, or does not end by itself. Roll back.
+    /// It is a savepoint inside another transaction, whose commit is not the end. Commit the outer one.
+    Savepoint,
+    /// No transaction is open: SQLite has rolled it back by itself after an error that was not heeded.
+    /// What was written since then is committed, and nobody knows what that is.
+    NotOpen,
+    /// The body of the answer broke off, or did not come at once. Roll back.
     AnswerBroke,
     /// The database refused; nothing was committed.
     NotCommitted(StoreError),
@@ -314,8 +339,17 @@ impl fmt::Display for CommitError {
                 "the records of this engine are not in such a database, so that they cannot be \
                  committed together; roll back and use a store in the same database",
             ),
+            Self::Savepoint => formatter.write_str(
+                "this is a savepoint inside another transaction; propose the end with \
+                 `complete_in` and commit the outer one",
+            ),
+            Self::NotOpen => formatter.write_str(
+                "no transaction is open: SQLite has rolled it back by itself after an error, and \
+                 what was written since then is committed already; heed the errors of statements",
+            ),
             Self::AnswerBroke => formatter.write_str(
-                "the body of the answer broke off, so that it cannot be kept; roll back",
+                "the body of the answer broke off or did not come at once, so that it cannot be \
+                 kept; roll back",
             ),
             Self::NotCommitted(error) => write!(formatter, "nothing was committed: {error}"),
             Self::Doubtful(error) => write!(
@@ -327,6 +361,16 @@ impl fmt::Display for CommitError {
 }
 
 impl std::error::Error for CommitError {}
+
+impl CommitError {
+    /// What an error inside the transaction means.
+    fn inside(error: StoreError) -> Self {
+        match error {
+            StoreError::NotOpen(_) => Self::NotOpen,
+            error => Self::NotCommitted(error),
+        }
+    }
+}
 
 /// The effect failed before it came to a commit: nothing was committed.
 #[cfg(feature = "sqlx")]

@@ -25,6 +25,7 @@
 /// ```
 #[cfg(feature = "crashpoints")]
 #[macro_export]
+#[doc(hidden)]
 macro_rules! crashpoint {
     ($name:literal, $step:expr, $error:expr) => {
         match $crate::crashpoint::reached($name) {
@@ -50,6 +51,7 @@ macro_rules! crashpoint {
 /// ```
 #[cfg(not(feature = "crashpoints"))]
 #[macro_export]
+#[doc(hidden)]
 macro_rules! crashpoint {
     ($name:literal, $step:expr, $error:expr) => {
         // The error is only looked at by the compiler.

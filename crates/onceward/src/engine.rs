@@ -215,6 +215,7 @@ impl Engine {
     }
 
     /// Reads one record, within the time that one call to the store may take.
+    #[cfg(feature = "tower")]
     pub(crate) async fn read(&self, id: &Digest) -> Result<Found, StoreError> {
         crashpoint!("store.get", self.bounded(self.shared.store.get(id)).await, injected())
     }
@@ -313,7 +314,7 @@ impl Engine {
     }
 
     /// A definite error means that no try has left anything behind.
-    async fn propose(&self, change: &Change) -> Result<Swap, StoreError> {
+    pub(crate) async fn propose(&self, change: &Change) -> Result<Swap, StoreError> {
         let mut pause = Pause::default();
         let mut doubtful = None;
         for _ in 1..Self::MAX_TRIES {

@@ -9,6 +9,7 @@ use onceward_core::{Effect, Meaning, Policy, Reply};
 use super::{
     Body, BoxError, Idempotency,
     body::{self, Unread, Whole},
+    commit::Refused,
     room::Reserved,
 };
 
@@ -43,6 +44,11 @@ impl Captured {
             (_, None) => return policy.meaning(Reply::Incomplete),
             (_, Some((status, _, extensions))) => (status, extensions),
         };
+        if effect == Effect::Transactional
+            && let Some(Refused(meaning)) = extensions.get()
+        {
+            return *meaning;
+        }
         match extensions.get::<Meaning>() {
             // A commit alone ends a transactional effect well.
             Some(said) if effect != Effect::Transactional => *said,

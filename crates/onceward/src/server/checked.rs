@@ -58,6 +58,8 @@ pub(super) enum Name {
 /// The options of a layer, known to fit together.
 pub(super) struct Options {
     pub(super) scope: ScopeHook,
+    /// Where large answers are that were committed by a handler.
+    pub(super) beside: Option<Arc<dyn Spool>>,
     pub(super) spool: Option<Arc<dyn Spool>>,
     pub(super) name: OperationNaming,
     pub(super) methods: Vec<Method>,
@@ -97,18 +99,17 @@ pub(super) enum OperationNaming {
 }
 
 impl Options {
-    /// Large answers of a transactional effect are written in its transaction, so beside the record,
-    /// whichever spool was chosen: this is where they are read.
-    pub(super) fn spooling_beside_records(mut self, engine: &Engine) -> Self {
-        #[cfg(feature = "sqlite")]
-        if self.spool.is_some() && self.terms.effect() == Effect::Transactional {
-            let store = engine.store().as_any().and_then(|any| any.downcast_ref::<SqliteStore>());
-            if let Some(store) = store {
-                self.spool = Some(Arc::new(store.clone()));
-            }
-        }
-        #[cfg(not(feature = "sqlite"))]
-        let _ = engine;
+    /// Large answers that are committed by a handler are written in its transaction, so beside the
+    /// record, whichever spool was chosen: that is where they are looked for first.
+    #[cfg(feature = "sqlite")]
+    pub(super) fn spooled_beside(self, engine: &Engine) -> Self {
+        let store = engine.store().as_any().and_then(|any| any.downcast_ref::<SqliteStore>());
+        let beside = store.filter(|_| self.spool.is_some());
+        Self { beside: beside.map(|store| Arc::new(store.clone()) as Arc<dyn Spool>), ..self }
+    }
+
+    #[cfg(not(feature = "sqlite"))]
+    pub(super) fn spooled_beside(self, _: &Engine) -> Self {
         self
     }
 }
@@ -147,6 +148,7 @@ impl Chosen {
         Ok(Options {
             scope: self.scope,
             spool: self.spool,
+            beside: None,
             name,
             methods: self.methods,
             key_required: self.key_required,

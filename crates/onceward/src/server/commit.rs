@@ -3,13 +3,16 @@
 //! Whatever a handler says or does after this, the layer reads the record and sends what was
 //! committed: see `settle`.
 
-use std::future::Future;
 #[cfg(feature = "sqlite")]
 use std::task::{Context, Poll, Waker};
+use std::{future::Future, time::Duration};
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use onceward_core::{Effect, Ending, Outcome, Settlement, SpoolId, StoreError, Transactional as _};
+use onceward_core::{
+    Ending, Meaning, Outcome, Settlement, SpoolId, StoreError, Transactional as _,
+};
+use tokio::time::timeout;
 
 use super::{
     Body, BoxError, Claim, Code, Problem, capture,
@@ -62,7 +65,7 @@ impl Claim {
     ) -> impl Future<Output = Result<Completed, CommitError>> + Send {
         let response = answer.into_answer();
         async move {
-            let (end, completed) = End::of(self, response).await?;
+            let (end, completed) = End::soon(self, response).await?;
             let settlement = self.keep_in(&mut transaction, end).await?;
             self.engine().commit_with(self, transaction, settlement).await?;
             Ok(completed)
@@ -80,7 +83,7 @@ impl Claim {
     ) -> impl Future<Output = Result<Completed, CommitError>> + Send {
         let response = answer.into_answer();
         async move {
-            let (end, completed) = End::of(self, response).await?;
+            let (end, completed) = End::soon(self, response).await?;
             let settlement = self.keep_in(transaction, end).await?;
             self.engine().propose_in(self, transaction, settlement).await?;
             Ok(completed)
@@ -186,6 +189,9 @@ fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
+/// How long the body of an answer may take to come: nobody else can write before it is there.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
 /// How an operation ends in a commit: what is kept of its answer, and under which fence.
 struct End {
     id: SpoolId,
@@ -195,6 +201,14 @@ struct End {
 }
 
 impl End {
+    /// Reads the answer to its end, for a moment: the only write lock is held meanwhile.
+    async fn soon<B>(claim: &Claim, response: Response<B>) -> Result<(Self, Completed), CommitError>
+    where
+        B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    {
+        timeout(AT_ONCE, Self::of(claim, response)).await.unwrap_or(Err(CommitError::AnswerBroke))
+    }
+
     /// Reads the answer to its end.
     async fn of<B>(claim: &Claim, response: Response<B>) -> Result<(Self, Completed), CommitError>
     where
@@ -207,9 +221,7 @@ impl End {
         }
         let id = SpoolId { operation: claim.id(), fence: fresh_fence() };
         let (mut outcome, large) = settle::outcome(idempotency, &captured);
-        // What is written in the transaction is found again only where the layer looks for it.
-        let is_found = claim.effect() == Effect::Transactional;
-        let large = large.filter(|_| is_found && idempotency.options().spool.is_some());
+        let large = large.filter(|_| idempotency.options().beside.is_some());
         if let Some(bytes) = &large {
             outcome.body = settle::spooled(bytes);
         }
@@ -298,26 +310,48 @@ impl From<CommitError> for Problem {
         match error {
             CommitError::LeaseLost => settle::lease_lost(),
             CommitError::Doubtful(_) => not_durable_yet(),
-            CommitError::NotCommitted(StoreError::Unusable(_)) => {
-                let text = "the service's database cannot take part in its transaction; nothing was \
-                            committed";
+            CommitError::NotOpen => {
+                let text = "the service went on after its transaction was over, and nobody knows what \
+                            it wrote since then; ask with the same key, never with a new one";
+                Self::new(Code::OutcomeUnknown, text).status(StatusCode::GATEWAY_TIMEOUT)
+            }
+            CommitError::NotCommitted(StoreError::Unusable(_))
+            | CommitError::Twice
+            | CommitError::Savepoint
+            | CommitError::WrongStore => {
+                let text = "the service ends its operations in a wrong way; its log says which";
                 Self::new(Code::Misconfigured, text)
             }
-            CommitError::NotCommitted(_) => {
+            CommitError::NotCommitted(_) | CommitError::AnswerBroke => {
                 let text = "nothing was committed; send the same request with the same key";
-                Self::new(Code::NotCommitted, text).status(StatusCode::SERVICE_UNAVAILABLE)
+                Self::new(Code::NotCommitted, text)
+                    .status(StatusCode::SERVICE_UNAVAILABLE)
+                    .retry_after(Duration::from_secs(1))
             }
-            CommitError::Twice | CommitError::WrongStore => {
-                Self::new(Code::Misconfigured, error.to_string())
-            }
-            CommitError::AnswerBroke => Self::new(Code::NotCommitted, error.to_string()),
         }
+    }
+}
+
+/// In the extensions of a refusal that the library itself made: what it means for the operation,
+/// if the record is still open. Its status is no answer of the service.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refused(pub(super) Meaning);
+
+impl From<CommitError> for Response<Body> {
+    fn from(error: CommitError) -> Self {
+        let meaning = match error {
+            CommitError::NotOpen => Meaning::Unknown,
+            _ => Meaning::FailedRetryable,
+        };
+        let mut response = Problem::from(error).into_response();
+        response.extensions_mut().insert(Refused(meaning));
+        response
     }
 }
 
 #[cfg(feature = "axum")]
 impl axum::response::IntoResponse for CommitError {
     fn into_response(self) -> axum::response::Response {
-        Problem::from(self).into_response().map(axum::body::Body::new)
+        Response::<Body>::from(self).map(axum::body::Body::new)
     }
 }

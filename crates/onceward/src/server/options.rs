@@ -107,6 +107,16 @@ impl IdempotencyBuilder {
         Self { shared: Arc::new(Shared::new(engine)), chosen }
     }
 
+    /// Whose operation a request is, for a route that tells it in another way: see
+    /// [`Idempotency::builder`].
+    pub fn scope<E: fmt::Display>(
+        mut self,
+        scope: impl Fn(&Parts) -> Result<Scope, E> + Send + Sync + 'static,
+    ) -> Self {
+        self.chosen.scope = Arc::new(move |parts| scope(parts).map_err(|error| error.to_string()));
+        self
+    }
+
     /// Where answers over [`max_inline`](Self::max_inline) are kept: usually the same store.
     ///
     /// Without it they are not kept: a retry is told `result-unavailable` and never runs again.
@@ -307,7 +317,7 @@ impl IdempotencyBuilder {
 
     /// Checks the options as a whole.
     pub fn build(self) -> Result<Idempotency, OptionsError> {
-        let options = self.chosen.clone().check()?.spooling_beside_records(&self.shared.engine);
+        let options = self.chosen.clone().check()?.spooled_beside(&self.shared.engine);
         Ok(Idempotency::from_parts(self, options))
     }
 

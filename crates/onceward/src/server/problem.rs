@@ -46,6 +46,8 @@ pub enum Code {
     NotCommitted,
     /// No complete answer, and another run is safe.
     UpstreamFailed,
+    /// The request could not be sent on; nothing was run.
+    UpstreamUnreachable,
     /// The caller may not see the stored answer.
     ReplayForbidden,
     /// No such operation, or not the caller's.
@@ -58,7 +60,7 @@ pub enum Code {
 
 impl Code {
     /// All of them, in the order of this enumeration.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::KeyMissing,
         Self::KeyInvalid,
         Self::KeyExpired,
@@ -73,6 +75,7 @@ impl Code {
         Self::Overloaded,
         Self::NotCommitted,
         Self::UpstreamFailed,
+        Self::UpstreamUnreachable,
         Self::ReplayForbidden,
         Self::OperationNotFound,
         Self::RequestMalformed,
@@ -120,6 +123,7 @@ impl Code {
             Self::Overloaded => ("overloaded", 503, true, false),
             Self::NotCommitted => ("not-committed", 500, true, false),
             Self::UpstreamFailed => ("upstream-failed", 502, true, false),
+            Self::UpstreamUnreachable => ("upstream-unreachable", 502, true, false),
             Self::ReplayForbidden => ("replay-forbidden", 403, false, false),
             Self::OperationNotFound => ("operation-not-found", 404, false, false),
             Self::RequestMalformed => ("request-malformed", 400, false, true),
@@ -168,7 +172,9 @@ impl Problem {
         self.code
     }
 
-    pub(super) fn status(mut self, status: StatusCode) -> Self {
+    /// With another status than the usual one.
+    #[must_use]
+    pub fn status(mut self, status: StatusCode) -> Self {
         self.status = status;
         self
     }
@@ -178,7 +184,9 @@ impl Problem {
         self
     }
 
-    pub(super) fn retry_after(mut self, pause: Duration) -> Self {
+    /// When it makes sense to ask again.
+    #[must_use]
+    pub fn retry_after(mut self, pause: Duration) -> Self {
         self.retry_after = Some(pause);
         self
     }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
-use onceward_core::{Body as KeptBody, Digest, Replay, SpoolId, Timestamp};
+use onceward_core::{Body as KeptBody, Digest, Replay, Spool, SpoolId, Timestamp};
 use sha2::{Digest as _, Sha256};
 
 use super::{
@@ -13,7 +13,7 @@ use super::{
     headers,
     room::{self, Reserved},
 };
-use crate::telemetry;
+use crate::{Engine, telemetry};
 
 /// The length of the pieces in which large answers are kept.
 pub(super) const CHUNK: usize = 256 << 10;
@@ -72,30 +72,45 @@ async fn unspool(
     length: u64,
     digest: [u8; 32],
 ) -> Result<Option<(Bytes, Reserved)>, Problem> {
-    let Some(spool) = &idempotency.options().spool else { return Ok(None) };
     let mut room = Reserved::none(&idempotency.shared().room);
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     if !room.grow_to(length) {
         return Err(room::full());
     }
-    let mut bytes = BytesMut::with_capacity(length);
+    let options = idempotency.options();
+    for spool in [&options.beside, &options.spool].into_iter().flatten() {
+        let bytes = read(idempotency.engine(), &**spool, id, length).await?;
+        if bytes.len() == length && digest == *Sha256::digest(&bytes) {
+            return Ok(Some((bytes, room)));
+        }
+    }
+    if options.spool.is_some() {
+        telemetry::RECORD_UNREADABLE
+            .raise(format_args!("the answer of {} is damaged", id.operation));
+    }
+    Ok(None)
+}
+
+/// The chunks of an answer, as many as there are.
+async fn read(
+    engine: &Engine,
+    spool: &dyn Spool,
+    id: SpoolId,
+    length: usize,
+) -> Result<Bytes, Problem> {
+    let mut bytes = BytesMut::new();
     for index in 0.. {
         if bytes.len() >= length {
             break;
         }
-        let chunk =
-            idempotency.engine().bounded(spool.chunk(&id, index)).await.map_err(|error| {
-                tracing::warn!(%error, "a large answer could not be read");
-                let text = "the stored answer cannot be read now; ask again with the same key";
-                Problem::new(Code::StoreUnavailable, text).retry_after(Duration::from_secs(1))
-            })?;
+        let chunk = engine.bounded(spool.chunk(&id, index)).await.map_err(|error| {
+            tracing::warn!(%error, "a large answer could not be read");
+            let text = "the stored answer cannot be read now; ask again with the same key";
+            Problem::new(Code::StoreUnavailable, text).retry_after(Duration::from_secs(1))
+        })?;
         let Some(chunk) = chunk else { break };
+        bytes.reserve(length - bytes.len());
         bytes.extend_from_slice(&chunk);
     }
-    if bytes.len() != length || digest != *Sha256::digest(&bytes) {
-        telemetry::RECORD_UNREADABLE
-            .raise(format_args!("the answer of {} is damaged", id.operation));
-        return Ok(None);
-    }
-    Ok(Some((bytes.freeze(), room)))
+    Ok(bytes.freeze())
 }

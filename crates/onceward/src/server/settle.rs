@@ -163,8 +163,10 @@ pub(super) fn spooled(bytes: &[u8]) -> KeptBody {
 
 /// The answer that the handler's own commit stored; `None`: it did not commit.
 async fn committed(idempotency: &Idempotency, claim: &Claim) -> Result<Option<Replay>, Problem> {
-    let Found::Record(found) = read(idempotency.engine(), claim).await? else {
-        return Err(lease_lost());
+    let found = match read(idempotency.engine(), claim).await? {
+        Found::Record(found) => found,
+        Found::Nothing => return Err(lease_lost()),
+        Found::Unreadable { .. } => return Err(unreadable()),
     };
     if found.record.execution != claim.execution() {
         return Err(lease_lost());
@@ -191,13 +193,14 @@ async fn ended(
 ) -> Result<Response<Body>, Problem> {
     let id = claim.id();
     let status = captured.head().map(|(status, ..)| status.as_u16());
-    if replay.outcome.body == KeptBody::Unavailable
-        && status == Some(replay.outcome.status)
-        && let Some(mut answer) = passed_on(captured)
-    {
+    let is_same = status == Some(replay.outcome.status);
+    if replay.outcome.body == KeptBody::Unavailable && is_same {
+        let mut answer = passed_on(captured).ok_or_else(lease_lost)?;
         respond::stamp(answer.headers_mut(), id, Some((replay.completed_at, replay.expires_at)));
         return Ok(answer);
     }
+    // The room that its bytes take up is needed to read them back.
+    drop(captured);
     // Whatever keeps a large answer from being read back, it has run.
     let recalled = recall::recall(idempotency, id, replay).await.map_err(|_| not_readable_now())?;
     respond::recalled(idempotency, id, &recalled).await
@@ -223,6 +226,13 @@ async fn read(engine: &Engine, claim: &Claim) -> Result<Found, Problem> {
 pub(super) fn lease_lost() -> Problem {
     let text = "another execution took over and its answer counts; ask with the same key";
     Problem::new(Code::LeaseLost, text).retry_after(Duration::from_secs(1))
+}
+
+/// Damage is not absence.
+fn unreadable() -> Problem {
+    let text = "its record is damaged, and nobody knows what became of it; ask with the same key, \
+                never with a new one";
+    Problem::new(Code::OutcomeUnknown, text)
 }
 
 fn not_committed() -> Problem {

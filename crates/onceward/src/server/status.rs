@@ -9,7 +9,8 @@ use axum::{
 };
 use http::{HeaderValue, Response, header, request::Parts};
 use onceward_core::{
-    Digest, Effect, Found, Key, OperationId, OperationName, State, Status, Stored, Timestamp,
+    Digest, Effect, Found, Key, OperationId, OperationName, Record, Scope, State, Status, Stored,
+    Timestamp,
 };
 use serde_json::{Value, json};
 
@@ -31,6 +32,9 @@ impl Idempotency {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// They take every caller's scope in the same way. Where routes differ in that, use
+    /// [`status`](Self::status).
     pub fn status_routes<S: Clone + Send + Sync + 'static>(&self) -> Router<S> {
         let path = &self.options().status_path;
         let (by_reference, by_key, capable) = (self.clone(), self.clone(), self.clone());
@@ -38,11 +42,13 @@ impl Idempotency {
                                        parts: Parts| {
             let id =
                 reference.ok().and_then(|Path(text)| text.parse().ok()).ok_or_else(not_found)?;
-            status(&by_reference, &parts, id, None).await
+            let scope = scope_of(&by_reference, &parts)?;
+            status(&by_reference, id, None, |record| record.scope == scope).await
         };
         let by_key = async move |Query(query): Query<HashMap<String, String>>, parts: Parts| {
             let operation = named(&by_key, &parts, &query)?;
-            status(&by_key, &parts, operation.digest(), Some(&operation)).await
+            let owns = |record: &Record| record.scope == *operation.scope();
+            status(&by_key, operation.digest(), Some(&operation), owns).await
         };
         let capable = async move || json_response(&capabilities(&capable));
         Router::new()
@@ -50,6 +56,30 @@ impl Idempotency {
             .route(&format!("{path}/operations"), get(by_key))
             .route(&format!("{path}/capabilities"), get(capable))
     }
+
+    /// What became of an operation, as the status routes tell it, if it belongs to the caller.
+    ///
+    /// `operation` is what the caller named by scope, name and key, if it did: then also damage is
+    /// told.
+    pub async fn status(
+        &self,
+        reference: Digest,
+        operation: Option<&OperationId>,
+        owns: impl Fn(&Record) -> bool + Send,
+    ) -> Response<Body> {
+        let told = status(self, reference, operation, owns).await;
+        told.unwrap_or_else(Problem::into_response)
+    }
+
+    /// What is promised for each route, as the status routes tell it.
+    #[must_use]
+    pub fn capabilities(&self) -> Response<Body> {
+        json_response(&capabilities(self))
+    }
+}
+
+fn scope_of(idempotency: &Idempotency, parts: &Parts) -> Result<Scope, Problem> {
+    (idempotency.options().scope)(parts).map_err(|_| scope_missing())
 }
 
 /// The operation that a query speaks of, in the caller's own scope.
@@ -66,20 +96,18 @@ fn named(
     let name =
         OperationName::new(part("operation")?).map_err(|error| malformed(error.to_string()))?;
     let key = Key::new(part("key")?).map_err(|error| malformed(error.to_string()))?;
-    let scope = (idempotency.options().scope)(parts).map_err(|_| scope_missing())?;
-    Ok(OperationId::new(scope, name, key))
+    Ok(OperationId::new(scope_of(idempotency, parts)?, name, key))
 }
 
 async fn status(
     idempotency: &Idempotency,
-    parts: &Parts,
     id: Digest,
     operation: Option<&OperationId>,
+    owns: impl Fn(&Record) -> bool,
 ) -> Result<Response<Body>, Problem> {
-    let scope = (idempotency.options().scope)(parts).map_err(|_| scope_missing())?;
     let mut found = read(idempotency, id).await?;
     if let Found::Record(stored) = &found
-        && stored.record.scope == scope
+        && owns(&stored.record)
         && stored.status() == Status::Unknown
         && let Some(options) = idempotency.options_of(&stored.record.operation)
         && unknown::resolve((idempotency, &options), id, operation, stored).await
@@ -87,7 +115,7 @@ async fn status(
         found = read(idempotency, id).await?;
     }
     match found {
-        Found::Record(stored) if stored.record.scope == scope => match stored.status() {
+        Found::Record(stored) if owns(&stored.record) => match stored.status() {
             Status::Expired => Err(not_found().of(id)),
             status => Ok(document(id, &stored, status)),
         },

@@ -206,7 +206,7 @@ async fn an_answer_that_breaks_off_is_not_committed() {
             assert_eq!(completed.as_ref().unwrap_err(), &CommitError::AnswerBroke);
             completed
         });
-        is_problem(&ask(&app, "k").await, 500, "not-committed");
+        is_problem(&ask(&app, "k").await, 503, "not-committed");
         assert_eq!(shop.charges(), 0, "{way:?}");
         let retry = ask(&app, "k").await;
         is_charged(&retry, "charge 1");
@@ -235,7 +235,7 @@ async fn an_answer_that_comes_in_pieces_is_not_waited_for_where_that_would_block
         match way {
             Way::Commit | Way::CompleteIn => is_charged(&first, "charge 1"),
             Way::CommitBlocking | Way::CompleteInBlocking => {
-                is_problem(&first, 500, "not-committed");
+                is_problem(&first, 503, "not-committed");
             }
         }
         assert_eq!(shop.charges(), usize::from(first.status == 201), "{way:?}");

@@ -10,6 +10,7 @@ mod begin;
 mod bench;
 
 mod cancelled;
+mod doubt;
 mod engine;
 mod kept;
 mod migrations;

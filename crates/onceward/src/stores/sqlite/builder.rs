@@ -124,7 +124,8 @@ impl SqliteStoreBuilder {
         SqliteStore::start(&self.checked()?)
     }
 
-    /// Makes or updates the tables and leaves the rest of the file alone. All of it or nothing.
+    /// Makes or updates the tables and leaves all others alone. All of it or nothing. The file gets a
+    /// write-ahead log, if it has none.
     ///
     /// [`open`](Self::open) does the same by itself, if not told otherwise.
     pub fn migrate(self) -> Result<Tables, OpenError> {
@@ -133,7 +134,8 @@ impl SqliteStoreBuilder {
         schema::tables(&options)
     }
 
-    /// Reads which version the tables have. Nothing is created or changed.
+    /// Reads which version the tables have. No file is created, and nothing in one is changed; to read
+    /// a write-ahead log SQLite needs a directory that it can write to.
     pub fn tables(self) -> Result<Tables, OpenError> {
         schema::tables(&self.checked()?)
     }

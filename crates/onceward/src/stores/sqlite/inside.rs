@@ -5,7 +5,7 @@
 
 use std::{ops::Deref, path::PathBuf, sync::Arc, time::Duration};
 
-use onceward_core::{Change, Digest, Found, SpoolId, StoreError, Swap, Timestamp};
+use onceward_core::{Change, SpoolId, StoreError, Swap, Timestamp};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::{
@@ -56,6 +56,11 @@ impl OwnBlockingTransaction<'_> {
     pub fn commit(self) -> rusqlite::Result<()> {
         self.transaction.commit()
     }
+
+    /// Rolls back, and says whether that went well.
+    pub fn rollback(self) -> rusqlite::Result<()> {
+        self.transaction.rollback()
+    }
 }
 
 impl<'c> Deref for OwnBlockingTransaction<'c> {
@@ -75,7 +80,7 @@ impl BlockingTransaction for OwnBlockingTransaction<'_> {
 /// What a connection says about itself: the columns of [`sql::PROMISES`].
 pub(super) struct Promises {
     pub(super) synchronous: i64,
-    pub(super) file: String,
+    pub(super) file: PathBuf,
     pub(super) attached: i64,
 }
 
@@ -135,11 +140,22 @@ impl Inside {
     }
 }
 
-/// It may be open the next time.
+/// A path as SQLite gives it, which need not be text.
+#[cfg(unix)]
+pub(super) fn path_of(bytes: Vec<u8>) -> PathBuf {
+    use std::os::unix::ffi::OsStringExt as _;
+    std::ffi::OsString::from_vec(bytes).into()
+}
+
+#[cfg(not(unix))]
+pub(super) fn path_of(bytes: Vec<u8>) -> PathBuf {
+    String::from_utf8_lossy(&bytes).into_owned().into()
+}
+
 pub(super) fn not_open() -> StoreError {
-    StoreError::Unavailable(
-        "no transaction is open on this connection, or SQLite has rolled it back after an error; \
-         nothing was written: begin one, and write the effect in it too"
+    StoreError::NotOpen(
+        "SQLite may have rolled it back by itself after an error, and what was written on this \
+         connection since then is committed; the record was left alone"
             .to_owned(),
     )
 }
@@ -238,14 +254,18 @@ impl SqliteStore {
         connection.execute_batch(sql::COMMIT).map_err(|error| at_commit(&error))
     }
 
-    /// Reads a record on this connection.
-    pub(crate) fn read_on(
+    /// One swap in a transaction of its own on this connection.
+    pub(crate) fn renew_on(
         &self,
         connection: &Connection,
-        id: &Digest,
-    ) -> Result<Found, StoreError> {
-        let row = session::read_once(connection, id, self.inner.inside.now());
-        super::decode(id, row.map_err(|error| inside(&error, self.path()))?)
+        change: &Change,
+    ) -> Result<Swap, StoreError> {
+        let explain = |error| inside(&error, self.path());
+        connection.execute_batch(sql::BEGIN).map_err(explain)?;
+        let swap = self.swap_in_blocking(connection, change);
+        let end = if swap.is_ok() { sql::COMMIT } else { sql::ROLLBACK };
+        connection.execute_batch(end).map_err(|error| at_commit(&error))?;
+        swap
     }
 
     fn look_at(&self, connection: &Connection) -> Result<(), StoreError> {
@@ -254,8 +274,8 @@ impl SqliteStore {
         }
         let promises = connection.prepare_cached(sql::PROMISES).and_then(|mut statement| {
             statement.query_row([], |row| {
-                let (synchronous, file, attached) = (row.get(0)?, row.get(1)?, row.get(2)?);
-                Ok(Promises { synchronous, file, attached })
+                let (synchronous, attached) = (row.get(0)?, row.get(2)?);
+                Ok(Promises { synchronous, file: path_of(row.get(1)?), attached })
             })
         });
         self.inner.inside.check(&promises.map_err(|error| inside(&error, self.path()))?)

@@ -66,7 +66,7 @@ use onceward_core::{
 #[cfg(feature = "sqlx")]
 pub use self::sqlx::OwnTransaction;
 #[cfg(feature = "sqlx")]
-pub(crate) use self::sqlx::commit_error;
+pub(crate) use self::sqlx::{commit_error, depth};
 pub use builder::SqliteStoreBuilder;
 pub use error::OpenError;
 pub use inside::{BlockingTransaction, OwnBlockingTransaction};

@@ -176,15 +176,6 @@ pub(super) fn swap_once(
     Ok(Ok(now))
 }
 
-/// What is stored, as a connection of the user's own sees it.
-pub(super) fn read_once(
-    connection: &Connection,
-    id: &Digest,
-    now: Timestamp,
-) -> rusqlite::Result<Option<Row>> {
-    read(&mut *connection.prepare_cached(sql::READ)?, id, now)
-}
-
 /// One chunk on a connection of the user's own, inside its transaction.
 pub(super) fn put_once(
     connection: &Connection,

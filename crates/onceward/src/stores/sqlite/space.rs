@@ -74,8 +74,7 @@ impl Presence {
     }
 
     /// Whether this is the file. A hard link is not: it has a write-ahead log of its own.
-    pub(super) fn is(&self, file: &str) -> bool {
-        let file = Path::new(file);
+    pub(super) fn is(&self, file: &Path) -> bool {
         let whole = |path: &Path| path.canonicalize().ok();
         file == self.path || whole(file).is_some_and(|file| Some(file) == whole(&self.path))
     }

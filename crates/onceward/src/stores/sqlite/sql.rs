@@ -12,7 +12,7 @@ pub(super) const ROLLBACK: &str = "ROLLBACK";
 pub(super) const PROMISES: &str = "
     SELECT
         (SELECT synchronous FROM pragma_synchronous WHERE schema = 'main'),
-        (SELECT file FROM pragma_database_list WHERE name = 'main'),
+        (SELECT CAST(file AS BLOB) FROM pragma_database_list WHERE name = 'main'),
         (SELECT count(*) FROM pragma_database_list
          WHERE name NOT IN ('main', 'temp') AND file <> '')";
 

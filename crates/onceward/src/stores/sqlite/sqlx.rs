@@ -4,14 +4,16 @@ use std::ops::{Deref, DerefMut};
 
 use onceward_core::{BoxFuture, Change, SpoolId, StoreError, Swap, Transactional};
 use sqlx::{
-    Connection as _, Row as _, SqlStr, Sqlite, SqliteConnection, SqlitePool, Transaction,
+    Connection as _, Database, Row as _, SqlStr, Sqlite, SqliteConnection, SqlitePool, Transaction,
     sqlite::SqliteRow,
 };
+
+use sqlx_core::transaction::TransactionManager as _;
 
 use super::{
     SqliteStore,
     error::{at_commit, inside},
-    inside::{Promises, not_open},
+    inside::{Promises, not_open, path_of},
     rows::{Columns, Over, Proposal, Row},
     sql,
     turns::Turn,
@@ -34,6 +36,14 @@ impl OwnTransaction {
         drop(turn);
         committed
     }
+
+    /// Rolls back before the next one has its turn; dropping lets that happen a little later.
+    pub async fn rollback(self) -> Result<(), sqlx::Error> {
+        let Self { transaction, turn } = self;
+        let rolled_back = transaction.rollback().await;
+        drop(turn);
+        rolled_back
+    }
 }
 
 impl Deref for OwnTransaction {
@@ -51,7 +61,9 @@ impl DerefMut for OwnTransaction {
 }
 
 impl SqliteStore {
-    /// [`begin_blocking`](Self::begin_blocking) for a pool of sqlx.
+    /// [`begin_blocking`](Self::begin_blocking) for a pool of sqlx. Needs tokio.
+    ///
+    /// Whoever holds a transaction must not wait for a second connection of the same pool.
     ///
     /// ```
     /// # use onceward::stores::sqlite::SqliteStore;
@@ -120,15 +132,16 @@ impl SqliteStore {
             Err(error) if is_within_a_transaction(&error) => {}
             Err(error) => return Err(self.explain(error)),
             // SQLite has rolled back by itself, and sqlx does not know: it will end what was just begun.
-            Ok(_) if connection.is_in_transaction() => return Err(not_open()),
+            // In a savepoint it would not.
+            Ok(_) if depth(connection) == 1 => return Err(not_open()),
             Ok(_) => {
                 let ended = sqlx::query(sql::ROLLBACK).execute(connection).await;
                 return Err(ended.map_or_else(|error| self.explain(error), |_| not_open()));
             }
         }
         let promises = sqlx::query(sql::PROMISES).fetch_one(connection).await.and_then(|row| {
-            let (synchronous, file) = (row.try_get(0)?, row.try_get(1)?);
-            Ok(Promises { synchronous, file, attached: row.try_get(2)? })
+            let (synchronous, attached) = (row.try_get(0)?, row.try_get(2)?);
+            Ok(Promises { synchronous, file: path_of(row.try_get(1)?), attached })
         });
         self.inner.inside.check(&promises.map_err(|error| self.explain(error))?)
     }
@@ -195,9 +208,14 @@ pub(crate) fn commit_error(error: &sqlx::Error) -> StoreError {
     }
 }
 
+/// How deep sqlx believes to be: 1 in a transaction, more in savepoints of it.
+pub(crate) fn depth(connection: &SqliteConnection) -> usize {
+    <Sqlite as Database>::TransactionManager::get_transaction_depth(connection)
+}
+
 /// SQLite has no other way to ask.
 fn is_within_a_transaction(error: &sqlx::Error) -> bool {
-    let message = error.as_database_error().map(|error| error.message());
+    let message = error.as_database_error().map(sqlx::error::DatabaseError::message);
     message.is_some_and(|message| message.contains("within a transaction"))
 }
 

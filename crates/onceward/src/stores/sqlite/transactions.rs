@@ -1,6 +1,9 @@
 //! One connection's transactions: begun with the write lock, committed before anybody is answered.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use onceward_core::{StoreError, Timestamp};
 use rusqlite::{Connection, Statement};
@@ -66,8 +69,10 @@ impl<'c> Transactions<'c> {
         &mut self,
         body: impl FnOnce(Timestamp) -> rusqlite::Result<T>,
     ) -> Result<T, Trouble> {
+        let start = Instant::now();
         let _turn = self.turns.wait_blocking(self.busy_timeout);
-        self.begin().map_err(Trouble::Everything)?;
+        let patience = self.busy_timeout.saturating_sub(start.elapsed());
+        self.begin(patience).map_err(Trouble::Everything)?;
         // Read when the lock is there: waiting for it does not count against any lease.
         let done = crashpoint!("sqlite.write", body(self.clock.now()), injected());
         match done {
@@ -89,12 +94,12 @@ impl<'c> Transactions<'c> {
         }
     }
 
-    fn begin(&mut self) -> Result<(), StoreError> {
+    fn begin(&mut self, patience: Duration) -> Result<(), StoreError> {
         if self.presence.is_lost() {
             return Err(StoreError::Unusable(self.presence.complaint()));
         }
         self.roll_back();
-        let begun = patiently(self.busy_timeout, is_busy, || {
+        let begun = patiently(patience, is_busy, || {
             crashpoint!("sqlite.begin", self.begin.execute([]), injected())
         });
         begun.map(drop).map_err(|error| before_commit(&error))

@@ -13,7 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::{
+    sync::{Mutex, OwnedMutexGuard},
+    task::unconstrained,
+};
 
 /// The line in front of the write lock. Clones are the same line.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +37,8 @@ impl Turns {
     pub(super) fn wait_blocking(&self, patience: Duration) -> Turn {
         let guard = match self.0.clone().try_lock_owned() {
             Ok(guard) => Some(guard),
-            Err(_) => block_on(self.0.clone().lock_owned(), patience),
+            // Tokio would have a busy task wait for its scheduler, which this thread never reaches.
+            Err(_) => block_on(unconstrained(self.0.clone().lock_owned()), patience),
         };
         Turn { _guard: guard }
     }

@@ -244,5 +244,5 @@ async fn commit_blocking_that_fails_rolls_back_even_if_a_dropped_transaction_wou
         };
         till.blocking(body).await
     });
-    is_mended_by_a_retry(&shop, &app, 500, "not-committed").await;
+    is_mended_by_a_retry(&shop, &app, 503, "not-committed").await;
 }

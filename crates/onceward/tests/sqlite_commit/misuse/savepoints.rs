@@ -4,8 +4,8 @@ use axum::response::IntoResponse as _;
 use onceward::{CommitError, StoreError, Transactional as _};
 use sqlx::Connection as _;
 
-use super::{is_charged_once, is_mended_by_a_retry};
-use crate::bench::{Shop, Way, begin_charge_blocking, created};
+use super::is_charged_once;
+use crate::bench::{Shop, Way, ask, begin_charge_blocking, created, is_problem};
 
 /// The client hears of the first end, whatever a second one would have been.
 #[tokio::test]
@@ -74,20 +74,57 @@ async fn an_end_that_was_rolled_back_with_its_savepoint_may_be_proposed_again() 
     }
 }
 
-/// The client never hears of a charge in a savepoint whose transaction was not committed.
+/// The client never hears of a charge in a savepoint, whose end is not the end of its transaction.
 #[tokio::test]
-async fn the_commit_of_a_savepoint_alone_is_no_success() {
+async fn the_commit_of_a_savepoint_is_refused() {
     let shop = Shop::new();
     let app = shop.app(|till, claim| async move {
         let mut transaction = till.begin_charge().await;
         let savepoint = transaction.begin().await?;
-        let completed = claim.commit(savepoint, created("charge 1")).await?;
-        if claim.attempt() > 1 {
-            transaction.commit().await?;
-        }
-        Ok::<_, CommitError>(completed)
+        let completed = claim.commit(savepoint, created("charge 1")).await;
+        assert_eq!(completed.as_ref().unwrap_err(), &CommitError::Savepoint);
+        completed
     });
-    is_mended_by_a_retry(&shop, &app, 500, "not-committed").await;
+    for _ in 0..2 {
+        is_problem(&ask(&app, "k").await, 500, "misconfigured");
+    }
+    assert_eq!(shop.charges(), 0);
+}
+
+/// Nobody knows what such a handler has written since, so it is not run again.
+async fn is_unknown_for_ever(shop: &Shop, app: &axum::Router) {
+    is_problem(&ask(app, "k").await, 504, "outcome-unknown");
+    is_problem(&ask(app, "k").await, 409, "outcome-unknown");
+    assert_eq!(shop.status("k").await, Some(onceward::Status::Unknown));
+}
+
+/// What is written after SQLite has rolled back by itself is committed alone; a retry would double it.
+#[tokio::test]
+async fn an_effect_after_a_rollback_that_was_not_heeded_is_not_repeated() {
+    for way in [Way::Commit, Way::CommitBlocking] {
+        let shop = Shop::new();
+        let unique = "CREATE TABLE once (id INTEGER PRIMARY KEY); INSERT INTO once VALUES (1)";
+        shop.till.connect().execute_batch(unique).unwrap();
+        let app = shop.app(move |till, claim| async move {
+            let charge = "INSERT INTO charges (note) VALUES ('alone')";
+            let once = "INSERT OR ROLLBACK INTO once VALUES (1)";
+            if way == Way::Commit {
+                let mut transaction = till.begin().await;
+                assert!(sqlx::query(once).execute(&mut *transaction).await.is_err());
+                sqlx::query(charge).execute(&mut *transaction).await?;
+                return claim.commit(transaction, created("charge 1")).await;
+            }
+            till.blocking(move |connection| {
+                let transaction = connection.transaction()?;
+                assert!(transaction.execute(once, []).is_err());
+                transaction.execute(charge, [])?;
+                claim.commit_blocking(transaction, created("charge 1"))
+            })
+            .await
+        });
+        is_unknown_for_ever(&shop, &app).await;
+        assert_eq!(shop.charges(), 1, "{way:?}");
+    }
 }
 
 /// The client never hears of a charge that SQLite has rolled back by itself: the record would be
@@ -106,7 +143,8 @@ async fn a_claim_does_not_end_on_a_connection_of_sqlx_whose_transaction_is_over(
         assert!(again.execute(&mut *transaction).await.is_err(), "it is there already");
         claim.commit(transaction, created("charge 1")).await.into_response()
     });
-    is_mended_by_a_retry(&shop, &app, 503, "not-committed").await;
+    is_unknown_for_ever(&shop, &app).await;
+    assert_eq!(shop.charges(), 0);
 }
 
 /// The client never hears of a charge that was rolled back: sqlx does so to the outer transaction
@@ -122,7 +160,8 @@ async fn a_claim_does_not_end_in_a_transaction_that_sqlx_has_rolled_back() {
         assert!(transaction.begin_with("BEGIN IMMEDIATE").await.is_err(), "there are no two");
         claim.commit(transaction, created("charge 1")).await.into_response()
     });
-    is_mended_by_a_retry(&shop, &app, 503, "not-committed").await;
+    is_unknown_for_ever(&shop, &app).await;
+    assert_eq!(shop.charges(), 0);
 }
 
 /// The client never hears of a charge that SQLite has rolled back by itself.
@@ -151,7 +190,8 @@ async fn a_claim_does_not_end_on_a_connection_of_rusqlite_whose_transaction_is_o
             };
             till.blocking(body).await
         });
-        is_mended_by_a_retry(&shop, &app, 503, "not-committed").await;
+        is_unknown_for_ever(&shop, &app).await;
+        assert_eq!(shop.charges(), 0);
     }
 }
 
@@ -162,7 +202,7 @@ async fn a_swap_on_a_connection_of_sqlx_without_a_transaction_is_refused() {
     let change = crate::engine::claiming("k");
     let mut connection = shop.till.pool.acquire().await.unwrap();
     let swap = shop.store.swap_in(&mut *connection, &change).await;
-    assert!(matches!(swap, Err(StoreError::Unavailable(_))), "{swap:?}");
+    assert!(matches!(swap, Err(StoreError::NotOpen(_))), "{swap:?}");
     assert_eq!(shop.status("k").await, None);
 }
 
@@ -170,6 +210,6 @@ async fn a_swap_on_a_connection_of_sqlx_without_a_transaction_is_refused() {
 async fn a_swap_on_a_connection_of_rusqlite_without_a_transaction_is_refused() {
     let shop = Shop::new();
     let swap = shop.store.swap_in_blocking(&shop.till.connect(), &crate::engine::claiming("k"));
-    assert!(matches!(swap, Err(StoreError::Unavailable(_))), "{swap:?}");
+    assert!(matches!(swap, Err(StoreError::NotOpen(_))), "{swap:?}");
     assert_eq!(shop.status("k").await, None);
 }
