@@ -6,6 +6,7 @@
 //! ```
 //!
 //! Kill it with `kill -9` whenever you like, start it again and send the same request.
+#![allow(clippy::print_stdout, reason = "this is what it is for")]
 
 use axum::{Router, extract::State, http::StatusCode, http::request::Parts, routing::post};
 use onceward::{

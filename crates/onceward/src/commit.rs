@@ -21,6 +21,15 @@ use crate::{
 ///
 /// Implemented for `sqlx::Transaction<'_, Sqlite>` (feature `sqlx`). The transactions of rusqlite
 /// cannot be sent between threads and have methods of their own, whose names end in `_blocking`.
+///
+/// ```
+/// use onceward::{Claim, CommitError, Ending, Engine, Outcome, Transaction};
+///
+/// /// Works with every driver that the engine's store knows.
+/// async fn paid<T: Transaction>(engine: &Engine, claim: &Claim, shop: T) -> Result<(), CommitError> {
+///     engine.commit(claim, shop, Ending::Succeeded(Outcome::inline(201, b"paid".to_vec()))).await
+/// }
+/// ```
 pub trait Transaction: Send {
     /// The connection that the transaction is open on.
     type Connection: Send + ?Sized;
@@ -84,6 +93,19 @@ impl Engine {
     ///
     /// After an error the transaction must be rolled back: the claim may be over, and then another
     /// execution has the right to the effect.
+    ///
+    #[cfg_attr(feature = "sqlx", doc = "```")]
+    #[cfg_attr(not(feature = "sqlx"), doc = "```ignore")]
+    /// # use onceward::{stores::sqlite::SqliteStore, *};
+    /// # async fn pay(engine: &Engine, store: &SqliteStore, shop: &sqlx::SqlitePool, claim: &Claim) -> Result<(), CommitError> {
+    /// let mut transaction = store.begin(shop).await?;
+    /// sqlx::query("INSERT INTO charge (cents) VALUES (500)").execute(&mut *transaction).await?;
+    /// let ending = Ending::Succeeded(Outcome::inline(201, b"paid".to_vec()));
+    /// engine.settle_in(claim, &mut transaction, ending).await?;
+    /// transaction.commit().await?;                        // this decides
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn settle_in<T: Transaction>(
         &self,
         claim: &Claim,
@@ -239,6 +261,18 @@ mod blocking {
 
     impl Engine {
         /// [`settle_in`](Self::settle_in) for a transaction of rusqlite.
+        ///
+        /// ```
+        /// # use onceward::{stores::sqlite::SqliteStore, *};
+        /// # fn pay(engine: &Engine, store: &SqliteStore, shop: &mut rusqlite::Connection, claim: &Claim) -> Result<(), CommitError> {
+        /// let transaction = store.begin_blocking(shop)?;
+        /// transaction.execute("INSERT INTO charge (cents) VALUES (500)", [])?;
+        /// let ending = Ending::Succeeded(Outcome::inline(201, b"paid".to_vec()));
+        /// engine.settle_in_blocking(claim, &transaction, ending)?;
+        /// transaction.commit()?;                              // this decides
+        /// # Ok(())
+        /// # }
+        /// ```
         pub fn settle_in_blocking(
             &self,
             claim: &Claim,
@@ -303,6 +337,15 @@ mod blocking {
 }
 
 /// Why an operation did not end in the user's transaction.
+///
+/// ```
+/// use onceward::CommitError;
+///
+/// fn is_worth_another_try(error: &CommitError) -> bool {
+///     matches!(error, CommitError::NotCommitted(_) | CommitError::Doubtful(_))
+/// }
+/// assert!(!is_worth_another_try(&CommitError::LeaseLost), "somebody else has done it");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CommitError {

@@ -74,6 +74,18 @@ impl Claim {
 
     /// Proposes this answer as the operation's end; the handler commits by itself.
     ///
+    #[cfg_attr(feature = "sqlx", doc = "```")]
+    #[cfg_attr(not(feature = "sqlx"), doc = "```ignore")]
+    /// # use onceward::{CommitError, server::{Claim, Completed}};
+    /// # async fn charge(shop: sqlx::SqlitePool, claim: Claim) -> Result<Completed, CommitError> {
+    /// let mut transaction = claim.begin(&shop).await?;
+    /// let completed = claim.complete_in(&mut transaction, "charged").await?;
+    /// sqlx::query("INSERT INTO charge (cents) VALUES (500)").execute(&mut *transaction).await?;
+    /// transaction.commit().await?;                        // this decides
+    /// Ok(completed)
+    /// # }
+    /// ```
+    ///
     /// Return what you get from this after the commit. After an error the transaction must be rolled
     /// back: the claim may be over, and then another execution has the right to the effect.
     pub fn complete_in<T: Transaction>(
@@ -247,6 +259,16 @@ impl End {
 ///
 /// What the client gets is what was committed, whatever is done to this on its way out. An answer
 /// that was committed but not kept (too large, or [`NotKept`](super::NotKept)) is sent as it is.
+///
+/// In axum it is a response; elsewhere it becomes one:
+///
+/// ```
+/// use onceward::server::{Body, Completed};
+///
+/// fn respond(completed: Completed) -> http::Response<Body> {
+///     completed.into()
+/// }
+/// ```
 #[must_use = "the handler returns it"]
 #[derive(Debug)]
 pub struct Completed(Response<Body>);
@@ -274,6 +296,13 @@ impl axum::response::IntoResponse for Completed {
 
 /// What can be committed as an answer: an `http::Response`, and with feature `axum` everything that
 /// a handler of axum can return.
+///
+/// ```
+/// use onceward::server::{Body, IntoAnswer};
+///
+/// let answer = http::Response::new(Body::from("charged")).into_answer();
+/// assert_eq!(answer.status(), 200);
+/// ```
 pub trait IntoAnswer {
     /// The answer's body.
     type Body: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static;

@@ -107,6 +107,16 @@ impl SqliteStoreBuilder {
     ///
     /// When the power fails, such a commit can be lost though it was acknowledged, or be there in one
     /// file and not in the other. If not said, it is refused.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("cache.db");
+    /// // What is lost here can be computed again.
+    /// let store = onceward::stores::sqlite::SqliteStore::builder(path)
+    ///     .accept_relaxed_transactions()
+    ///     .open()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn accept_relaxed_transactions(mut self) -> Self {
         self.options.accepts_relaxed = true;
         self
@@ -114,6 +124,18 @@ impl SqliteStoreBuilder {
 
     /// Leaves the tables as they are: a file that has none, or older ones, is refused with
     /// [`OpenError::Outdated`]. For those who run `onceward migrate` before they deploy.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("shop.db");
+    /// use onceward::stores::sqlite::{OpenError, SqliteStore};
+    ///
+    /// let refused = SqliteStore::builder(&path).without_migrations().open();
+    /// assert!(matches!(refused, Err(OpenError::Outdated { found: 0, .. })));
+    /// SqliteStore::builder(&path).migrate()?;
+    /// let store = SqliteStore::builder(&path).without_migrations().open()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn without_migrations(mut self) -> Self {
         self.options.migrates = false;
         self

@@ -31,6 +31,14 @@ pub(super) struct Inside {
 }
 
 /// A transaction of rusqlite: its own, or one that was [begun](SqliteStore::begin_blocking) here.
+///
+/// ```
+/// use onceward::stores::sqlite::BlockingTransaction;
+///
+/// fn charge(shop: &impl BlockingTransaction, cents: u32) -> rusqlite::Result<usize> {
+///     shop.connection().execute("INSERT INTO charge (cents) VALUES (?1)", [cents])
+/// }
+/// ```
 pub trait BlockingTransaction {
     /// The connection that the transaction is open on.
     fn connection(&self) -> &Connection;
@@ -42,7 +50,8 @@ impl BlockingTransaction for Transaction<'_> {
     }
 }
 
-/// A transaction of rusqlite that has waited in line for SQLite's one write lock.
+/// A transaction of rusqlite that has waited in line for SQLite's one write lock: see
+/// [`SqliteStore::begin_blocking`].
 ///
 /// Dropping it rolls back.
 #[derive(Debug)]

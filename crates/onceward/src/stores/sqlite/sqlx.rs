@@ -19,7 +19,8 @@ use super::{
     turns::Turn,
 };
 
-/// A transaction of sqlx that has waited in line for SQLite's one write lock.
+/// A transaction of sqlx that has waited in line for SQLite's one write lock: see
+/// [`SqliteStore::begin`]. It derefs to the connection.
 ///
 /// Dropping it rolls back.
 #[derive(Debug)]
