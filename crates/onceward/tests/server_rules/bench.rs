@@ -185,7 +185,7 @@ impl http_body::Body for Frames {
 }
 
 /// Status, retryable and `safe_new_key` of each code: the table of the contract.
-const PROBLEMS: [(&str, &[u16], bool, bool); 18] = [
+const PROBLEMS: [(&str, &[u16], bool, bool); 19] = [
     ("key-missing", &[400], false, true),
     ("key-invalid", &[400], false, true),
     ("key-expired", &[400], false, false),
@@ -200,6 +200,7 @@ const PROBLEMS: [(&str, &[u16], bool, bool); 18] = [
     ("overloaded", &[503], true, false),
     ("not-committed", &[500], true, false),
     ("upstream-failed", &[502, 503, 504], true, false),
+    ("upstream-unreachable", &[502], true, false),
     ("replay-forbidden", &[403], false, false),
     ("operation-not-found", &[404], false, false),
     ("request-malformed", &[400], false, true),

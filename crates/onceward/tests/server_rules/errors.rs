@@ -12,7 +12,7 @@ use axum::{Router, body::Body, routing::any};
 use http::{Request, request::Parts};
 use onceward::{
     Change, Effect, Execution, Fence, Record, Store as _,
-    server::{Claim, Code, IdempotencyBuilder},
+    server::{Claim, Code, IdempotencyBuilder, Problem},
 };
 
 use crate::{
@@ -154,6 +154,12 @@ async fn rule_24_every_refusal_is_a_whole_problem_document() {
     let app = Router::new().route("/pay", any(async || "")).layer(idempotency);
     store.set_down(true);
     assert_eq!(refused(ask(&app, payment()).await), "503 store-unavailable");
+
+    // What a proxy behind the layer says.
+    let unreachable =
+        async || Problem::new(Code::UpstreamUnreachable, "nothing was sent; try again later");
+    let app = Router::new().route("/pay", any(unreachable));
+    assert_eq!(refused(ask(&app, payment()).await), "502 upstream-unreachable");
 
     let all: BTreeSet<_> = Code::ALL.iter().map(|code| code.as_str().to_owned()).collect();
     assert_eq!(codes, all, "each was provoked");
