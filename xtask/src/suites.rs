@@ -22,7 +22,7 @@ pub(crate) enum Against {
     Absent { engine: &'static str, reason: String },
 }
 
-pub(crate) const SUITES: [Suite; 10] = [
+pub(crate) const SUITES: [Suite; 11] = [
     Suite {
         name: "protocol core",
         claims: |target| target.package == "onceward-core" && !target.is_test("model"),
@@ -76,10 +76,18 @@ pub(crate) const SUITES: [Suite; 10] = [
     },
     Suite {
         name: "command line",
-        claims: |target| target.package == "onceward-gateway",
+        claims: |target| target.package == "onceward-gateway" && !is_gateway(target),
         against: |_| {
             let text = "the built command; its demo on loopback sockets, with SQLite";
             Against::Present(text.to_owned())
+        },
+    },
+    Suite {
+        name: "gateway",
+        claims: |target| target.package == "onceward-gateway" && is_gateway(target),
+        against: |_| {
+            let upstreams = ["python3", "node", "nginx"].map(tools::program);
+            Against::Present(format!("gateway processes before hyper, {}", upstreams.join(", ")))
         },
     },
     Suite {
@@ -116,6 +124,10 @@ fn is_server(target: &TestTarget) -> bool {
 
 fn is_sqlite(target: &TestTarget) -> bool {
     target.kind == Kind::Integration && target.name.starts_with("sqlite")
+}
+
+fn is_gateway(target: &TestTarget) -> bool {
+    target.kind == Kind::Integration && target.name.starts_with("serve")
 }
 
 /// The tests that stop a process at its system calls, fail them, or write them down.
@@ -182,6 +194,7 @@ mod tests {
             ("onceward-crash", Integration, "load", "crash proof"),
             ("onceward-crash", Integration, "syscalls", "crash proof, system calls"),
             ("onceward-gateway", Binary, "onceward", "command line"),
+            ("onceward-gateway", Integration, "serve_rules", "gateway"),
             ("onceward-bench", Binary, "onceward-bench", "tooling"),
             ("xtask", Binary, "xtask", "tooling"),
         ] {

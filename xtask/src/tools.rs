@@ -69,3 +69,14 @@ fn strace_version() -> Option<String> {
     let version = words.lines().next()?.split_whitespace().last()?;
     output.status.success().then(|| format!("strace {version}"))
 }
+
+/// The version of a program that a test puts behind the gateway, or the word that it is skipped.
+pub(crate) fn program(name: &'static str) -> String {
+    let flag = if name == "nginx" { "-v" } else { "--version" };
+    let output =
+        Command::new(name).arg(flag).output().ok().filter(|output| output.status.success());
+    let Some(output) = output else { return format!("no {name} (skipped: not installed)") };
+    let words = [output.stdout, output.stderr].concat();
+    let words = String::from_utf8_lossy(&words);
+    format!("{name} {}", words.split_whitespace().last().unwrap_or_default())
+}

@@ -1,7 +1,13 @@
 //! The `onceward` command.
 
+mod check;
+mod config;
 mod demo;
+mod identity;
+mod init;
 mod migrate;
+mod proxy;
+mod serve;
 
 use std::process::ExitCode;
 
@@ -9,8 +15,8 @@ use clap::{Parser, Subcommand};
 
 /// Makes writes safe to retry.
 ///
-/// Start with `onceward demo`: it needs nothing and shows in five seconds what this is about. The
-/// gateway and the other tools are not part of this version. See README.md for what works today.
+/// Start with `onceward demo`: it needs nothing and shows in five seconds what this is about. Then
+/// `onceward serve` puts a gateway in front of an API in any language.
 #[derive(Parser)]
 #[command(name = "onceward", version, arg_required_else_help = true)]
 struct Arguments {
@@ -20,13 +26,19 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Check(check::Options),
     Demo(demo::Options),
+    Init(init::Options),
     Migrate(migrate::Options),
+    Serve(serve::Options),
 }
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
+        Command::Check(options) => check::run(&options),
         Command::Demo(options) => demo::run(&options),
+        Command::Init(options) => init::run(&options),
         Command::Migrate(options) => migrate::run(&options),
+        Command::Serve(options) => serve::run(&options),
     }
 }

@@ -1,0 +1,202 @@
+//! What `onceward serve` is told to do: read from a file, the environment and the command line, and
+//! checked as a whole before anything is served.
+
+mod addresses;
+mod fit;
+mod library;
+mod limits;
+mod load;
+mod mistake;
+mod options;
+mod pattern;
+mod reader;
+mod routes;
+mod scope;
+mod sections;
+mod shown;
+mod source;
+#[cfg(test)]
+mod tests;
+mod units;
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use http::Method;
+
+#[allow(unused_imports, reason = "for `onceward serve`, which refuses such paths itself")]
+pub(crate) use self::pattern::has_dot_segments;
+pub(crate) use self::{
+    mistake::{Mistake, Place, Severity},
+    source::{Overrides, Sources},
+};
+
+/// Everything, checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    /// The public listener.
+    pub(crate) listen: SocketAddr,
+    /// The operators' listener, if there is one.
+    pub(crate) admin: Option<SocketAddr>,
+    /// Where requests go: `http://` or `https://`, host and port, no path.
+    pub(crate) upstream: http::Uri,
+    /// Where the records are.
+    pub(crate) store: StoreUrl,
+    /// Whether the store must keep what it acknowledges.
+    pub(crate) guarantee: Guarantee,
+    /// Only from these are `header:<name>` scopes and `Forwarded` believed.
+    pub(crate) trusted_proxies: Vec<Network>,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) jwt: Option<Jwt>,
+    /// First match wins; what matches none passes without a key.
+    pub(crate) routes: Vec<Route>,
+    /// What is allowed and should be known: warnings and notes, by line.
+    pub(crate) notes: Vec<Mistake>,
+}
+
+/// Where the records are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StoreUrl {
+    /// `sqlite://<file>`
+    Sqlite(PathBuf),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guarantee {
+    Strict,
+    Relaxed,
+}
+
+/// An address with the length of its prefix, as `10.0.0.0/8`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Network {
+    pub(crate) address: std::net::IpAddr,
+    pub(crate) prefix: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Tls {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+    /// Who signs the certificates of clients; without it none is asked for.
+    pub(crate) client_ca: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Jwt {
+    pub(crate) keys: JwtKeys,
+    pub(crate) issuer: Option<String>,
+    pub(crate) audience: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum JwtKeys {
+    /// A file of public keys.
+    Jwks(PathBuf),
+    /// The name of the environment variable that holds a shared secret.
+    SecretEnv(String),
+}
+
+/// One `[[route]]`, with what it leaves out taken from `[defaults]` and the built-in defaults.
+#[derive(Clone, Debug)]
+pub(crate) struct Route {
+    pub(crate) methods: Vec<Method>,
+    /// `/v1/charges/{id}`, as written.
+    pub(crate) pattern: Pattern,
+    pub(crate) name: Option<String>,
+    pub(crate) key: KeyRule,
+    pub(crate) scope: Vec<ScopePart>,
+    pub(crate) authorize: Authorize,
+    pub(crate) effect: RouteEffect,
+    pub(crate) profile: Option<RouteProfile>,
+    pub(crate) hold_500: bool,
+    pub(crate) not_applied: Vec<u16>,
+    /// How long the upstream may take to answer.
+    pub(crate) timeout: Duration,
+    pub(crate) in_flight: InFlightRule,
+    pub(crate) wait: Duration,
+    pub(crate) lease: Duration,
+    pub(crate) max_run: Duration,
+    pub(crate) retain: Duration,
+    pub(crate) retry_window: Option<Duration>,
+    /// `None`: never forgotten.
+    pub(crate) unknown_retain: Option<Duration>,
+    pub(crate) max_request: usize,
+    pub(crate) max_response: usize,
+    pub(crate) mismatch: u16,
+    pub(crate) refuse_stale_keys: bool,
+    pub(crate) fingerprint_headers: Vec<String>,
+    pub(crate) keep_headers: Vec<String>,
+    pub(crate) drop_headers: Vec<String>,
+    pub(crate) reconcile: Option<http::Uri>,
+    pub(crate) rebuild: Option<Rebuild>,
+    pub(crate) pass_when_store_is_down: bool,
+}
+
+/// A path with `{name}` for one segment and, at its end, `{*rest}` for all that follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pattern {
+    pub(crate) text: String,
+    pub(crate) segments: Vec<Segment>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Segment {
+    Literal(String),
+    One(String),
+    Rest(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyRule {
+    Required,
+    Optional,
+    Off,
+}
+
+/// One part of a scope: `jwt:<claim>`, `cert:subject`, `header:<name>`, …
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ScopePart {
+    Jwt(String),
+    CertificateSubject,
+    Header(http::HeaderName),
+    Secret(http::HeaderName),
+    Global,
+    Path(String),
+    Json(String),
+}
+
+/// Who checks that a replay may be seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Authorize {
+    Jwt,
+    Mtls,
+    None,
+    Url(http::Uri),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RouteEffect {
+    External,
+    Repeatable { within: Duration },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RouteProfile {
+    Strict,
+    Stripe,
+    Rerun,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InFlightRule {
+    Conflict,
+    Wait,
+    Async,
+}
+
+/// `GET /v1/payments/{id}`, for `Onceward-Resource: payment/<id>`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rebuild {
+    /// The path with `{id}`.
+    pub(crate) template: String,
+}

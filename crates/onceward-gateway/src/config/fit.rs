@@ -1,0 +1,301 @@
+//! Whether the options of one route fit together: everything that the library would refuse, and
+//! what only the gateway knows.
+
+use std::time::Duration;
+
+use http::{HeaderName, Method};
+
+use super::{
+    Authorize, InFlightRule, KeyRule, Pattern, Place, Route, RouteEffect, RouteProfile, ScopePart,
+    limits,
+    mistake::Mistakes,
+    options::{EffectWord, RouteOptions},
+    reader::{Placed, Setting},
+    scope::{self, Offered},
+    units::show_duration,
+};
+
+/// What `match` and `name` say; each is `None` if it was wrong.
+pub(super) struct Head {
+    pub(super) place: Place,
+    pub(super) matched: Option<(Vec<Method>, Pattern)>,
+    pub(super) name: Option<Option<String>>,
+}
+
+/// Checks a route, with the defaults already in it; `None` if something about it is wrong.
+pub(super) fn route(
+    head: Head,
+    own: &RouteOptions,
+    options: &RouteOptions,
+    offered: Offered,
+    mistakes: &mut Mistakes,
+) -> Option<Route> {
+    let place = &head.place;
+    let identity = identity(&head, options, offered, mistakes);
+    let times = times(options, place, mistakes);
+    let effect = effect(own, options, times.as_ref(), place, mistakes);
+    warn(own, options, times.as_ref(), mistakes);
+    let (methods, pattern) = head.matched?;
+    let (key, scope, authorize) = identity?;
+    let (times, (effect, profile)) = (times?, effect?);
+    Some(Route {
+        methods,
+        pattern,
+        name: head.name?,
+        key,
+        scope,
+        authorize,
+        effect,
+        profile,
+        hold_500: value(&options.hold_500, false)?,
+        not_applied: values(&options.not_applied)?,
+        timeout: value(&options.timeout, limits::DEFAULT_TIMEOUT)?,
+        in_flight: value(&options.in_flight, InFlightRule::Conflict)?,
+        wait: value(&options.wait, limits::DEFAULT_WAIT)?,
+        lease: times.lease.value,
+        max_run: times.max_run.value,
+        retain: times.retain.value,
+        retry_window: optional(&options.retry_window)?,
+        unknown_retain: value(&options.unknown_retain, None)?,
+        max_request: size(&options.max_request, limits::DEFAULT_MAX_REQUEST)?,
+        max_response: size(&options.max_response, limits::DEFAULT_MAX_RESPONSE)?,
+        mismatch: value(&options.mismatch, limits::DEFAULT_MISMATCH)?,
+        refuse_stale_keys: value(&options.refuse_stale_keys, false)?,
+        fingerprint_headers: names(&options.fingerprint_headers)?,
+        keep_headers: names(&options.keep_headers)?,
+        drop_headers: names(&options.drop_headers)?,
+        reconcile: optional(&options.reconcile)?,
+        rebuild: optional(&options.rebuild)?,
+        pass_when_store_is_down: value(&options.pass_when_store_is_down, false)?,
+    })
+}
+
+fn value<T: Clone>(setting: &Setting<T>, default: T) -> Option<T> {
+    setting.or_default(default, &Place::CommandLine).map(|placed| placed.value)
+}
+
+fn values<T: Clone>(setting: &Setting<Vec<Placed<T>>>) -> Option<Vec<T>> {
+    let items = value(setting, Vec::new())?;
+    Some(items.into_iter().map(|placed| placed.value).collect())
+}
+
+fn names(setting: &Setting<Vec<Placed<HeaderName>>>) -> Option<Vec<String>> {
+    Some(values(setting)?.iter().map(ToString::to_string).collect())
+}
+
+fn size(setting: &Setting<u64>, default: u64) -> Option<usize> {
+    usize::try_from(value(setting, default)?).ok()
+}
+
+fn optional<T: Clone>(setting: &Setting<T>) -> Option<Option<T>> {
+    match setting {
+        Setting::Wrong => None,
+        setting => Some(setting.given().map(|placed| placed.value.clone())),
+    }
+}
+
+type Identity = (KeyRule, Vec<ScopePart>, Authorize);
+
+/// A route that takes no keys needs neither a scope nor anybody who authorises replays.
+fn identity(
+    head: &Head,
+    options: &RouteOptions,
+    offered: Offered,
+    mistakes: &mut Mistakes,
+) -> Option<Identity> {
+    let key = options.key.or_default(KeyRule::Optional, &head.place)?.value;
+    if key == KeyRule::Off {
+        return Some((key, values(&options.scope)?, value(&options.authorize, Authorize::None)?));
+    }
+    match &options.scope {
+        Setting::Missing => {
+            let message = "`scope` is missing, and there is no default: it says to whom a key \
+                           belongs, and a guess would show one caller's answers to another";
+            let help = said_here(&head.place, "--scope", scope::SCOPE_CHOICES);
+            mistakes.error(&head.place, message, help);
+        }
+        Setting::Wrong => {}
+        Setting::Given(parts) => {
+            let pattern = head.matched.as_ref().map(|(_, pattern)| pattern);
+            scope::check_scope(parts, pattern, offered, mistakes);
+        }
+    }
+    match &options.authorize {
+        Setting::Missing => {
+            let message = "`authorize` is missing, and there is no default: it says who checks \
+                           that a stored answer may be seen again";
+            let help = said_here(&head.place, "--authorize", scope::AUTHORIZE_CHOICES);
+            mistakes.error(&head.place, message, help);
+        }
+        Setting::Wrong => {}
+        Setting::Given(authorize) => scope::check_authorize(authorize, offered, mistakes),
+    }
+    let authorize = options.authorize.given()?.value.clone();
+    options.scope.given()?;
+    Some((key, values(&options.scope)?, authorize))
+}
+
+/// How to say it where there is no file.
+fn said_here(place: &Place, argument: &str, choices: &str) -> String {
+    match place {
+        Place::CommandLine => format!("say {argument}: {choices}"),
+        _ => choices.to_owned(),
+    }
+}
+
+struct Times {
+    lease: Placed<Duration>,
+    max_run: Placed<Duration>,
+    retain: Placed<Duration>,
+}
+
+fn times(options: &RouteOptions, place: &Place, mistakes: &mut Mistakes) -> Option<Times> {
+    let lease = options.lease.or_default(limits::DEFAULT_LEASE, place)?;
+    let retain = options.retain.or_default(limits::DEFAULT_RETAIN, place)?;
+    let usual = limits::DEFAULT_MAX_RUN.max(lease.value);
+    let max_run = options.max_run.or_default(usual, place)?;
+    let show = |placed: &Placed<Duration>| show_duration(placed.value);
+    if max_run.value < lease.value {
+        let message = format!("`max_run` is {}, shorter than `lease`", show(&max_run));
+        let help = format!(
+            "a claim lives for its lease in any case: raise `max_run` to {} or shorten `lease`",
+            show(&lease)
+        );
+        mistakes.error(&max_run.place, message, help);
+    }
+    let mut covers = |other: &str, than: &Placed<Duration>| {
+        if retain.value < than.value {
+            let place = if options.retain.given().is_some() { &retain.place } else { &than.place };
+            let message = format!(
+                "`retain` is {}, shorter than `{other}` of {}: a retry after it would run again",
+                show(&retain),
+                show(than)
+            );
+            let help = format!("raise `retain` to at least \"{}\"", show(than));
+            mistakes.error(place, message, help);
+        }
+    };
+    covers("lease", &lease);
+    if let Some(window) = options.retry_window.given() {
+        covers("retry_window", window);
+    }
+    if let Some(Placed { value: Some(unknown), place }) = options.unknown_retain.given()
+        && *unknown < retain.value
+    {
+        let message = format!(
+            "`unknown_retain` is {}, shorter than `retain` of {}: a retry after it would run again",
+            show_duration(*unknown),
+            show(&retain)
+        );
+        let help = format!("write \"never\", or at least \"{}\"", show(&retain));
+        mistakes.error(place, message, help);
+    }
+    Some(Times { lease, max_run, retain })
+}
+
+type EffectAndProfile = (RouteEffect, Option<RouteProfile>);
+
+/// Rule 12: which effect goes with which profile.
+fn effect(
+    own: &RouteOptions,
+    options: &RouteOptions,
+    times: Option<&Times>,
+    place: &Place,
+    mistakes: &mut Mistakes,
+) -> Option<EffectAndProfile> {
+    let word = options.effect.or_default(EffectWord::External, place)?;
+    let effect = match word.value {
+        EffectWord::External => {
+            // In [defaults] it is there for those routes that are repeatable.
+            if let Some(within) = own.rerun_within.given() {
+                let message = "`rerun_within` goes only with effect = \"repeatable\"";
+                let help = "remove it, or write effect = \"repeatable\" if the service honours \
+                            the key that it is given";
+                mistakes.error(&within.place, message, help);
+            }
+            Some(RouteEffect::External)
+        }
+        EffectWord::Repeatable => repeatable(options, times, &word.place, mistakes),
+    };
+    let profile = optional(&options.profile)?;
+    if let Some(given) = options.profile.given()
+        && given.value == RouteProfile::Rerun
+        && word.value == EffectWord::External
+    {
+        let message = "`profile = \"rerun\"` runs failures again, and effect external never does";
+        let help = "write effect = \"repeatable\" and `rerun_within` if the service honours the \
+                    key that it is given; else profile = \"strict\" or \"stripe\"";
+        mistakes.error(&given.place, message, help);
+    }
+    check_hold(options, word.value, profile, mistakes);
+    Some((effect?, profile))
+}
+
+fn repeatable(
+    options: &RouteOptions,
+    times: Option<&Times>,
+    place: &Place,
+    mistakes: &mut Mistakes,
+) -> Option<RouteEffect> {
+    if options.rerun_within.is_missing() {
+        let message = "effect \"repeatable\" needs `rerun_within`: how long the service behind the \
+                       gateway remembers a key";
+        let help = "write it a little shorter than that, as rerun_within = \"23h\" for 24 hours";
+        mistakes.error(place, message, help);
+    }
+    let within = options.rerun_within.given()?;
+    if let Some(lease) = times.map(|times| &times.lease).filter(|lease| within.value < lease.value)
+    {
+        let message = format!(
+            "`rerun_within` is {}, shorter than the lease of {}: nothing could ever be run again",
+            show_duration(within.value),
+            show_duration(lease.value)
+        );
+        mistakes.error(&within.place, message, "raise `rerun_within`, or shorten `lease`");
+    }
+    Some(RouteEffect::Repeatable { within: within.value })
+}
+
+fn check_hold(
+    options: &RouteOptions,
+    effect: EffectWord,
+    profile: Option<RouteProfile>,
+    mistakes: &mut Mistakes,
+) {
+    let is_strict = match profile {
+        Some(profile) => profile == RouteProfile::Strict,
+        None => effect == EffectWord::External,
+    };
+    if let Some(hold) = options.hold_500.given().filter(|hold| hold.value && !is_strict) {
+        let message = "`on_500 = \"hold\"` goes only with profile \"strict\"";
+        let help = "leave it out: the other profiles read server errors in their own way";
+        mistakes.error(&hold.place, message, help);
+    }
+}
+
+/// What is allowed and probably not meant.
+fn warn(
+    own: &RouteOptions,
+    options: &RouteOptions,
+    times: Option<&Times>,
+    mistakes: &mut Mistakes,
+) {
+    let waits = options.in_flight.given().is_some_and(|rule| rule.value == InFlightRule::Wait);
+    if let Some(wait) = own.wait.given().filter(|_| !waits) {
+        let help = "write in_flight = \"wait\" as well, or remove it";
+        mistakes.warning(&wait.place, "`wait` means nothing without in_flight = \"wait\"", help);
+    }
+    let max_run = times.map(|times| times.max_run.value);
+    if let (Some(timeout), Some(max_run)) = (options.timeout.given(), max_run)
+        && timeout.value > max_run
+    {
+        let message = format!("`timeout` is longer than `max_run` of {}", show_duration(max_run));
+        mistakes.warning(&timeout.place, message, "raise `max_run`, or lower `timeout`");
+    }
+    let names = options.fingerprint_headers.given().map_or(&[][..], |names| names.value.as_slice());
+    for name in names.iter().filter(|name| name.value == http::header::AUTHORIZATION) {
+        let message = "`fingerprint_headers` has `authorization`: with a refreshed token a retry \
+                       would be refused as another request";
+        mistakes.warning(&name.place, message, "remove it: the scope says who asks");
+    }
+}

@@ -1,0 +1,95 @@
+//! The last word: a route is built as the library builds it, so that nothing is refused later.
+
+use std::{convert::Infallible, future::ready};
+
+use http::request::Parts;
+use onceward::{
+    BoxFuture, Change, Digest, Effect, Found, Profile, Scope, Store, StoreError, Swap,
+    server::{Idempotency, IdempotencyBuilder, InFlight, OptionsError},
+};
+
+use super::{
+    InFlightRule, KeyRule, Place, Route, RouteEffect, RouteProfile, mistake::Mistakes,
+    options::RouteOptions,
+};
+
+/// Reports what the library would refuse.
+pub(super) fn check(route: &Route, options: &RouteOptions, place: &Place, mistakes: &mut Mistakes) {
+    let Err(error) = builder(route).build() else { return };
+    let kept = options.keep_headers.given().map(|names| &names.place);
+    let place = match &error {
+        OptionsError::Option { option: "keep_header", .. } => kept.unwrap_or(place),
+        _ => place,
+    };
+    let text = error.to_string().replace("`keep_header`", "`keep_headers`");
+    mistakes.error(place, text, "change it as the message says");
+}
+
+/// A layer that is only built: nothing is ever stored in it.
+fn builder(route: &Route) -> IdempotencyBuilder {
+    let scope = |_: &Parts| Ok::<_, Infallible>(Scope::global());
+    route.choose(Idempotency::builder(Nowhere, scope))
+}
+
+impl Route {
+    /// The options of this route, as the library calls them.
+    pub(crate) fn choose(&self, builder: IdempotencyBuilder) -> IdempotencyBuilder {
+        let mut builder = builder
+            .methods(self.methods.iter().cloned())
+            .effect(match self.effect {
+                RouteEffect::External => Effect::External,
+                RouteEffect::Repeatable { within } => Effect::Repeatable { within },
+            })
+            .in_flight(match self.in_flight {
+                InFlightRule::Conflict => InFlight::Conflict,
+                InFlightRule::Wait => InFlight::Wait(self.wait),
+                InFlightRule::Async => InFlight::Async,
+            })
+            .lease(self.lease)
+            .max_run(self.max_run)
+            .retain(self.retain)
+            .not_applied(self.not_applied.iter().copied())
+            .mismatch_status(self.mismatch)
+            .max_request(self.max_request)
+            .max_inline(self.max_inline())
+            .max_response(self.max_response);
+        builder = self.name.iter().fold(builder, IdempotencyBuilder::operation);
+        builder = self.retry_window.into_iter().fold(builder, IdempotencyBuilder::retry_window);
+        builder = self.unknown_retain.into_iter().fold(builder, IdempotencyBuilder::unknown_retain);
+        let headers = &self.fingerprint_headers;
+        builder = headers.iter().fold(builder, IdempotencyBuilder::fingerprint_header);
+        builder = self.keep_headers.iter().fold(builder, IdempotencyBuilder::keep_header);
+        builder = self.drop_headers.iter().fold(builder, IdempotencyBuilder::drop_header);
+        let profile = self.profile.map(|profile| match profile {
+            RouteProfile::Strict => Profile::Strict,
+            RouteProfile::Stripe => Profile::Stripe,
+            RouteProfile::Rerun => Profile::Rerun,
+        });
+        builder = profile.into_iter().fold(builder, IdempotencyBuilder::profile);
+        let switches = [
+            (self.key == KeyRule::Required, IdempotencyBuilder::require_key as fn(_) -> _),
+            (self.hold_500, IdempotencyBuilder::hold_500),
+            (self.refuse_stale_keys, IdempotencyBuilder::refuse_stale_keys),
+            (self.pass_when_store_is_down, IdempotencyBuilder::pass_when_store_is_down),
+        ];
+        let chosen = switches.into_iter().filter(|(is_chosen, _)| *is_chosen);
+        chosen.fold(builder, |builder, (_, choose)| choose(builder))
+    }
+}
+
+/// The store of a layer that serves nothing.
+struct Nowhere;
+
+impl Store for Nowhere {
+    fn swap<'a>(&'a self, _: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>> {
+        Box::pin(ready(Err(StoreError::Unusable("nothing is served".to_owned()))))
+    }
+
+    fn get<'a>(&'a self, _: &'a Digest) -> BoxFuture<'a, Result<Found, StoreError>> {
+        Box::pin(ready(Ok(Found::Nothing)))
+    }
+
+    fn sweep(&self, _: u32) -> BoxFuture<'_, Result<u32, StoreError>> {
+        Box::pin(ready(Ok(0)))
+    }
+}

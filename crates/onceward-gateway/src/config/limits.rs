@@ -1,0 +1,55 @@
+//! The built-in defaults and the bounds of every option, each with its reason.
+
+use std::time::Duration;
+
+use onceward::server::{Idempotency, IdempotencyBuilder};
+
+const SECOND: Duration = Duration::from_secs(1);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// Where the library ends: longer than any dispute about a payment.
+const TEN_YEARS: Duration = Duration::from_secs(3653 * 24 * 3600);
+
+/// The smallest and the largest value that is allowed.
+pub(super) struct Bounds<T> {
+    pub(super) least: T,
+    pub(super) most: T,
+}
+
+/// A shorter lease is over before it can be renewed; a longer one blocks a key for too long.
+pub(super) const LEASE: Bounds<Duration> = Bounds { least: Duration::from_millis(100), most: DAY };
+/// The smallest is the lease of the route, which is checked with it.
+pub(super) const MAX_RUN: Bounds<Duration> = Bounds { least: LEASE.least, most: DAY };
+/// Less than a second is forgotten before a retry can come; more than ten years is "for ever".
+pub(super) const RETAIN: Bounds<Duration> = Bounds { least: SECOND, most: TEN_YEARS };
+pub(super) const UNKNOWN_RETAIN: Bounds<Duration> = RETAIN;
+pub(super) const RERUN_WITHIN: Bounds<Duration> = RETAIN;
+pub(super) const RETRY_WINDOW: Bounds<Duration> = Bounds { least: Duration::ZERO, most: TEN_YEARS };
+/// No network answers faster; nobody waits for a day.
+pub(super) const TIMEOUT: Bounds<Duration> = Bounds { least: Duration::from_millis(10), most: DAY };
+/// A waiting request holds a connection, so the library bounds it.
+pub(super) const WAIT: Bounds<Duration> =
+    Bounds { least: Duration::ZERO, most: IdempotencyBuilder::MAX_WAIT };
+/// One body may take at most a quarter of the memory that all of them share.
+pub(super) const BODY: Bounds<u64> =
+    Bounds { least: 1, most: (Idempotency::MAX_BUFFERED / 4) as u64 };
+
+/// Only this machine can reach it: a listener that is open to others is a choice.
+pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
+pub(super) const DEFAULT_STORE: &str = "sqlite://onceward.db";
+/// Everything that may change something and usually has a key (rule 3).
+pub(super) const DEFAULT_MATCH: &str = "POST,PATCH /{*rest}";
+
+pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const DEFAULT_WAIT: Duration = Duration::from_secs(2);
+pub(super) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+/// Or the lease, if that is longer.
+pub(super) const DEFAULT_MAX_RUN: Duration = Duration::from_secs(10 * 60);
+pub(super) const DEFAULT_RETAIN: Duration = DAY;
+pub(super) const DEFAULT_MAX_REQUEST: u64 = 1 << 20;
+pub(super) const DEFAULT_MAX_RESPONSE: u64 = 8 << 20;
+pub(super) const DEFAULT_MISMATCH: u16 = 422;
+
+/// What is kept in the record itself (rule 18): larger answers are spooled.
+pub(super) const MAX_INLINE: usize = 64 << 10;
+/// No configuration is longer; a wrong file is noticed before it fills the memory.
+pub(super) const MAX_FILE_BYTES: u64 = 1 << 20;

@@ -1,0 +1,148 @@
+//! Puts a configuration together and checks it as a whole.
+
+use std::path::{Path, PathBuf};
+
+use super::{
+    Config, Guarantee, Mistake, Place, Severity, StoreUrl, addresses, limits,
+    mistake::Mistakes,
+    reader::{Placed, Reader, Section},
+    routes,
+    scope::Offered,
+    sections,
+    source::Sources,
+};
+
+/// They are spelled out in the design and not built yet.
+const LATER: [&str; 2] = ["encryption", "admin_tokens"];
+
+impl Config {
+    /// Reads and checks everything; all mistakes at once, by line, and warnings with them.
+    ///
+    /// What is allowed and should be known is in [`Config::notes`].
+    pub(crate) fn load(sources: &Sources) -> Result<Self, Vec<Mistake>> {
+        let mut mistakes = Mistakes::default();
+        let config =
+            sources.merged(&mut mistakes).and_then(|section| read(section, sources, &mut mistakes));
+        let is_right = mistakes.errors() == 0;
+        let found = mistakes.into_sorted();
+        match config {
+            Some(config) if is_right => Ok(Self { notes: found, ..config }),
+            _ => Err(found.into_iter().filter(|one| one.severity != Severity::Note).collect()),
+        }
+    }
+}
+
+fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<Config> {
+    let directory = sources.directory();
+    let whole = sources.whole();
+    let mut reader = Reader::new(section, mistakes);
+    let addresses = Addresses::read(&mut reader, &directory, &whole);
+    let guarantee = reader
+        .choice("guarantee", &[("strict", Guarantee::Strict), ("relaxed", Guarantee::Relaxed)]);
+    let trusted_proxies = reader.list("trusted_proxies", "[\"127.0.0.1/32\"]", addresses::network);
+    let tls_section = reader.table("tls");
+    let jwt_section = reader.table("jwt");
+    reader.refuse_later(&LATER);
+    let mut client_certificates = !tls_section.is_missing();
+    let tls = tls_section.then(|section, _| {
+        client_certificates = section.has("client_ca");
+        sections::tls(section.clone(), &directory, reader.mistakes)
+    });
+    let has_jwt = !jwt_section.is_missing();
+    let jwt = jwt_section.then(|section, _| {
+        sections::jwt(section.clone(), &directory, &sources.environment, reader.mistakes)
+    });
+    let has_proxies = trusted_proxies
+        .given()
+        .map_or(!trusted_proxies.is_missing(), |list| !list.value.is_empty());
+    let offered = Offered { jwt: has_jwt, client_certificates, trusted_proxies: has_proxies };
+    let routes = routes::read(&mut reader, &sources.overrides, offered, &whole);
+    let guarantee = guarantee.or_default(Guarantee::Strict, &whole);
+    if let (Some(guarantee), Some(store)) = (&guarantee, &addresses.store) {
+        check_guarantee(guarantee, store, reader.mistakes);
+    }
+    reader.finish();
+    let proxies =
+        trusted_proxies.given().map(|list| list.value.iter().map(|one| one.value).collect());
+    Some(Config {
+        listen: addresses.listen?,
+        admin: addresses.admin,
+        upstream: addresses.upstream?,
+        store: addresses.store?,
+        guarantee: guarantee?.value,
+        trusted_proxies: proxies.unwrap_or_default(),
+        tls: tls.given().map(|tls| tls.value.clone()),
+        jwt: jwt.given().map(|jwt| jwt.value.clone()),
+        routes,
+        notes: Vec::new(),
+    })
+}
+
+struct Addresses {
+    listen: Option<std::net::SocketAddr>,
+    admin: Option<std::net::SocketAddr>,
+    upstream: Option<http::Uri>,
+    store: Option<StoreUrl>,
+}
+
+impl Addresses {
+    fn read(reader: &mut Reader<'_>, directory: &Path, whole: &Place) -> Self {
+        let listen = reader
+            .text("listen", "\"127.0.0.1:8080\"")
+            .then(|text, place| addresses::listener("listen", text, place, reader.mistakes));
+        let admin = reader
+            .text("admin", "\"127.0.0.1:8081\"")
+            .then(|text, place| addresses::listener("admin", text, place, reader.mistakes));
+        let upstream = reader
+            .text("upstream", "\"http://127.0.0.1:3000\"")
+            .then(|text, place| addresses::upstream(text, place, reader.mistakes));
+        let store = store(reader, directory, whole);
+        if listen.is_missing() {
+            let text = format!(
+                "`listen` is not said: {}, which only this machine can reach",
+                limits::DEFAULT_LISTEN
+            );
+            reader.mistakes.note(whole, text);
+        }
+        if upstream.is_missing() {
+            let help = "write upstream = \"http://127.0.0.1:3000\", or say --upstream";
+            reader.mistakes.error(whole, "`upstream` is missing: where requests go", help);
+        }
+        let usual = limits::DEFAULT_LISTEN.parse().ok();
+        let listen = usual.and_then(|usual| listen.or_default(usual, whole));
+        if let Some(listen) = &listen {
+            addresses::check_loops(listen, admin.given(), upstream.given(), reader.mistakes);
+        }
+        Self {
+            listen: listen.map(|placed| placed.value),
+            admin: admin.given().map(|placed| placed.value),
+            upstream: upstream.given().map(|placed| placed.value.clone()),
+            store,
+        }
+    }
+}
+
+/// Names in the file start where the file is; those of the environment and the command line where
+/// the command was given.
+fn store(reader: &mut Reader<'_>, directory: &Path, whole: &Place) -> Option<StoreUrl> {
+    let setting = reader.text("store", "\"sqlite://onceward.db\"");
+    if setting.is_missing() {
+        let text = format!("`store` is not said: {}", limits::DEFAULT_STORE);
+        reader.mistakes.note(whole, text);
+    }
+    let said = setting.or_default(limits::DEFAULT_STORE.to_owned(), whole)?;
+    let directory = match said.place {
+        Place::Environment(_) | Place::Argument(_) => PathBuf::new(),
+        _ => directory.to_owned(),
+    };
+    addresses::store(&said.value, &said.place, &directory, reader.mistakes)
+}
+
+fn check_guarantee(guarantee: &Placed<Guarantee>, store: &StoreUrl, mistakes: &mut Mistakes) {
+    if guarantee.value == Guarantee::Strict && !store.is_strict() {
+        let message = "`guarantee = \"strict\"`: this store may lose what it has acknowledged";
+        let help = "choose another `store`, or write guarantee = \"relaxed\" and accept that a \
+                    retry may run twice after a crash";
+        mistakes.error(&guarantee.place, message, help);
+    }
+}

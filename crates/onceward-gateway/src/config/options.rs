@@ -1,0 +1,218 @@
+//! The options of a route, as they are written in `[[route]]` and `[defaults]`.
+
+use std::time::Duration;
+
+use http::{HeaderName, Uri, uri::PathAndQuery};
+
+use super::{
+    Authorize, InFlightRule, KeyRule, Place, Rebuild, RouteProfile, ScopePart, addresses, limits,
+    mistake::Mistakes,
+    reader::{Placed, Reader, Setting, Value},
+    scope,
+};
+
+/// What a route or `[defaults]` says. Sizes are in bytes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RouteOptions {
+    pub(super) key: Setting<KeyRule>,
+    pub(super) scope: Setting<Vec<Placed<ScopePart>>>,
+    pub(super) authorize: Setting<Authorize>,
+    pub(super) effect: Setting<EffectWord>,
+    pub(super) rerun_within: Setting<Duration>,
+    pub(super) profile: Setting<RouteProfile>,
+    pub(super) hold_500: Setting<bool>,
+    pub(super) not_applied: Setting<Vec<Placed<u16>>>,
+    pub(super) timeout: Setting<Duration>,
+    pub(super) in_flight: Setting<InFlightRule>,
+    pub(super) wait: Setting<Duration>,
+    pub(super) lease: Setting<Duration>,
+    pub(super) max_run: Setting<Duration>,
+    pub(super) retain: Setting<Duration>,
+    pub(super) retry_window: Setting<Duration>,
+    /// `None`: never forgotten.
+    pub(super) unknown_retain: Setting<Option<Duration>>,
+    pub(super) max_request: Setting<u64>,
+    pub(super) max_response: Setting<u64>,
+    pub(super) mismatch: Setting<u16>,
+    pub(super) refuse_stale_keys: Setting<bool>,
+    pub(super) fingerprint_headers: Setting<Vec<Placed<HeaderName>>>,
+    pub(super) keep_headers: Setting<Vec<Placed<HeaderName>>>,
+    pub(super) drop_headers: Setting<Vec<Placed<HeaderName>>>,
+    pub(super) reconcile: Setting<Uri>,
+    pub(super) rebuild: Setting<Rebuild>,
+    pub(super) pass_when_store_is_down: Setting<bool>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EffectWord {
+    External,
+    Repeatable,
+}
+
+/// The retry policies of the gateway are not part of this version.
+const LATER: [&str; 6] = ["retry_share", "retry", "breaker", "hedge", "priority", "fallback"];
+
+impl RouteOptions {
+    pub(super) fn read(reader: &mut Reader<'_>) -> Self {
+        let options = Self {
+            key: reader.choice(
+                "key",
+                &[
+                    ("required", KeyRule::Required),
+                    ("optional", KeyRule::Optional),
+                    ("off", KeyRule::Off),
+                ],
+            ),
+            scope: reader.list("scope", "[\"secret:x-api-key\"]", scope::part),
+            authorize: reader
+                .text("authorize", "\"none\"")
+                .then(|text, place| scope::authorize(text, place, reader.mistakes)),
+            effect: effect(reader),
+            rerun_within: reader.duration("rerun_within", &limits::RERUN_WITHIN),
+            profile: reader.choice(
+                "profile",
+                &[
+                    ("strict", RouteProfile::Strict),
+                    ("stripe", RouteProfile::Stripe),
+                    ("rerun", RouteProfile::Rerun),
+                ],
+            ),
+            hold_500: reader.choice("on_500", &[("replay", false), ("hold", true)]),
+            not_applied: reader.list("not_applied", "[503]", server_error),
+            timeout: reader.duration("timeout", &limits::TIMEOUT),
+            in_flight: reader.choice(
+                "in_flight",
+                &[
+                    ("conflict", InFlightRule::Conflict),
+                    ("wait", InFlightRule::Wait),
+                    ("async", InFlightRule::Async),
+                ],
+            ),
+            wait: reader.duration("wait", &limits::WAIT),
+            lease: reader.duration("lease", &limits::LEASE),
+            max_run: reader.duration("max_run", &limits::MAX_RUN),
+            retain: reader.duration("retain", &limits::RETAIN),
+            retry_window: reader.duration("retry_window", &limits::RETRY_WINDOW),
+            unknown_retain: unknown_retain(reader),
+            max_request: reader.size("max_request", &limits::BODY),
+            max_response: reader.size("max_response", &limits::BODY),
+            mismatch: reader.status("mismatch", &[422, 409, 400]),
+            refuse_stale_keys: reader.choice("stale_keys", &[("run", false), ("refuse", true)]),
+            fingerprint_headers: headers(reader, "fingerprint_headers"),
+            keep_headers: headers(reader, "keep_headers"),
+            drop_headers: headers(reader, "drop_headers"),
+            reconcile: reader
+                .text("reconcile", "\"http://127.0.0.1:3000/did-it-happen\"")
+                .then(|text, place| addresses::url("reconcile", text, place, reader.mistakes)),
+            rebuild: reader
+                .text("rebuild", "\"GET /v1/payments/{id}\"")
+                .then(|text, place| rebuild(text, place, reader.mistakes)),
+            pass_when_store_is_down: reader
+                .choice("on_store_down", &[("refuse", false), ("pass", true)]),
+        };
+        reader.refuse_later(&LATER);
+        options
+    }
+
+    /// What counts: this, then the defaults.
+    pub(super) fn or(&self, defaults: &Self) -> Self {
+        macro_rules! first_said {
+            ($($option:ident)*) => { Self { $($option: self.$option.or(&defaults.$option)),* } };
+        }
+        first_said! {
+            key scope authorize effect rerun_within profile hold_500 not_applied timeout in_flight
+            wait lease max_run retain retry_window unknown_retain max_request max_response mismatch
+            refuse_stale_keys fingerprint_headers keep_headers drop_headers reconcile rebuild
+            pass_when_store_is_down
+        }
+    }
+}
+
+fn effect(reader: &mut Reader<'_>) -> Setting<EffectWord> {
+    let chosen = reader.choice(
+        "effect",
+        &[
+            ("external", Some(EffectWord::External)),
+            ("repeatable", Some(EffectWord::Repeatable)),
+            ("transactional", None),
+        ],
+    );
+    chosen.then(|effect, place| {
+        if effect.is_none() {
+            let message = "`effect = \"transactional\"` needs a store that the service behind the \
+                           gateway can commit to in its own transaction, and SQLite is not one: \
+                           that comes with PostgreSQL, in a later version";
+            let help = "write \"external\" (never run twice), or \"repeatable\" if the service \
+                        honours the key that it is given";
+            reader.mistakes.error(place, message, help);
+        }
+        *effect
+    })
+}
+
+fn server_error(value: &Value, place: &Place, mistakes: &mut Mistakes) -> Option<u16> {
+    if let Value::Integer(Some(status @ 500..=599)) = value {
+        return u16::try_from(*status).ok();
+    }
+    let message = "`not_applied` has an item that is no status from 500 to 599";
+    let help = "name server errors that are sent only before anything is done, as [503]; of the \
+                4xx those that mean it release the key by themselves";
+    mistakes.error(place, message, help);
+    None
+}
+
+fn unknown_retain(reader: &mut Reader<'_>) -> Setting<Option<Duration>> {
+    const OPTION: &str = "unknown_retain";
+    match reader.text(OPTION, "\"never\"") {
+        Setting::Missing => Setting::Missing,
+        Setting::Wrong => Setting::Wrong,
+        Setting::Given(Placed { value, place }) if value == "never" => {
+            Setting::Given(Placed { value: None, place })
+        }
+        Setting::Given(text) => reader
+            .parsed_duration(OPTION, text, &limits::UNKNOWN_RETAIN)
+            .then(|duration, _| Some(Some(*duration))),
+    }
+}
+
+fn headers(reader: &mut Reader<'_>, option: &'static str) -> Setting<Vec<Placed<HeaderName>>> {
+    reader.list(option, "[\"x-currency\"]", |value, place, mistakes| {
+        let name = match value {
+            Value::Text(text) => HeaderName::try_from(text).ok(),
+            _ => None,
+        };
+        if name.is_none() {
+            let message = format!("`{option}` has an item that is no header name");
+            mistakes.error(place, message, "write names like \"x-currency\"");
+        }
+        name
+    })
+}
+
+fn rebuild(text: &str, place: &Place, mistakes: &mut Mistakes) -> Option<Rebuild> {
+    const EXAMPLE: &str = "write \"GET /v1/payments/{id}\"";
+    let mut refuse = |message: &str| {
+        mistakes.error(place, message, EXAMPLE);
+        None
+    };
+    let Some((method, template)) = text.split_once(' ') else {
+        return refuse("`rebuild` is not a method and a path");
+    };
+    if method != "GET" {
+        return refuse("`rebuild` only reads: its method is GET");
+    }
+    let mut around = template.split("{id}");
+    let (before, after) = (around.next().unwrap_or_default(), around.next());
+    let has_one = after.is_some() && around.next().is_none();
+    if !has_one
+        || before.contains(['{', '}'])
+        || after.is_some_and(|text| text.contains(['{', '}']))
+    {
+        return refuse("`rebuild` has one `{id}` in its path, and no other braces");
+    }
+    let example = template.replace("{id}", "7");
+    if !template.starts_with('/') || example.parse::<PathAndQuery>().is_err() {
+        return refuse("`rebuild` has something that is not a path behind its method");
+    }
+    Some(Rebuild { template: template.to_owned() })
+}

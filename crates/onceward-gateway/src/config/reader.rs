@@ -1,0 +1,358 @@
+//! Reads the values of one table, each with its type, and says what is wrong with it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use super::{
+    Place,
+    limits::Bounds,
+    mistake::{Mistakes, listed, nearest},
+    units::{self, show_duration, show_size},
+};
+
+/// A value and where it was said.
+#[derive(Clone, Debug)]
+pub(super) struct Placed<T> {
+    pub(super) value: T,
+    pub(super) place: Place,
+}
+
+/// A value of any type.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    Text(String),
+    /// `None`: too large for any option.
+    Integer(Option<i64>),
+    List(Vec<Placed<Self>>),
+    Table(Section),
+    /// A type that no option has, and its name.
+    Other(&'static str),
+}
+
+impl Value {
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Text(_) => "a text",
+            Self::Integer(_) => "a number",
+            Self::List(_) => "a list",
+            Self::Table(_) => "a table",
+            Self::Other(kind) => kind,
+        }
+    }
+}
+
+/// An option that may have been said.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Setting<T> {
+    #[default]
+    Missing,
+    /// It was said and means nothing; that has been reported and nothing follows from it.
+    Wrong,
+    Given(Placed<T>),
+}
+
+impl<T: Clone> Setting<T> {
+    /// What counts if this was not said.
+    pub(super) fn or(&self, other: &Self) -> Self {
+        match self {
+            Self::Missing => other.clone(),
+            _ => self.clone(),
+        }
+    }
+
+    /// `None`: it was said and means nothing.
+    pub(super) fn or_default(&self, value: T, place: &Place) -> Option<Placed<T>> {
+        match self {
+            Self::Missing => Some(Placed { value, place: place.clone() }),
+            Self::Wrong => None,
+            Self::Given(placed) => Some(placed.clone()),
+        }
+    }
+
+    pub(super) fn given(&self) -> Option<&Placed<T>> {
+        match self {
+            Self::Given(placed) => Some(placed),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_missing(&self) -> bool {
+        matches!(self, Self::Missing)
+    }
+
+    /// Goes on with a value that was given; `None` from there makes it wrong.
+    pub(super) fn then<U>(self, next: impl FnOnce(&T, &Place) -> Option<U>) -> Setting<U> {
+        match self {
+            Self::Missing => Setting::Missing,
+            Self::Wrong => Setting::Wrong,
+            Self::Given(Placed { value, place }) => match next(&value, &place) {
+                Some(value) => Setting::Given(Placed { value, place }),
+                None => Setting::Wrong,
+            },
+        }
+    }
+}
+
+/// One table: `[jwt]`, a `[[route]]`, or the whole file.
+#[derive(Clone, Debug)]
+pub(super) struct Section {
+    pub(super) place: Place,
+    entries: BTreeMap<String, (Place, Placed<Value>)>,
+}
+
+impl Section {
+    pub(super) fn empty(place: Place) -> Self {
+        Self { place, entries: BTreeMap::new() }
+    }
+
+    pub(super) fn insert(&mut self, key: String, key_place: Place, value: Placed<Value>) {
+        self.entries.insert(key, (key_place, value));
+    }
+
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.entries.contains_key(key)
+    }
+
+    /// Whether something else stood there.
+    pub(super) fn replace(&mut self, key: &str, place: Place, value: Value) -> bool {
+        let placed = Placed { value, place: place.clone() };
+        self.entries.insert(key.to_owned(), (place, placed)).is_some()
+    }
+}
+
+/// Takes the options out of a table; [`finish`](Self::finish) reports what nobody asked for.
+pub(super) struct Reader<'a> {
+    section: Section,
+    pub(super) mistakes: &'a mut Mistakes,
+    known: BTreeSet<&'static str>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(section: Section, mistakes: &'a mut Mistakes) -> Self {
+        Self { section, mistakes, known: BTreeSet::new() }
+    }
+
+    pub(super) fn place(&self) -> &Place {
+        &self.section.place
+    }
+
+    pub(super) fn take(&mut self, option: &'static str) -> Option<Placed<Value>> {
+        self.known.insert(option);
+        self.section.entries.remove(option).map(|(_, value)| value)
+    }
+
+    /// Options that are spelled out in the design and not built yet: a value that has no effect
+    /// would be believed to have one.
+    pub(super) fn refuse_later(&mut self, options: &[&'static str]) {
+        for option in options {
+            if let Some((place, _)) = self.section.entries.remove(*option) {
+                let message = format!("`{option}` comes with a later version");
+                self.mistakes.error(&place, message, "leave it out: this version would ignore it");
+            }
+        }
+    }
+
+    /// Everything that is left is unknown.
+    pub(super) fn finish(self) {
+        for (key, (place, _)) in self.section.entries {
+            let message = format!("there is no option `{key}` here");
+            let help = match nearest(&key, self.known.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => {
+                    let known: Vec<_> = self.known.iter().copied().collect();
+                    format!("choose of {}", listed(&known))
+                }
+            };
+            self.mistakes.error(&place, message, help);
+        }
+    }
+
+    fn wrong_type<T>(
+        &mut self,
+        option: &str,
+        found: &Placed<Value>,
+        wanted: &str,
+        help: &str,
+    ) -> Setting<T> {
+        let message = format!("`{option}` is {}; it must be {wanted}", found.value.kind());
+        self.mistakes.error(&found.place, message, help);
+        Setting::Wrong
+    }
+
+    /// `example` shows how it is written, with its quotes.
+    pub(super) fn text(&mut self, option: &'static str, example: &str) -> Setting<String> {
+        match self.take(option) {
+            None => Setting::Missing,
+            Some(Placed { value: Value::Text(value), place }) => {
+                Setting::Given(Placed { value, place })
+            }
+            Some(found) => {
+                self.wrong_type(option, &found, "a text", &format!("write {option} = {example}"))
+            }
+        }
+    }
+
+    pub(super) fn choice<T: Copy>(
+        &mut self,
+        option: &'static str,
+        choices: &[(&'static str, T)],
+    ) -> Setting<T> {
+        let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
+        let text = self.text(option, &format!("{:?}", words[0]));
+        text.then(|text, place| {
+            let chosen = choices.iter().find(|(word, _)| word == text).map(|(_, value)| *value);
+            if chosen.is_none() {
+                let message = format!("`{option}` must be one of {}", listed(&words));
+                self.mistakes.error(place, message, did_you_mean(text, &words));
+            }
+            chosen
+        })
+    }
+
+    pub(super) fn duration(
+        &mut self,
+        option: &'static str,
+        bounds: &Bounds<Duration>,
+    ) -> Setting<Duration> {
+        let text = match self.take(option) {
+            None => return Setting::Missing,
+            Some(Placed { value: Value::Text(text), place }) => Placed { value: text, place },
+            Some(found) => {
+                return self.wrong_type(option, &found, "a duration", &meant_time(&found));
+            }
+        };
+        self.parsed_duration(option, text, bounds)
+    }
+
+    /// A duration that is already known to be a text.
+    pub(super) fn parsed_duration(
+        &mut self,
+        option: &'static str,
+        text: Placed<String>,
+        bounds: &Bounds<Duration>,
+    ) -> Setting<Duration> {
+        Setting::Given(text).then(|text, place| match units::duration(text) {
+            Err(meant) => {
+                let message = format!("`{option}` is not a duration");
+                self.mistakes.error(place, message, meant_or(meant, units::TIME_HELP));
+                None
+            }
+            Ok(value) if !(bounds.least..=bounds.most).contains(&value) => {
+                let (least, most) = (show_duration(bounds.least), show_duration(bounds.most));
+                let message = format!("`{option}` is {}, out of its range", show_duration(value));
+                self.mistakes.error(place, message, format!("choose between {least} and {most}"));
+                None
+            }
+            Ok(value) => Some(value),
+        })
+    }
+
+    pub(super) fn size(&mut self, option: &'static str, bounds: &Bounds<u64>) -> Setting<u64> {
+        let found = match self.take(option) {
+            None => return Setting::Missing,
+            Some(Placed { value: Value::Text(text), place }) => Placed { value: text, place },
+            Some(found) => return self.wrong_type(option, &found, "a size", units::SIZE_HELP),
+        };
+        Setting::Given(found).then(|text, place| match units::size(text) {
+            Err(meant) => {
+                let message = format!("`{option}` is not a size");
+                self.mistakes.error(place, message, meant_or(meant, units::SIZE_HELP));
+                None
+            }
+            Ok(bytes) if !(bounds.least..=bounds.most).contains(&bytes) => {
+                let (least, most) = (show_size(bounds.least), show_size(bounds.most));
+                let message = format!("`{option}` is {}, out of its range", show_size(bytes));
+                self.mistakes.error(place, message, format!("choose between {least} and {most}"));
+                None
+            }
+            Ok(bytes) => Some(bytes),
+        })
+    }
+
+    /// One of some HTTP statuses.
+    pub(super) fn status(&mut self, option: &'static str, choices: &[u16]) -> Setting<u16> {
+        let Some(found) = self.take(option) else { return Setting::Missing };
+        let words: Vec<_> = choices.iter().map(u16::to_string).collect();
+        let help = format!("choose of {}, without quotes", words.join(", "));
+        let Value::Integer(number) = found.value else {
+            return self.wrong_type(option, &found, "a number", &help);
+        };
+        let status = number.and_then(|number| u16::try_from(number).ok());
+        match status.filter(|status| choices.contains(status)) {
+            Some(value) => Setting::Given(Placed { value, place: found.place }),
+            None => {
+                self.mistakes.error(
+                    &found.place,
+                    format!("`{option}` is not a status for it"),
+                    help,
+                );
+                Setting::Wrong
+            }
+        }
+    }
+
+    /// A list whose items `item` understands; it says itself what is wrong with one.
+    pub(super) fn list<T>(
+        &mut self,
+        option: &'static str,
+        example: &str,
+        mut item: impl FnMut(&Value, &Place, &mut Mistakes) -> Option<T>,
+    ) -> Setting<Vec<Placed<T>>> {
+        let found = match self.take(option) {
+            None => return Setting::Missing,
+            Some(Placed { value: Value::List(items), place }) => Placed { value: items, place },
+            Some(found) => {
+                let help = format!("write {option} = {example}");
+                return self.wrong_type(option, &found, "a list", &help);
+            }
+        };
+        Setting::Given(found).then(|items, _| {
+            let read: Vec<Option<Placed<T>>> = items
+                .iter()
+                .map(|Placed { value, place }| {
+                    let value = item(value, place, self.mistakes)?;
+                    Some(Placed { value, place: place.clone() })
+                })
+                .collect();
+            read.into_iter().collect()
+        })
+    }
+
+    pub(super) fn table(&mut self, option: &'static str) -> Setting<Section> {
+        match self.take(option) {
+            None => Setting::Missing,
+            Some(Placed { value: Value::Table(value), place }) => {
+                Setting::Given(Placed { value, place })
+            }
+            Some(found) => {
+                let help =
+                    format!("write [{option}] on a line of its own and its options below it");
+                self.wrong_type(option, &found, "a table", &help)
+            }
+        }
+    }
+}
+
+/// What was probably meant, or all there is.
+pub(super) fn did_you_mean(text: &str, words: &[&str]) -> String {
+    match nearest(text, words.iter().copied()) {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        None => format!("choose of {}", listed(words)),
+    }
+}
+
+fn meant_or(meant: Option<String>, help: &str) -> String {
+    match meant {
+        Some(meant) => format!("did you mean \"{meant}\"?"),
+        None => help.to_owned(),
+    }
+}
+
+fn meant_time(found: &Placed<Value>) -> String {
+    match found.value {
+        Value::Integer(Some(seconds @ 0..)) => format!("did you mean \"{seconds}s\"?"),
+        _ => units::TIME_HELP.to_owned(),
+    }
+}

@@ -1,0 +1,224 @@
+//! To whom a key belongs, and who may see a replay: rules 5 and 23. Neither has a default.
+
+use http::HeaderName;
+use onceward::Scope;
+
+use super::{
+    Authorize, Pattern, Place, ScopePart, addresses,
+    mistake::{Mistakes, nearest},
+    reader::{Placed, Value},
+};
+
+pub(super) const SCOPE_CHOICES: &str = "choose of \"jwt:<claim>\" (of a verified token), \
+    \"cert:subject\" (of the client's certificate), \"header:<name>\" (set by a trusted proxy), \
+    \"secret:<header>\" (an API key that never changes) and \"global\" (all callers share their \
+    keys), as in scope = [\"secret:x-api-key\"]";
+
+pub(super) const AUTHORIZE_CHOICES: &str = "choose of \"jwt\" (a valid token is enough), \"mtls\" \
+    (a valid certificate is enough), a URL that is asked with the caller's headers, and \"none\" \
+    (whoever has scope and key may see the answer again)";
+
+pub(super) const NONE_NOTE: &str = "`authorize = \"none\"`: nobody checks again before a stored \
+    answer is sent to whoever has scope and key";
+
+const KINDS: [&str; 7] = ["jwt", "cert", "header", "secret", "global", "path", "json"];
+
+/// They hold credentials that are refreshed.
+const REFRESHED: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
+
+/// One part, as `secret:x-api-key`. What is not understood is not quoted: it may be a credential.
+pub(super) fn part(value: &Value, place: &Place, mistakes: &mut Mistakes) -> Option<ScopePart> {
+    let mut refuse = |message: &str, help: &str| {
+        mistakes.error(place, message, help);
+        None
+    };
+    let Value::Text(text) = value else {
+        return refuse("`scope` has a part that is not a text", SCOPE_CHOICES);
+    };
+    let (kind, argument) = match text.split_once(':') {
+        Some((kind, argument)) => (kind, Some(argument)),
+        None => (text.as_str(), None),
+    };
+    match (kind, argument) {
+        ("global", None) => Some(ScopePart::Global),
+        ("cert", Some("subject")) => Some(ScopePart::CertificateSubject),
+        ("cert", _) => {
+            refuse("`scope`: of a certificate only its subject", "write \"cert:subject\"")
+        }
+        ("jwt", Some(claim)) if !claim.is_empty() => Some(ScopePart::Jwt(claim.to_owned())),
+        ("jwt", _) => refuse("`scope`: `jwt:` names no claim", "write \"jwt:sub\""),
+        ("header" | "secret", Some(name)) => header(kind, name, place, mistakes),
+        ("header", None) => refuse("`scope` names no header", "write \"header:x-tenant\""),
+        ("secret", None) => refuse("`scope` names no header", "write \"secret:x-api-key\""),
+        ("path", Some(name)) if !name.is_empty() => Some(ScopePart::Path(name.to_owned())),
+        ("path", _) => refuse("`scope`: `path:` names nothing", "write \"path:tenant\""),
+        ("json", Some(pointer)) if is_pointer(pointer) => Some(ScopePart::Json(pointer.to_owned())),
+        ("json", _) => refuse(
+            "`scope`: behind `json:` there is no JSON pointer",
+            "start it with a slash, as \"json:/account/id\"; in names `~` is `~0` and `/` is `~1`",
+        ),
+        _ => match nearest(kind, KINDS) {
+            Some(near) => {
+                let help = format!("did you mean `{near}`? Else {SCOPE_CHOICES}");
+                refuse("`scope` has a part of an unknown kind", &help)
+            }
+            None => refuse("`scope` has a part of an unknown kind", SCOPE_CHOICES),
+        },
+    }
+}
+
+fn header(kind: &str, name: &str, place: &Place, mistakes: &mut Mistakes) -> Option<ScopePart> {
+    let Ok(name) = HeaderName::try_from(name) else {
+        let help = format!("write a header's name, as \"{kind}:x-api-key\"");
+        mistakes.error(place, format!("`scope`: behind `{kind}:` is no header name"), help);
+        return None;
+    };
+    let is_refreshed = REFRESHED.contains(&name.as_str());
+    match (kind, is_refreshed) {
+        ("header", true) => {
+            let message = format!(
+                "`header:{name}` cannot be a scope: a refreshed token would be a new scope, and \
+                 the retry would execute again"
+            );
+            let help = format!(
+                "write \"jwt:sub\" for a token; \"secret:{name}\" only if it is an API key that \
+                 never changes"
+            );
+            mistakes.error(place, message, help);
+            None
+        }
+        ("header", false) => Some(ScopePart::Header(name)),
+        (_, true) => {
+            let message = format!("`secret:{name}` is right only if that credential never changes");
+            let help = "for tokens that are refreshed write \"jwt:sub\": with a new token a retry \
+                        would execute again";
+            mistakes.warning(place, message, help);
+            Some(ScopePart::Secret(name))
+        }
+        (_, false) => Some(ScopePart::Secret(name)),
+    }
+}
+
+/// RFC 6901, without the pointer to the whole document.
+fn is_pointer(text: &str) -> bool {
+    let escapes = text.split('~').skip(1);
+    text.starts_with('/') && escapes.into_iter().all(|after| after.starts_with(['0', '1']))
+}
+
+/// Who checks: `jwt`, `mtls`, `none` or a URL.
+pub(super) fn authorize(text: &str, place: &Place, mistakes: &mut Mistakes) -> Option<Authorize> {
+    match text {
+        "jwt" => Some(Authorize::Jwt),
+        "mtls" => Some(Authorize::Mtls),
+        "none" => Some(Authorize::None),
+        text if text.contains("://") => {
+            addresses::url("authorize", text, place, mistakes).map(Authorize::Url)
+        }
+        text => {
+            let help = match nearest(text, ["jwt", "mtls", "none"]) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => AUTHORIZE_CHOICES.to_owned(),
+            };
+            mistakes.error(place, "`authorize` is none of the choices", help);
+            None
+        }
+    }
+}
+
+/// What the rest of the configuration offers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offered {
+    pub(super) jwt: bool,
+    pub(super) client_certificates: bool,
+    pub(super) trusted_proxies: bool,
+}
+
+/// Whether the parts make a scope together, on such a route.
+pub(super) fn check_scope(
+    parts: &Placed<Vec<Placed<ScopePart>>>,
+    pattern: Option<&Pattern>,
+    offered: Offered,
+    mistakes: &mut Mistakes,
+) {
+    check_whole(parts, mistakes);
+    for (index, Placed { value, place }) in parts.value.iter().enumerate() {
+        if parts.value[..index].iter().any(|earlier| earlier.value == *value) {
+            mistakes.error(place, format!("`scope` has `{value}` twice"), "remove one of them");
+        }
+        let (lacks, message, help) = match value {
+            ScopePart::Jwt(_) => (!offered.jwt, NEEDS_JWT, JWT_HELP),
+            ScopePart::CertificateSubject => {
+                (!offered.client_certificates, NEEDS_CERTIFICATES, CERTIFICATES_HELP)
+            }
+            ScopePart::Header(_) => (
+                !offered.trusted_proxies,
+                "a `header:` scope needs `trusted_proxies`: else anybody could send that header",
+                "add trusted_proxies = [\"127.0.0.1/32\"] at the top, with your proxy's address",
+            ),
+            ScopePart::Path(name) => {
+                check_path(name, pattern, place, mistakes);
+                continue;
+            }
+            ScopePart::Secret(_) | ScopePart::Global | ScopePart::Json(_) => continue,
+        };
+        if lacks {
+            mistakes.error(place, message, help);
+        }
+    }
+}
+
+const NEEDS_JWT: &str = "a token can be verified only with [jwt]";
+const JWT_HELP: &str = "add [jwt] with jwks = \"keys.json\" or secret_env = \"NAME\"";
+const NEEDS_CERTIFICATES: &str = "clients show certificates only with `client_ca` of [tls]";
+const CERTIFICATES_HELP: &str = "add [tls] with cert, key and client_ca = \"clients.pem\"";
+
+fn check_whole(parts: &Placed<Vec<Placed<ScopePart>>>, mistakes: &mut Mistakes) {
+    let Placed { value: parts, place } = parts;
+    let is_additional = |part: &ScopePart| matches!(part, ScopePart::Path(_) | ScopePart::Json(_));
+    let is_identity = |part: &ScopePart| !is_additional(part) && *part != ScopePart::Global;
+    if parts.is_empty() {
+        mistakes.error(place, "`scope` is empty, and there is no default", SCOPE_CHOICES);
+    } else if parts.iter().all(|part| is_additional(&part.value)) {
+        let message =
+            "`scope` says nothing about the caller: `path:` and `json:` are additional parts";
+        mistakes.error(place, message, SCOPE_CHOICES);
+    }
+    let global = parts.iter().find(|part| part.value == ScopePart::Global);
+    if let Some(global) = global.filter(|_| parts.iter().any(|part| is_identity(&part.value))) {
+        let message = "`scope`: `global` means that all callers share their keys; another part \
+                       says that they do not";
+        mistakes.error(&global.place, message, "remove `global`, or the other part");
+    }
+    if parts.len() > Scope::MAX_PARTS {
+        let message = format!("`scope` has {} parts", parts.len());
+        let help = format!("{} at most: name who asks, not what is asked", Scope::MAX_PARTS);
+        mistakes.error(place, message, help);
+    }
+}
+
+fn check_path(name: &str, pattern: Option<&Pattern>, place: &Place, mistakes: &mut Mistakes) {
+    let Some(pattern) = pattern else { return };
+    if pattern.names().any(|known| known == name) {
+        return;
+    }
+    let message = format!("`path:{name}`: the path of the route has no `{{{name}}}`");
+    let help = match nearest(name, pattern.names()) {
+        Some(near) => format!("did you mean \"path:{near}\"?"),
+        None => format!("add `{{{name}}}` to {}, or remove this part", pattern.text),
+    };
+    mistakes.error(place, message, help);
+}
+
+pub(super) fn check_authorize(
+    authorize: &Placed<Authorize>,
+    offered: Offered,
+    mistakes: &mut Mistakes,
+) {
+    match authorize.value {
+        Authorize::Jwt if !offered.jwt => mistakes.error(&authorize.place, NEEDS_JWT, JWT_HELP),
+        Authorize::Mtls if !offered.client_certificates => {
+            mistakes.error(&authorize.place, NEEDS_CERTIFICATES, CERTIFICATES_HELP);
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,142 @@
+//! The words of a configuration, as they are written in a file.
+
+use std::fmt;
+
+use super::{
+    Authorize, Guarantee, InFlightRule, KeyRule, Route, RouteEffect, RouteProfile, ScopePart,
+    StoreUrl, limits,
+};
+
+impl fmt::Display for ScopePart {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Jwt(claim) => write!(formatter, "jwt:{claim}"),
+            Self::CertificateSubject => formatter.write_str("cert:subject"),
+            Self::Header(name) => write!(formatter, "header:{name}"),
+            Self::Secret(name) => write!(formatter, "secret:{name}"),
+            Self::Global => formatter.write_str("global"),
+            Self::Path(name) => write!(formatter, "path:{name}"),
+            Self::Json(pointer) => write!(formatter, "json:{pointer}"),
+        }
+    }
+}
+
+impl fmt::Display for Authorize {
+    /// A URL is shown without its query, which may hold a token.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Jwt => formatter.write_str("jwt"),
+            Self::Mtls => formatter.write_str("mtls"),
+            Self::None => formatter.write_str("none"),
+            Self::Url(uri) => {
+                let scheme = uri.scheme_str().unwrap_or_default();
+                let host = uri.authority().map_or("", |authority| authority.as_str());
+                write!(formatter, "{scheme}://{host}{}", uri.path())
+            }
+        }
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(file) => write!(formatter, "sqlite://{}", file.display()),
+        }
+    }
+}
+
+impl StoreUrl {
+    /// Whether what this store acknowledges survives a crash of its machine.
+    pub(crate) fn is_strict(&self) -> bool {
+        match self {
+            Self::Sqlite(_) => true,
+        }
+    }
+}
+
+impl Guarantee {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::Relaxed => "relaxed",
+        }
+    }
+}
+
+impl KeyRule {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Required => "required",
+            Self::Optional => "optional",
+            Self::Off => "off",
+        }
+    }
+}
+
+impl RouteEffect {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::External => "external",
+            Self::Repeatable { .. } => "repeatable",
+        }
+    }
+
+    /// What is promised: the tiers of docs/guarantees.md.
+    pub(crate) fn tier(self) -> &'static str {
+        match self {
+            Self::External => "T3",
+            Self::Repeatable { .. } => "T2",
+        }
+    }
+}
+
+impl RouteProfile {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::Stripe => "stripe",
+            Self::Rerun => "rerun",
+        }
+    }
+}
+
+impl InFlightRule {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Conflict => "conflict",
+            Self::Wait => "wait",
+            Self::Async => "async",
+        }
+    }
+}
+
+impl Route {
+    /// The profile that counts: the one that was said, or the effect's own (rule 12).
+    pub(crate) fn profile_in_force(&self) -> RouteProfile {
+        self.profile.unwrap_or(match self.effect {
+            RouteEffect::External => RouteProfile::Strict,
+            RouteEffect::Repeatable { .. } => RouteProfile::Rerun,
+        })
+    }
+
+    /// Whether it does anything: a route that takes no keys only keeps later ones away.
+    pub(crate) fn takes_keys(&self) -> bool {
+        self.key != KeyRule::Off
+    }
+
+    /// The largest answer that is kept in the record itself; the library refuses more than
+    /// `max_response`.
+    pub(crate) fn max_inline(&self) -> usize {
+        self.max_response.min(limits::MAX_INLINE)
+    }
+
+    /// `POST,PATCH`, as in `match`.
+    pub(crate) fn methods_text(&self) -> String {
+        self.methods.iter().map(http::Method::as_str).collect::<Vec<_>>().join(",")
+    }
+
+    /// `jwt:sub,path:tenant`.
+    pub(crate) fn scope_text(&self) -> String {
+        self.scope.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    }
+}

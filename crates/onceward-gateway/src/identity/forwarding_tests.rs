@@ -1,0 +1,177 @@
+use http::Request;
+
+use super::super::Peer;
+use super::*;
+use crate::config::Network;
+
+const OUTSIDER: &str = "203.0.113.9:4711";
+const PROXY: &str = "10.0.0.1:4711";
+
+/// A gateway that trusts `10.0.0.0/8` and `2001:db8:1::/48`.
+fn identity() -> Identity {
+    let networks = [("10.0.0.0", 8), ("2001:db8:1::", 48)];
+    let networks =
+        networks.map(|(address, prefix)| Network { address: address.parse().unwrap(), prefix });
+    Identity::build(None, &networks, |_| None).unwrap()
+}
+
+fn request(peer: &str, lines: &[(&'static str, &str)]) -> Parts {
+    let (mut parts, ()) = Request::new(()).into_parts();
+    let address = peer.parse().unwrap();
+    parts.extensions.insert(Peer { address, certificate_subject: None });
+    for (name, value) in lines {
+        parts.headers.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+    }
+    parts
+}
+
+fn client(peer: &str, lines: &[(&'static str, &str)]) -> String {
+    let (identity, parts) = (identity(), request(peer, lines));
+    identity.client_address(&parts).unwrap().to_string()
+}
+
+/// What the upstream gets, one `name: value` for each line.
+fn sent(peer: &str, lines: &[(&'static str, &str)]) -> Vec<String> {
+    let identity = Identity { scheme: Scheme::HTTPS, ..identity() };
+    let mut parts = request(peer, lines);
+    identity.clean(&mut parts);
+    let mut headers = parts.headers;
+    headers.remove("host");
+    let line = |(name, value): (&HeaderName, &HeaderValue)| {
+        format!("{name}: {}", String::from_utf8_lossy(value.as_bytes()))
+    };
+    let mut lines: Vec<String> = headers.iter().map(line).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn an_outsider_is_its_own_client_whatever_it_says() {
+    assert_eq!(client(OUTSIDER, &[]), "203.0.113.9");
+    let lie = [("forwarded", "for=10.0.0.9"), ("x-forwarded-for", "10.0.0.9")];
+    assert_eq!(client(OUTSIDER, &lie), "203.0.113.9");
+    assert_eq!(client("[::ffff:203.0.113.9]:1", &lie), "203.0.113.9");
+}
+
+#[test]
+fn behind_trusted_proxies_the_client_is_the_rightmost_that_is_not_trusted() {
+    assert_eq!(client(PROXY, &[]), "10.0.0.1");
+    assert_eq!(client(PROXY, &[("x-forwarded-for", "203.0.113.9")]), "203.0.113.9");
+    let chain = "192.0.2.66, 203.0.113.9, 10.0.0.3, 10.0.0.2";
+    assert_eq!(client(PROXY, &[("x-forwarded-for", chain)]), "203.0.113.9");
+    let lines = [("x-forwarded-for", "192.0.2.66, 203.0.113.9"), ("x-forwarded-for", "10.0.0.2")];
+    assert_eq!(client(PROXY, &lines), "203.0.113.9");
+    assert_eq!(client(PROXY, &[("x-forwarded-for", "10.0.0.3, 10.0.0.2")]), "10.0.0.3");
+    let standard = r#"for=192.0.2.66, for="[2001:db8:2::7]:80", for="[2001:db8:1::7]""#;
+    assert_eq!(client("[2001:db8:1::1]:1", &[("forwarded", standard)]), "2001:db8:2::7");
+}
+
+#[test]
+fn beyond_a_hop_without_an_address_nothing_is_believed() {
+    for hidden in ["unknown", "_proxy", "nonsense", "1.2.3.4.5"] {
+        let chain = format!("203.0.113.9, {hidden}, 10.0.0.2");
+        assert_eq!(client(PROXY, &[("x-forwarded-for", &chain)]), "10.0.0.2");
+        let chain = format!("for=203.0.113.9, for={hidden}, for=10.0.0.2");
+        assert_eq!(client(PROXY, &[("forwarded", &chain)]), "10.0.0.2");
+    }
+    let broken = r#"for=203.0.113.9, for="10.0.0.2"#;
+    assert_eq!(client(PROXY, &[("forwarded", broken)]), "10.0.0.1");
+    assert_eq!(client(PROXY, &[("forwarded", "for=203.0.113.9;x=\"\u{e9}\"")]), "10.0.0.1");
+    assert_eq!(client(PROXY, &[("x-forwarded-for", "\u{e9}")]), "10.0.0.1");
+}
+
+#[test]
+fn two_headers_that_disagree_are_not_believed() {
+    let older = ("x-forwarded-for", "203.0.113.9");
+    assert_eq!(client(PROXY, &[("forwarded", "for=203.0.113.9"), older]), "203.0.113.9");
+    assert_eq!(client(PROXY, &[("forwarded", "for=192.0.2.66"), older]), "10.0.0.1");
+    assert_eq!(client(PROXY, &[("forwarded", "\""), older]), "10.0.0.1");
+}
+
+#[test]
+fn what_an_outsider_says_is_replaced() {
+    let lies = [
+        ("host", "shop.example:8443"),
+        ("forwarded", "for=10.0.0.9;proto=http"),
+        ("forwarded", "for=10.0.0.8"),
+        ("x-forwarded-for", "10.0.0.9"),
+        ("x_forwarded_for", "10.0.0.9"),
+        ("x-forwarded-proto", "http"),
+        ("x-forwarded-host", "evil.example"),
+        ("x-forwarded-prefix", "/admin"),
+        ("x-real-ip", "10.0.0.9"),
+        ("accept", "*/*"),
+    ];
+    let expected = [
+        "accept: */*",
+        r#"forwarded: for=203.0.113.9;host="shop.example:8443";proto=https"#,
+        "x-forwarded-for: 203.0.113.9",
+        "x-forwarded-host: shop.example:8443",
+        "x-forwarded-proto: https",
+    ];
+    assert_eq!(sent(OUTSIDER, &lies), expected);
+}
+
+#[test]
+fn what_a_trusted_proxy_says_is_continued() {
+    let lines = [
+        ("host", "inner.example"),
+        ("forwarded", "for=192.0.2.66"),
+        ("forwarded", "for=203.0.113.9;proto=http"),
+        ("x-forwarded-for", "192.0.2.66"),
+        ("x-forwarded-for", "203.0.113.9"),
+        ("x-forwarded-proto", "http"),
+        ("x-forwarded-host", "shop.example"),
+    ];
+    let expected = [
+        r#"forwarded: for=192.0.2.66, for=203.0.113.9;proto=http, for=10.0.0.1;host="inner.example";proto=https"#,
+        "x-forwarded-for: 192.0.2.66, 203.0.113.9, 10.0.0.1",
+        "x-forwarded-host: shop.example",
+        "x-forwarded-proto: http",
+    ];
+    assert_eq!(sent(PROXY, &lines), expected);
+}
+
+#[test]
+fn a_dialect_that_the_trusted_proxy_does_not_speak_is_not_started() {
+    let older = ["x-forwarded-for: 203.0.113.9, 10.0.0.1", "x-forwarded-proto: https"];
+    assert_eq!(sent(PROXY, &[("x-forwarded-for", "203.0.113.9")]), older);
+    let standard = ["forwarded: for=203.0.113.9, for=10.0.0.1;proto=https"];
+    assert_eq!(sent(PROXY, &[("forwarded", "for=203.0.113.9")]), standard);
+    let both = [
+        "forwarded: for=10.0.0.1;proto=https",
+        "x-forwarded-for: 10.0.0.1",
+        "x-forwarded-proto: https",
+    ];
+    assert_eq!(sent(PROXY, &[]), both);
+}
+
+#[test]
+fn a_broken_list_of_a_trusted_proxy_is_replaced() {
+    let expected = ["forwarded: for=10.0.0.1;proto=https"];
+    assert_eq!(sent(PROXY, &[("forwarded", r#"for="192.0.2.66"#)]), expected);
+    assert_eq!(sent(PROXY, &[("forwarded", " , ")]), expected);
+    let expected = ["x-forwarded-for: 10.0.0.1", "x-forwarded-proto: https"];
+    assert_eq!(sent(PROXY, &[("x-forwarded-for", "\u{e9}")]), expected);
+}
+
+#[test]
+fn ipv6_is_written_as_each_header_wants_it() {
+    let expected = [
+        r#"forwarded: for="[2001:db8:2::7]";host="a\"b";proto=https"#,
+        "x-forwarded-for: 2001:db8:2::7",
+        "x-forwarded-host: a\"b",
+        "x-forwarded-proto: https",
+    ];
+    assert_eq!(sent("[2001:db8:2::7]:4711", &[("host", "a\"b")]), expected);
+}
+
+#[test]
+fn a_peer_that_nobody_knows_is_called_unknown() {
+    let mut parts = request(OUTSIDER, &[("x-forwarded-for", "10.0.0.9")]);
+    parts.extensions.clear();
+    assert_eq!(identity().client_address(&parts), None);
+    identity().clean(&mut parts);
+    assert_eq!(parts.headers["forwarded"], "for=unknown;proto=http");
+    assert_eq!(parts.headers["x-forwarded-for"], "unknown");
+}

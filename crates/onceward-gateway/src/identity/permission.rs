@@ -1,0 +1,57 @@
+//! Whether the caller may see the stored answer: a replay is authorised again.
+
+use super::Caller;
+use crate::config::{Authorize, Route};
+
+/// Whether the caller is allowed, now, by what the request itself proves; an earlier permission does
+/// not count. A URL is asked elsewhere, so here it allows nothing.
+pub(crate) fn may_see(route: &Route, caller: &Caller) -> bool {
+    is_allowed(&route.authorize, caller)
+}
+
+fn is_allowed(authorize: &Authorize, caller: &Caller) -> bool {
+    match authorize {
+        Authorize::None => true,
+        Authorize::Jwt => caller.claims().is_ok(),
+        Authorize::Mtls => caller.certificate_subject().is_some(),
+        Authorize::Url(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::{Peer, Sender, TokenRefused};
+    use super::*;
+
+    fn caller(subject: Option<&str>) -> Caller {
+        let address = "203.0.113.9:4711".parse().unwrap();
+        let peer = Some(Peer { address, certificate_subject: subject.map(Into::into) });
+        let sender = Sender { peer, is_trusted_proxy: false };
+        Caller { sender, claims: Err(TokenRefused::Expired) }
+    }
+
+    #[test]
+    fn a_route_with_jwt_needs_a_token_that_is_valid_now() {
+        assert!(!is_allowed(&Authorize::Jwt, &caller(Some("CN=a"))));
+        let valid = Caller { claims: Ok(Arc::new(serde_json::json!({}))), ..caller(None) };
+        assert!(is_allowed(&Authorize::Jwt, &valid));
+    }
+
+    #[test]
+    fn a_route_with_mtls_needs_a_certificate() {
+        assert!(is_allowed(&Authorize::Mtls, &caller(Some("CN=a"))));
+        assert!(!is_allowed(&Authorize::Mtls, &caller(None)));
+        let mut unknown = caller(None);
+        unknown.sender.peer = None;
+        assert!(!is_allowed(&Authorize::Mtls, &unknown));
+    }
+
+    #[test]
+    fn none_allows_all_and_a_url_nothing_before_it_is_asked() {
+        assert!(is_allowed(&Authorize::None, &caller(None)));
+        let address = http::Uri::from_static("http://127.0.0.1:9/allow");
+        assert!(!is_allowed(&Authorize::Url(address), &caller(Some("CN=a"))));
+    }
+}

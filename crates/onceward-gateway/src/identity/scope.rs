@@ -1,0 +1,154 @@
+//! The scope of a request: the proven values of the parts that its route names.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use http::request::Parts;
+use http::{HeaderMap, HeaderName};
+use onceward::Scope;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::Caller;
+use crate::config::{Route, ScopePart};
+
+/// The part of a scope that has no value in a request, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ScopeMissing {
+    /// As in the configuration: `jwt:sub`.
+    pub(crate) part: String,
+    /// For the problem and for logs; it never repeats what the request said.
+    pub(crate) reason: String,
+}
+
+impl fmt::Display for ScopeMissing {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "the scope part {} is missing: {}", self.part, self.reason)
+    }
+}
+
+/// To whom the operation of this request belongs.
+///
+/// The JSON parts are values of the body by their pointers, made with [`plain`]. For a status request
+/// path parameters and JSON parts are those of the record.
+pub(crate) fn scope_of(
+    route: &Route,
+    caller: &Caller,
+    parts: &Parts,
+    path_parameters: &BTreeMap<String, String>,
+    json_parts: &BTreeMap<String, String>,
+) -> Result<Scope, ScopeMissing> {
+    let known = Known { caller, headers: &parts.headers, path_parameters, json_parts };
+    join(&route.scope, &known)
+}
+
+/// A scalar of JSON as the text that it is in a scope, if it can be part of one.
+///
+/// A number must be whole and exact: a rounded one would join two owners.
+pub(crate) fn plain(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Bool(truth) => Some(truth.to_string()),
+        Value::Number(number) if number.is_i64() || number.is_u64() => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// Everything that a scope can be made of.
+struct Known<'a> {
+    caller: &'a Caller,
+    headers: &'a HeaderMap,
+    path_parameters: &'a BTreeMap<String, String>,
+    json_parts: &'a BTreeMap<String, String>,
+}
+
+fn join(scope: &[ScopePart], known: &Known<'_>) -> Result<Scope, ScopeMissing> {
+    if !scope.is_empty() && scope.iter().all(|part| *part == ScopePart::Global) {
+        return Ok(Scope::global());
+    }
+    let mut named = Vec::new();
+    for part in scope.iter().filter(|part| **part != ScopePart::Global) {
+        let name = part.to_string();
+        match known.value_of(part) {
+            Ok(value) => named.push((name, value)),
+            Err(reason) => return Err(ScopeMissing { part: name, reason }),
+        }
+    }
+    Scope::new(named).map_err(|error| {
+        let reason = error.to_string();
+        let part = match error {
+            onceward::ScopeError::Empty(name)
+            | onceward::ScopeError::TooLong(name)
+            | onceward::ScopeError::Repeated(name) => name.into(),
+            _ => "scope".into(),
+        };
+        ScopeMissing { part, reason }
+    })
+}
+
+impl Known<'_> {
+    fn value_of(&self, part: &ScopePart) -> Result<String, String> {
+        let value = match part {
+            ScopePart::Jwt(claim) => claim_of(self.caller, claim)?,
+            ScopePart::CertificateSubject => self
+                .caller
+                .certificate_subject()
+                .ok_or("the client sent no certificate")?
+                .to_owned(),
+            ScopePart::Header(name) if self.caller.is_behind_trusted_proxy() => {
+                let value = only_line(self.headers, name)?;
+                std::str::from_utf8(value).map_err(|_| "the header is not UTF-8 text")?.to_owned()
+            }
+            ScopePart::Header(_) => {
+                return Err("the request did not come from an address in trusted_proxies".into());
+            }
+            ScopePart::Secret(name) => digest_of_secret(name, only_line(self.headers, name)?),
+            ScopePart::Path(name) => {
+                self.path_parameters.get(name).ok_or("the path does not have it")?.clone()
+            }
+            ScopePart::Json(pointer) => {
+                let value = self.json_parts.get(pointer);
+                value.ok_or("the body is not JSON or has no text or whole number there")?.clone()
+            }
+            ScopePart::Global => return Err("it is for all callers and has no value".into()),
+        };
+        if value.is_empty() { Err("it is empty".into()) } else { Ok(value) }
+    }
+}
+
+fn claim_of(caller: &Caller, claim: &str) -> Result<String, String> {
+    let claims = caller.claims().map_err(ToString::to_string)?;
+    let value = if claim.starts_with('/') { claims.pointer(claim) } else { claims.get(claim) };
+    let value = value.ok_or("the token does not have this claim")?;
+    Ok(plain(value).ok_or("the claim is not a text, a boolean or a whole number of 64 bits")?)
+}
+
+/// The value of a header that has exactly one line with something in it.
+fn only_line<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<&'a [u8], String> {
+    let mut lines = headers.get_all(name).iter();
+    let line = lines.next().ok_or("the request does not have the header")?;
+    if lines.next().is_some() {
+        return Err("the request has the header twice".into());
+    }
+    match line.as_bytes().trim_ascii() {
+        [] => Err("the header is empty".into()),
+        value => Ok(value),
+    }
+}
+
+/// Stands for a credential without being one. The name of the header is part of it, so that one
+/// secret in two places gives two unrelated digests.
+fn digest_of_secret(header: &HeaderName, credential: &[u8]) -> String {
+    let name = header.as_str().as_bytes();
+    let digest = Sha256::new()
+        .chain_update(b"onceward secret scope v1\0")
+        .chain_update((name.len() as u64).to_be_bytes())
+        .chain_update(name)
+        .chain_update(credential)
+        .finalize();
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+#[path = "scope_tests.rs"]
+mod tests;

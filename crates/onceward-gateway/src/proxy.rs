@@ -1,0 +1,277 @@
+//! The gateway: one request, from the client to the upstream and back.
+//!
+//! The protocol is the library's layer, one for each route, around [`forward::Forward`]. What is here
+//! finds the route and the caller, and passes on what has no key.
+
+mod ask;
+mod forward;
+mod framing;
+mod headers;
+mod listener;
+mod status;
+mod timed;
+mod tls;
+mod upstream;
+
+use std::{
+    collections::BTreeMap,
+    error::Error,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response, request::Parts};
+use http_body_util::BodyExt as _;
+use hyper::body::{Frame, Incoming};
+use onceward::{
+    Engine, OperationName, Scope,
+    server::{Body, Code, Idempotency, IdempotencyBuilder, Idempotent, Problem},
+    stores::sqlite::SqliteStore,
+};
+use tower_layer::Layer as _;
+use tower_service::Service as _;
+
+use crate::{
+    config::{Authorize, Config, KeyRule, Route, Segment, has_dot_segments},
+    identity::{self, Caller, Identity, Peer},
+};
+use forward::Forward;
+use upstream::Upstream;
+
+pub(crate) use listener::serve;
+pub(crate) use tls::acceptor;
+
+type Failure = Box<dyn Error + Send + Sync>;
+
+/// Where the status of operations is told.
+const STATUS_PATH: &str = "/.onceward";
+
+/// How long the upstream may take to begin an answer to a request that no route speaks of.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What serves; clones are the same.
+#[derive(Clone)]
+pub(crate) struct Gateway {
+    engine: Engine,
+    store: SqliteStore,
+    routes: Arc<RwLock<Arc<Routes>>>,
+}
+
+/// What a configuration says about requests; replaced as a whole when it is read again.
+struct Routes {
+    identity: Identity,
+    upstream: Upstream,
+    root: Idempotency,
+    covered: Vec<Covered>,
+    config: Config,
+}
+
+struct Covered {
+    route: Arc<Route>,
+    service: Idempotent<Forward>,
+}
+
+/// What was found out about a request before its layer sees it.
+#[derive(Clone)]
+struct Asked {
+    caller: Arc<Caller>,
+    parameters: Arc<BTreeMap<String, String>>,
+    /// The values of the route's `json:` parts.
+    json: Arc<BTreeMap<String, String>>,
+}
+
+impl Gateway {
+    pub(crate) fn new(config: Config, store: SqliteStore) -> Result<Self, Failure> {
+        let engine = Engine::new(store.clone());
+        let routes = Routes::new(config, &engine, &store)?;
+        Ok(Self { engine, store, routes: Arc::new(RwLock::new(Arc::new(routes))) })
+    }
+
+    /// Goes by another configuration from now on; requests that are under way end by the old one.
+    pub(crate) fn reload(&self, config: Config) -> Result<(), Failure> {
+        let routes = Arc::new(Routes::new(config, &self.engine, &self.store)?);
+        *self.routes.write().unwrap_or_else(PoisonError::into_inner) = routes;
+        Ok(())
+    }
+
+    /// Reads the file of public keys again, because keys rotate. A bad file changes nothing.
+    pub(crate) fn refresh_keys(&self) -> Result<usize, String> {
+        self.current().identity.reload()
+    }
+
+    /// The keys of that file that cannot verify a token, and why.
+    pub(crate) fn unusable_keys(&self) -> Vec<String> {
+        self.current().identity.unusable_keys()
+    }
+
+    fn current(&self) -> Arc<Routes> {
+        self.routes.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// One request, top to bottom.
+    pub(crate) async fn answer(self, request: Request<Incoming>, peer: Peer) -> Response<Body> {
+        let routes = self.current();
+        let (mut parts, body) = request.into_parts();
+        if has_dot_segments(parts.uri.path()) {
+            let text = "the path has `.` or `..` in it; send the path that is meant";
+            return Problem::new(Code::RequestMalformed, text).into_response();
+        }
+        headers::strip_hop_by_hop(&mut parts.headers);
+        headers::join_cookies(&mut parts.headers);
+        parts.extensions.insert(peer);
+        let client = || routes.identity.client_address(&parts);
+        tracing::debug!(client = ?client(), method = %parts.method, "a request");
+        let caller = Arc::new(routes.identity.caller(&parts));
+        // Only trailers that are announced go on.
+        let body = match parts.headers.contains_key(http::header::TRAILER) {
+            true => Body::new(without_identity(body, routes.clone(), caller.clone())),
+            false => Body::new(body),
+        };
+        if let Some(path) = below(STATUS_PATH, parts.uri.path()) {
+            return status::answer(&routes, path, &parts, &caller).await;
+        }
+        routes.identity.clean(&mut parts);
+        let Some((covered, parameters)) = routes.find(&parts) else {
+            let request = Request::from_parts(parts, body);
+            return forward::pass(&routes.upstream, request, PATIENCE).await;
+        };
+        let (json, body) = match ask::json_parts(&covered.route, &parts, body).await {
+            Ok(read) => read,
+            Err(problem) => return problem.into_response(),
+        };
+        let (parameters, json) = (Arc::new(parameters), Arc::new(json));
+        parts.extensions.insert(Asked { caller, parameters, json });
+        let answered = covered.service.clone().call(Request::from_parts(parts, body)).await;
+        answered.unwrap_or_else(|failure| forward::unanswered(&failure))
+    }
+}
+
+/// What outsiders must not say in the head, they must not say after the body either.
+fn without_identity(
+    body: Incoming,
+    routes: Arc<Routes>,
+    caller: Arc<Caller>,
+) -> impl http_body::Body<Data = Bytes, Error = hyper::Error> + Send + 'static {
+    body.map_frame(move |frame| match frame.into_trailers() {
+        Ok(mut lines) => {
+            routes.identity.strip_identity(&mut lines, &caller);
+            Frame::trailers(lines)
+        }
+        Err(frame) => frame,
+    })
+}
+
+impl Routes {
+    fn new(config: Config, engine: &Engine, store: &SqliteStore) -> Result<Self, Failure> {
+        let identity = Identity::new(&config)?;
+        let upstream = Upstream::new(config.upstream.clone())?;
+        // Each route says how its scope is found; the root itself covers nothing.
+        let nobody = |_: &Parts| Err::<Scope, _>("no route");
+        let root = Idempotency::builder(engine.clone(), nobody).spool(store.clone()).build()?;
+        let cover = |route: &Route| -> Result<Covered, Failure> {
+            let route = Arc::new(route.clone());
+            let layer = root.with(|options| chosen(options, &route, &upstream))?;
+            let service = layer.layer(Forward::new(upstream.clone(), route.timeout));
+            Ok(Covered { route, service })
+        };
+        let with_keys = config.routes.iter().filter(|route| route.key != KeyRule::Off);
+        let covered = with_keys.map(cover).collect::<Result<_, _>>()?;
+        Ok(Self { identity, upstream, root, covered, config })
+    }
+
+    /// The first route that matches decides; one without keys covers nothing.
+    fn find(&self, parts: &Parts) -> Option<(&Covered, BTreeMap<String, String>)> {
+        let (method, path) = (&parts.method, parts.uri.path());
+        let first = self.config.routes.iter().find(|route| route.matches(method, path))?;
+        let covered = self.covered.iter().find(|covered| {
+            covered.route.pattern == first.pattern && covered.route.methods == first.methods
+        })?;
+        Some((covered, covered.route.pattern.parameters(path)?))
+    }
+
+    /// The routes whose operations have this name; they may differ in their scope.
+    fn named(&self, name: &str) -> impl Iterator<Item = &Route> {
+        let is_named = move |route: &&Route| match &route.name {
+            Some(fixed) => fixed == name,
+            None => name.split_once(' ').is_some_and(|(method, path)| {
+                route.methods.iter().any(|known| known.as_str() == method)
+                    && (path == route.pattern.text || route.pattern.parameters(path).is_some())
+            }),
+        };
+        self.covered.iter().map(|covered| &*covered.route).filter(is_named)
+    }
+}
+
+/// What follows in a path, if it is this one or below it.
+fn below<'a>(parent: &str, path: &'a str) -> Option<&'a str> {
+    path.strip_prefix(parent).filter(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// What a route chooses, and who is asked for it.
+fn chosen(
+    options: IdempotencyBuilder,
+    route: &Arc<Route>,
+    upstream: &Upstream,
+) -> IdempotencyBuilder {
+    let (for_scope, for_name) = (route.clone(), route.clone());
+    let options = route
+        .choose(options)
+        .scope(move |parts| scope(&for_scope, parts))
+        .operation_by(move |parts| name(&for_name, parts));
+    ask::hooks(options, route, upstream)
+}
+
+fn scope(route: &Route, parts: &Parts) -> Result<Scope, String> {
+    let asked = parts.extensions.get::<Asked>().ok_or("the caller is not known")?;
+    let Asked { caller, parameters, json } = asked;
+    identity::scope_of(route, caller, parts, parameters, json).map_err(|error| error.to_string())
+}
+
+fn name(route: &Route, parts: &Parts) -> Result<OperationName, String> {
+    let name = match &route.name {
+        Some(name) => name.clone(),
+        None => unnamed(parts, route),
+    };
+    OperationName::new(&name).map_err(|error| error.to_string())
+}
+
+/// What operations are called whose route has no name: by the template, or by the path where that
+/// says too little.
+fn unnamed(parts: &Parts, route: &Route) -> String {
+    let pattern = &route.pattern;
+    let has_rest = matches!(pattern.segments.last(), Some(Segment::Rest(_)));
+    match pattern.parameters(parts.uri.path()) {
+        Some(parameters) if has_rest => {
+            let of = |segment| spelled(segment, &parameters);
+            let segments: Vec<&str> = pattern.segments.iter().map(of).collect();
+            format!("{} /{}", parts.method, segments.join("/"))
+        }
+        _ => format!("{} {}", parts.method, pattern.text),
+    }
+}
+
+/// A segment of a path as it is always spelled, however a client escapes it.
+fn spelled<'a>(segment: &'a Segment, parameters: &'a BTreeMap<String, String>) -> &'a str {
+    match segment {
+        Segment::Literal(text) => text,
+        Segment::One(name) | Segment::Rest(name) => {
+            parameters.get(name).map(String::as_str).unwrap_or_default()
+        }
+    }
+}
+
+/// Whether a stored answer may be shown to this caller, as far as the request itself tells.
+fn may_see(route: &Route, parts: &Parts) -> bool {
+    let asked = parts.extensions.get::<Asked>();
+    match &route.authorize {
+        Authorize::None | Authorize::Url(_) => true,
+        Authorize::Jwt | Authorize::Mtls => {
+            asked.is_some_and(|asked| identity::may_see(route, &asked.caller))
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! What the gateway asks others: whether a replay may be seen, what became of an operation, and how
+//! to make an answer again.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use base64ct::Encoding as _;
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
+    request::Parts,
+};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+use onceward::{
+    Body as KeptBody, Outcome, Resolution,
+    server::{Body, BoxError, Code, IdempotencyBuilder, Problem, Resource, Unresolved},
+};
+use serde_json::{Value, json};
+
+use super::{
+    may_see,
+    timed::Timed,
+    upstream::{Lane, Upstream},
+};
+use crate::{
+    config::{Authorize, Rebuild, Route, ScopePart},
+    identity,
+};
+
+/// How long anybody may take who is asked.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a client may pause within a request: what is read whole shall not wait for ever.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// How much of an answer to a question is read.
+const MAX_ANSWER: usize = 8 << 20;
+
+/// Adds what a route wants to have asked.
+pub(super) fn hooks(
+    options: IdempotencyBuilder,
+    route: &Arc<Route>,
+    upstream: &Upstream,
+) -> IdempotencyBuilder {
+    let for_authorize = (route.clone(), upstream.clone());
+    let mut options = options.authorize_replay(move |parts| {
+        let (route, upstream) = for_authorize.clone();
+        let (allowed, headers) = (may_see(&route, parts), parts.headers.clone());
+        async move {
+            match &route.authorize {
+                Authorize::Url(url) => is_allowed(&upstream, url, headers).await,
+                _ => allowed,
+            }
+        }
+    });
+    if let Some(url) = route.reconcile.clone() {
+        let upstream = upstream.clone();
+        options = options.resolver(move |unresolved| {
+            let (upstream, url) = (upstream.clone(), url.clone());
+            async move { reconcile(&upstream, &url, &unresolved).await }
+        });
+    }
+    if let Some(rebuild) = route.rebuild.clone() {
+        let upstream = upstream.clone();
+        options = options.rebuild(move |resource| {
+            let (upstream, rebuild) = (upstream.clone(), rebuild.clone());
+            async move { make_again(&upstream, &rebuild, &resource).await }
+        });
+    }
+    options
+}
+
+/// `GET` with the caller's headers: 2xx allows.
+async fn is_allowed(upstream: &Upstream, url: &Uri, mut headers: HeaderMap) -> bool {
+    for name in [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::HOST, header::EXPECT] {
+        headers.remove(name);
+    }
+    super::headers::strip_hop_by_hop(&mut headers);
+    let mut request = Request::new(Body::empty());
+    *request.uri_mut() = url.clone();
+    *request.headers_mut() = headers;
+    match upstream.ask(request, PATIENCE).await {
+        Ok(response) => response.status().is_success(),
+        Err(failure) => {
+            tracing::warn!(%failure, "nobody says whether a replay may be seen; it is not shown");
+            false
+        }
+    }
+}
+
+/// Asks the route's `reconcile` URL what became of an operation.
+async fn reconcile(
+    upstream: &Upstream,
+    url: &Uri,
+    unresolved: &Unresolved,
+) -> Result<Option<Resolution>, BoxError> {
+    let (reference, execution) = (unresolved.reference(), unresolved.execution());
+    let started = jiff::Timestamp::from_microsecond(unresolved.started_at().unix_micros());
+    let started = started.map_err(|error| error.to_string())?;
+    let question = json!({
+        "operation": reference.to_string(),
+        "execution": format!("{reference}.{execution}"),
+        "attempt": unresolved.attempt(),
+        "started_at": started.to_string(),
+    });
+    let mut request = Request::new(Body::from(question.to_string().into_bytes()));
+    *request.method_mut() = Method::POST;
+    *request.uri_mut() = url.clone();
+    let json = HeaderValue::from_static("application/json");
+    request.headers_mut().insert(header::CONTENT_TYPE, json);
+    let response = upstream.ask(request, PATIENCE).await.map_err(|failure| failure.to_string())?;
+    if !response.status().is_success() {
+        return Err(format!("the reconcile URL answered {}", response.status()).into());
+    }
+    let answer: Value = serde_json::from_slice(&whole(response).await?)?;
+    match answer["outcome"].as_str() {
+        Some("applied") => Ok(Some(Resolution::Applied(outcome(&answer["response"])?))),
+        Some("never") => Ok(Some(Resolution::Never)),
+        Some("unknown") => Ok(None),
+        _ => Err("the reconcile URL said neither applied, never nor unknown".into()),
+    }
+}
+
+/// The answer that a reconcile URL gives; without one it counts as ended, but not kept.
+fn outcome(response: &Value) -> Result<Outcome, BoxError> {
+    let Some(status) = response["status"].as_u64() else {
+        let mut outcome = Outcome::inline(200, Vec::new());
+        outcome.body = KeptBody::Unavailable;
+        return Ok(outcome);
+    };
+    let body = match response["body_base64"].as_str() {
+        Some(text) => base64ct::Base64::decode_vec(text).map_err(|error| error.to_string())?,
+        None => Vec::new(),
+    };
+    let mut outcome = Outcome::inline(u16::try_from(status)?, body);
+    for line in response["headers"].as_array().into_iter().flatten() {
+        let (Some(name), Some(value)) = (line[0].as_str(), line[1].as_str()) else {
+            return Err("a header of the reconciled response is not a pair of texts".into());
+        };
+        let name: HeaderName = name.parse()?;
+        outcome = outcome.header(name.as_str(), value.as_bytes());
+    }
+    Ok(outcome)
+}
+
+/// Makes an answer again that was kept as a reference.
+async fn make_again(
+    upstream: &Upstream,
+    rebuild: &Rebuild,
+    resource: &Resource,
+) -> Result<Option<Response<Bytes>>, BoxError> {
+    let path = rebuild.template.replace("{id}", &escaped(resource.id()));
+    let mut request = Request::new(Body::empty());
+    *request.uri_mut() = path.parse()?;
+    let response = upstream
+        .send(Lane::Other, request, PATIENCE)
+        .await
+        .map_err(|failure| failure.to_string())?;
+    if response.status() == StatusCode::NOT_FOUND {
+        return Ok(None);
+    }
+    if !response.status().is_success() {
+        return Err(format!("the rebuild URL answered {}", response.status()).into());
+    }
+    let (parts, body) = response.into_parts();
+    let bytes = whole(Response::new(body)).await?;
+    Ok(Some(Response::from_parts(parts, bytes)))
+}
+
+/// An id as one segment of a path.
+fn escaped(id: &str) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
+    id.bytes().fold(String::new(), |mut text, byte| {
+        match plain(&byte) {
+            true => text.push(char::from(byte)),
+            false => text.push_str(&format!("%{byte:02X}")),
+        }
+        text
+    })
+}
+
+async fn whole(response: Response<Incoming>) -> Result<Bytes, BoxError> {
+    let body = Limited::new(response.into_body(), MAX_ANSWER);
+    let read = tokio::time::timeout(PATIENCE, body.collect()).await;
+    Ok(read.map_err(|_| "it took too long")??.to_bytes())
+}
+
+/// The values of a route's `json:` parts. Only for such a route the body is read here.
+pub(super) async fn json_parts(
+    route: &Route,
+    parts: &Parts,
+    body: impl http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
+) -> Result<(BTreeMap<String, String>, Body), Problem> {
+    let pointers: Vec<&String> = route
+        .scope
+        .iter()
+        .filter_map(|part| match part {
+            ScopePart::Json(pointer) => Some(pointer),
+            _ => None,
+        })
+        .collect();
+    let body = Timed::pieces(body, PAUSE);
+    let has_key = parts.headers.contains_key("idempotency-key");
+    if pointers.is_empty() || !has_key {
+        return Ok((BTreeMap::new(), Body::new(body)));
+    }
+    let read = Limited::new(body, route.max_request).collect().await;
+    let Ok(collected) = read else {
+        let text = "the request is larger than this route allows, or broke off; nothing was run";
+        return Err(Problem::new(Code::BodyTooLarge, text));
+    };
+    let bytes = collected.to_bytes();
+    let document: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+    let value = |pointer: &String| {
+        let value = identity::plain(document.pointer(pointer)?)?;
+        Some((pointer.clone(), value))
+    };
+    Ok((pointers.into_iter().filter_map(value).collect(), Body::from(bytes)))
+}

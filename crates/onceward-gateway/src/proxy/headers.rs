@@ -1,0 +1,136 @@
+//! Which header lines go on, and which belong to one connection only: RFC 9110, section 7.6.
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+
+/// They speak of one connection, whether or not `Connection` names them.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHENTICATE,
+    header::TE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HeaderName::from_static("http2-settings"),
+];
+
+/// What begins with this is between gateway and upstream.
+const OWN: &str = "onceward-";
+
+/// Takes away what belongs to the connection that the message came on.
+pub(super) fn strip_hop_by_hop(lines: &mut HeaderMap) {
+    let named: Vec<HeaderName> = lines
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .filter(|name| !is_end_to_end(name))
+        .collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        lines.remove(name);
+    }
+    strip_trailer_names(lines);
+}
+
+/// Only trailers that are announced are sent in HTTP/1.1, so it suffices not to announce those that
+/// mean something in a head. Node, for one, takes `Connection: close` from them, and the next request
+/// on that connection, somebody else's, would fail.
+fn strip_trailer_names(lines: &mut HeaderMap) {
+    let announced: Vec<HeaderName> = lines
+        .get_all(header::TRAILER)
+        .iter()
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .filter(|name| !HOP_BY_HOP.contains(name) && !is_end_to_end(name))
+        .collect();
+    lines.remove(header::TRAILER);
+    for name in announced {
+        lines.append(header::TRAILER, name.into());
+    }
+}
+
+/// A client must not make lines disappear that the gateway or the upstream goes by.
+fn is_end_to_end(name: &HeaderName) -> bool {
+    const KEPT: [HeaderName; 5] = [
+        header::AUTHORIZATION,
+        header::CONTENT_LENGTH,
+        header::CONTENT_TYPE,
+        header::COOKIE,
+        header::HOST,
+    ];
+    KEPT.contains(name) || name.as_str() == "idempotency-key" || name.as_str().starts_with(OWN)
+}
+
+/// HTTP/2 sends each cookie in a line of its own; before, there was one line: RFC 9113, section 8.2.3.
+pub(super) fn join_cookies(lines: &mut HeaderMap) {
+    let cookies: Vec<&[u8]> =
+        lines.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if cookies.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&cookies.join(&b"; "[..]))
+    {
+        lines.insert(header::COOKIE, joined);
+    }
+}
+
+/// Takes away what the upstream tells the gateway.
+pub(super) fn strip_own(lines: &mut HeaderMap) {
+    let own: Vec<HeaderName> =
+        lines.keys().filter(|name| name.as_str().starts_with(OWN)).cloned().collect();
+    for name in own {
+        lines.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pair = |(name, value): &(&'static str, &'static str)| {
+            (HeaderName::from_static(name), value.parse().unwrap())
+        };
+        pairs.iter().map(pair).collect()
+    }
+
+    #[test]
+    fn what_belongs_to_a_connection_does_not_go_on() {
+        let mut lines = lines(&[
+            ("connection", "close, X-Mine"),
+            ("x-mine", "1"),
+            ("transfer-encoding", "chunked"),
+            ("te", "trailers"),
+            ("x-yours", "2"),
+        ]);
+        strip_hop_by_hop(&mut lines);
+        assert_eq!(lines.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-yours"]);
+    }
+
+    #[test]
+    fn only_harmless_trailers_are_announced() {
+        let mut lines =
+            lines(&[("trailer", "Connection, X-Sum, Idempotency-Key,"), ("trailer", "x-more")]);
+        strip_hop_by_hop(&mut lines);
+        assert_eq!(lines.get_all("trailer").iter().collect::<Vec<_>>(), ["x-sum", "x-more"]);
+    }
+
+    #[test]
+    fn cookies_are_in_one_line() {
+        let mut lines = lines(&[("cookie", "a=1"), ("x-other", "1"), ("cookie", "b=2")]);
+        join_cookies(&mut lines);
+        assert_eq!((lines.len(), &lines["cookie"]), (2, &HeaderValue::from_static("a=1; b=2")));
+    }
+
+    #[test]
+    fn a_connection_line_cannot_take_away_what_counts() {
+        let mut lines = lines(&[
+            ("connection", "idempotency-key, authorization, content-length"),
+            ("idempotency-key", "k"),
+            ("authorization", "Bearer x"),
+            ("content-length", "3"),
+        ]);
+        strip_hop_by_hop(&mut lines);
+        assert_eq!(lines.len(), 3);
+    }
+}

@@ -1,0 +1,159 @@
+//! Accepts connections and serves them: HTTP/1.1 and HTTP/2, in the clear or with TLS.
+
+use std::{
+    convert::Infallible,
+    future::Future,
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use http::{Request, Response};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::{conn::auto, graceful::GracefulShutdown},
+};
+use onceward::server::Body;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::{sleep, timeout},
+};
+use tokio_rustls::TlsAcceptor;
+
+use crate::identity::Peer;
+
+use super::{framing, tls};
+
+/// How many connections are served at once; others wait to be accepted.
+const MAX_CONNECTIONS: usize = 16_384;
+
+/// How long a client may take to agree on TLS, and to send the head of a request.
+const HEAD: Duration = Duration::from_secs(15);
+
+/// How much of a head is read before it is refused.
+const MAX_HEAD: usize = 64 << 10;
+
+/// How many requests one connection of HTTP/2 may have at the same time.
+const MAX_STREAMS: u32 = 200;
+
+/// Serves until `stopped`, then lets what is under way end, for so long.
+pub(crate) async fn serve<F, Fut>(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    answer: F,
+    stopped: impl Future<Output = ()>,
+    patience: Duration,
+) where
+    F: Fn(Request<Incoming>, Peer) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Response<Body>> + Send + 'static,
+{
+    let (room, graceful) = (Arc::new(Semaphore::new(MAX_CONNECTIONS)), GracefulShutdown::new());
+    let mut stopped = std::pin::pin!(stopped);
+    loop {
+        let accepted = async {
+            let place = room.clone().acquire_owned().await;
+            (listener.accept().await, place)
+        };
+        let (stream, address, place) = tokio::select! {
+            () = &mut stopped => break,
+            (accepted, place) = accepted => match accepted {
+                Ok((stream, address)) => (stream, address, place),
+                Err(error) => {
+                    // Out of file descriptors, say: those who are served will give some back.
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            },
+        };
+        let (tls, answer, watcher) = (tls.clone(), answer.clone(), graceful.watcher());
+        tokio::spawn(async move {
+            let served = match tls {
+                None => {
+                    let peer = Peer { address, certificate_subject: None };
+                    connection(plain(stream), peer, answer, watcher).await
+                }
+                Some(tls) => match agree(&tls, stream, address).await {
+                    Ok((stream, peer)) => connection(stream, peer, answer, watcher).await,
+                    Err(error) => Err(error.into()),
+                },
+            };
+            if let Err(error) = served {
+                tracing::debug!(%address, %error, "a connection ended with an error");
+            }
+            drop(place);
+        });
+    }
+    drop(listener);
+    if timeout(patience, graceful.shutdown()).await.is_err() {
+        tracing::warn!("some connections did not end in time and were closed");
+    }
+}
+
+fn plain(stream: TcpStream) -> TcpStream {
+    // Small answers shall not wait for others.
+    let _ = stream.set_nodelay(true);
+    stream
+}
+
+async fn agree(
+    tls: &TlsAcceptor,
+    stream: TcpStream,
+    address: SocketAddr,
+) -> io::Result<(tokio_rustls::server::TlsStream<TcpStream>, Peer)> {
+    let agreed = timeout(HEAD, tls.accept(plain(stream))).await;
+    let stream = agreed.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    let certificate_subject = tls::subject(stream.get_ref().1);
+    Ok((stream, Peer { address, certificate_subject }))
+}
+
+async fn connection<S, F, Fut>(
+    stream: S,
+    peer: Peer,
+    answer: F,
+    watcher: hyper_util::server::graceful::Watcher,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    F: Fn(Request<Incoming>, Peer) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Response<Body>> + Send + 'static,
+{
+    let begun = Arc::new(AtomicBool::new(false));
+    let begins = begun.clone();
+    let service = service_fn(move |request: Request<Incoming>| {
+        begins.store(true, Ordering::Relaxed);
+        let version = request.version();
+        let answering = framing::checked(request).map(|request| answer(request, peer.clone()));
+        async move {
+            Ok::<_, Infallible>(match answering {
+                Ok(answering) => answering.await,
+                Err(problem) => framing::refusal(problem, version),
+            })
+        }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(MAX_HEAD);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEAD as u32)
+        .keep_alive_interval(Some(Duration::from_secs(30)));
+    let serving = builder.serve_connection(TokioIo::new(stream), service);
+    let mut serving = std::pin::pin!(watcher.watch(serving.into_owned()));
+    // hyper's own bound starts only when the first bytes have told which HTTP it is.
+    if let Ok(served) = timeout(HEAD, &mut serving).await {
+        return served;
+    }
+    match begun.load(Ordering::Relaxed) {
+        true => serving.await,
+        false => Err("no request came".into()),
+    }
+}

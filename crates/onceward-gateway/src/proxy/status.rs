@@ -1,0 +1,127 @@
+//! `GET /.onceward/…`: what became of an operation. Rule 26 of the contract.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use http::{Method, Response, StatusCode, request::Parts};
+use onceward::{
+    Digest, Key, OperationId, OperationName, Record, Scope,
+    server::{Body, Code, Problem},
+};
+
+use super::Routes;
+use crate::{
+    config::{Route, ScopePart},
+    identity::{self, Caller},
+};
+
+pub(super) async fn answer(
+    routes: &Routes,
+    path: &str,
+    parts: &Parts,
+    caller: &Arc<Caller>,
+) -> Response<Body> {
+    if parts.method != Method::GET {
+        let text = "the status of operations can only be read";
+        return malformed(text).status(StatusCode::METHOD_NOT_ALLOWED).into_response();
+    }
+    match path {
+        "/capabilities" => routes.root.capabilities(),
+        "/operations" => match named(routes, parts, caller) {
+            Ok(operations) => first_known(routes, &operations).await,
+            Err(problem) => problem.into_response(),
+        },
+        _ => {
+            let reference = path.strip_prefix("/operations/");
+            let reference: Option<Digest> = reference.and_then(|text| text.parse().ok());
+            match reference {
+                Some(reference) => {
+                    let owns = |record: &Record| owns(routes, record, parts, caller);
+                    routes.root.status(reference, None, owns).await
+                }
+                None => not_found().into_response(),
+            }
+        }
+    }
+}
+
+/// Whether the caller's scope, by the route of that operation, is the record's. The parts that come
+/// from the request's path and body are the record's own.
+fn owns(routes: &Routes, record: &Record, parts: &Parts, caller: &Caller) -> bool {
+    routes.named(record.operation.as_str()).any(|route| owns_by(route, record, parts, caller))
+}
+
+fn owns_by(route: &Route, record: &Record, parts: &Parts, caller: &Caller) -> bool {
+    let of_record = |name: String| {
+        let mut parts = record.scope.parts();
+        parts.find_map(|(part, value)| (part == name).then(|| value.to_owned()))
+    };
+    let (mut parameters, mut json) = (BTreeMap::new(), BTreeMap::new());
+    for part in &route.scope {
+        match part {
+            ScopePart::Path(name) => {
+                parameters.extend(of_record(format!("path:{name}")).map(|it| (name.clone(), it)));
+            }
+            ScopePart::Json(pointer) => {
+                json.extend(of_record(format!("json:{pointer}")).map(|it| (pointer.clone(), it)));
+            }
+            _ => {}
+        }
+    }
+    let scope = identity::scope_of(route, caller, parts, &parameters, &json);
+    scope.is_ok_and(|scope| scope == record.scope)
+}
+
+/// The status of the first of these that there is.
+async fn first_known(routes: &Routes, operations: &[OperationId]) -> Response<Body> {
+    for operation in operations {
+        let owns = |record: &Record| record.scope == *operation.scope();
+        let status = routes.root.status(operation.digest(), Some(operation), owns).await;
+        if status.status() != StatusCode::NOT_FOUND {
+            return status;
+        }
+    }
+    not_found().into_response()
+}
+
+/// The operations that `?operation=…&key=…` may speak of: one, or one for each scope that routes of
+/// this name have.
+fn named(routes: &Routes, parts: &Parts, caller: &Caller) -> Result<Vec<OperationId>, Problem> {
+    let query: BTreeMap<String, String> =
+        form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes())
+            .into_owned()
+            .collect();
+    let (Some(name), Some(key)) = (query.get("operation"), query.get("key")) else {
+        return Err(malformed("say `?operation=…&key=…`"));
+    };
+    let name = OperationName::new(name).map_err(|_| malformed("`operation` is not a name"))?;
+    let key = Key::new(key).map_err(|_| malformed("`key` is not a key"))?;
+    let scopes = routes.named(name.as_str()).map(|route| plain_scope(route, parts, caller));
+    let (known, missing): (Vec<_>, Vec<_>) = scopes.partition(Result::is_ok);
+    if known.is_empty() {
+        return Err(missing.into_iter().find_map(Result::err).unwrap_or_else(not_found));
+    }
+    let operation = |scope| OperationId::new(scope, name.clone(), key.clone());
+    Ok(known.into_iter().flatten().map(operation).collect())
+}
+
+fn plain_scope(route: &Route, parts: &Parts, caller: &Caller) -> Result<Scope, Problem> {
+    let nothing = BTreeMap::new();
+    let from_request = |part: &ScopePart| matches!(part, ScopePart::Path(_) | ScopePart::Json(_));
+    if route.scope.iter().any(from_request) {
+        return Err(malformed(
+            "the scope of this operation is in its request: ask by its reference instead",
+        ));
+    }
+    identity::scope_of(route, caller, parts, &nothing, &nothing).map_err(|_| {
+        let text = "it is not known whose operation this is; sign in and ask again";
+        Problem::new(Code::ScopeMissing, text)
+    })
+}
+
+fn not_found() -> Problem {
+    Problem::new(Code::OperationNotFound, "there is no such operation, or it is not yours")
+}
+
+fn malformed(text: &'static str) -> Problem {
+    Problem::new(Code::RequestMalformed, text)
+}

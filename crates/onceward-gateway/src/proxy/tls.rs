@@ -1,0 +1,44 @@
+//! TLS for the public listener.
+
+use std::{error::Error, sync::Arc};
+
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        RootCertStore, ServerConfig, ServerConnection,
+        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+        server::WebPkiClientVerifier,
+    },
+};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use crate::config::Tls;
+
+/// What agrees with clients on TLS: HTTP/2 if they can, else HTTP/1.1.
+pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, Box<dyn Error + Send + Sync>> {
+    let chain = CertificateDer::pem_file_iter(&tls.certificate)?.collect::<Result<Vec<_>, _>>()?;
+    let key = PrivateKeyDer::from_pem_file(&tls.key)?;
+    let builder = ServerConfig::builder();
+    let builder = match &tls.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(file) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in CertificateDer::pem_file_iter(file)? {
+                roots.add(certificate?)?;
+            }
+            // Whoever has none may still use routes that do not ask for it.
+            let verifier = WebPkiClientVerifier::builder(Arc::new(roots));
+            builder.with_client_cert_verifier(verifier.allow_unauthenticated().build()?)
+        }
+    };
+    let mut config = builder.with_single_cert(chain, key)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// The subject of the certificate that a client has shown and that was verified.
+pub(super) fn subject(connection: &ServerConnection) -> Option<String> {
+    let certificate = connection.peer_certificates()?.first()?;
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    Some(certificate.subject().to_string())
+}

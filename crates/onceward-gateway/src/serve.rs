@@ -1,0 +1,179 @@
+//! `onceward serve`: the gateway as a process.
+
+use std::{
+    error::Error,
+    future::Future,
+    io::{self, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+
+use clap::Args;
+use onceward::{Sweeper, stores::sqlite::SqliteStore};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+};
+
+use tracing_subscriber::EnvFilter;
+
+use crate::{
+    config::{Config, Mistake, Overrides, Sources, StoreUrl},
+    proxy::{self, Gateway},
+};
+
+/// How long what is under way may take when the gateway stops.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often records are looked for whose time is over.
+const SWEEP: Duration = Duration::from_secs(60);
+
+/// How often the keys for tokens are read again.
+const REFRESH: Duration = Duration::from_secs(60);
+
+type Failure = Box<dyn Error + Send + Sync>;
+
+/// Makes an API in any language safe to retry: a gateway in front of it.
+///
+/// Requests with an `Idempotency-Key` run once; retries get the stored answer. Everything else passes
+/// through. Without a file, `--upstream`, `--scope` and `--authorize` say what is needed: all POST and
+/// PATCH requests are covered. SIGHUP reads the file again; SIGTERM and Ctrl-C let what is under way
+/// end.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  onceward serve --upstream http://127.0.0.1:3000 --scope secret:x-api-key --authorize none
+  onceward init && onceward serve --config onceward.toml")]
+pub(crate) struct Options {
+    /// The configuration; `onceward init` writes one with everything that can be said.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: Overrides,
+}
+
+pub(crate) fn run(options: &Options) -> ExitCode {
+    log();
+    let config = match load(options) {
+        Ok(config) => config,
+        Err(mistakes) => {
+            for mistake in mistakes {
+                tell(&mistake.to_string());
+            }
+            tell(
+                "error: nothing is served with this configuration; `onceward serve --help` has examples",
+            );
+            return ExitCode::FAILURE;
+        }
+    };
+    let served = tokio::runtime::Runtime::new()
+        .map_err(Failure::from)
+        .and_then(|runtime| runtime.block_on(serve(options, config)));
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tell(&format!("error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Events go to standard error: warnings and errors, or what `ONCEWARD_LOG` asks for.
+fn log() {
+    let filter = EnvFilter::try_from_env("ONCEWARD_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+}
+
+fn load(options: &Options) -> Result<Config, Vec<Mistake>> {
+    Config::load(&Sources::gather(options.config.as_deref(), options.overrides.clone())?)
+}
+
+async fn serve(options: &Options, config: Config) -> Result<(), Failure> {
+    for note in &config.notes {
+        tell(&note.to_string());
+    }
+    let StoreUrl::Sqlite(path) = &config.store;
+    let store = SqliteStore::open(path)?;
+    let _sweeper = Sweeper::start(Arc::new(store.clone()), SWEEP);
+    let tls = config.tls.as_ref().map(proxy::acceptor).transpose()?;
+    let listener = TcpListener::bind(config.listen).await;
+    let listener =
+        listener.map_err(|error| format!("cannot listen on {}: {error}", config.listen))?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let ready = format!(
+        "listening on {scheme}://{}, in front of {}, records in {}",
+        listener.local_addr()?,
+        config.upstream,
+        config.store
+    );
+    let gateway = Gateway::new(config, store)?;
+    let reloads = tokio::spawn(reload_on_hangup(
+        options.config.clone(),
+        options.overrides.clone(),
+        gateway.clone(),
+    ));
+    let refreshes = tokio::spawn(refresh_keys(gateway.clone()));
+    for reason in gateway.unusable_keys() {
+        tell(&format!("warning: a key for tokens is not used: {reason}"));
+    }
+    let stopped = stopped()?;
+    tell(&ready);
+    let answering = gateway.clone();
+    let answer = move |request, peer| answering.clone().answer(request, peer);
+    proxy::serve(listener, tls, answer, stopped, PATIENCE).await;
+    reloads.abort();
+    refreshes.abort();
+    let drained = gateway.engine().drain(PATIENCE).await;
+    if drained.abandoned > 0 {
+        tell(&format!("{} operations were not settled in time", drained.abandoned));
+    }
+    Ok(())
+}
+
+/// Reads the configuration again with every SIGHUP. One that is wrong changes nothing.
+async fn reload_on_hangup(file: Option<PathBuf>, overrides: Overrides, gateway: Gateway) {
+    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+    while hangup.recv().await.is_some() {
+        let sources = Sources::gather(file.as_deref(), overrides.clone());
+        match sources.and_then(|sources| Config::load(&sources)) {
+            Ok(config) => match gateway.reload(config) {
+                Ok(()) => tell("the routes were read again"),
+                Err(error) => tell(&format!("the old routes stay: {error}")),
+            },
+            Err(mistakes) => {
+                for mistake in mistakes {
+                    tell(&mistake.to_string());
+                }
+                tell("the old routes stay");
+            }
+        }
+    }
+}
+
+/// Keys rotate: the file is read again from time to time.
+async fn refresh_keys(gateway: Gateway) {
+    loop {
+        tokio::time::sleep(REFRESH).await;
+        if let Err(error) = gateway.refresh_keys() {
+            tracing::warn!(%error, "the keys for tokens could not be read again");
+        }
+    }
+}
+
+fn stopped() -> io::Result<impl Future<Output = ()>> {
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+fn tell(text: &str) {
+    // Standard error may be closed; then there is nobody to tell.
+    let _ = writeln!(io::stderr(), "{text}");
+}

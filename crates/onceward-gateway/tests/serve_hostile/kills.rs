@@ -1,0 +1,98 @@
+//! kill -9 under load: no effect twice, and what is unknown says so.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use crate::{
+    client::{self, Answer, BOUND},
+    gateway::Setup,
+    upstream,
+};
+
+const OPTIONS: &str = "lease = \"300ms\"\nmax_run = \"20s\"";
+
+const CLIENTS: usize = 8;
+
+/// How a key ended for its client.
+struct Ended {
+    key: String,
+    answer: Answer,
+}
+
+#[test]
+fn sixty_kills_cause_no_second_effect() {
+    crate::run(kills(60));
+}
+
+#[test]
+#[ignore = "long: the same with more kills"]
+fn a_hundred_kills_cause_no_second_effect() {
+    crate::run(kills(100));
+}
+
+async fn kills(count: usize) {
+    let (address, ledger) = upstream::start(Duration::from_millis(8)).await;
+    let setup = Setup::new(address, OPTIONS);
+    let mut gateway = setup.start();
+    let (place, done) = (Arc::new(Mutex::new(gateway.address)), Arc::new(AtomicBool::new(false)));
+    let mut clients = JoinSet::new();
+    for client in 0..CLIENTS {
+        clients.spawn(load(client, place.clone(), done.clone()));
+    }
+    for _ in 0..count {
+        sleep(Duration::from_millis(fastrand::u64(20..120))).await;
+        gateway.kill();
+        gateway = setup.start();
+        *place.lock().unwrap() = gateway.address;
+    }
+    done.store(true, Ordering::Relaxed);
+    let ended: Vec<Ended> = clients.join_all().await.into_iter().flatten().collect();
+    let (known, unknown): (Vec<_>, Vec<_>) =
+        ended.into_iter().partition(|ended| ended.answer.status == 200);
+    for Ended { key, answer } in &known {
+        assert_eq!((&answer.json()["effects"], ledger.effects(key)), (&1.into(), 1), "{key}");
+    }
+    for Ended { key, answer } in &unknown {
+        assert_eq!(answer.code().as_deref(), Some("outcome-unknown"), "{key}: {answer:?}");
+        assert_eq!(client::state(gateway.address, answer).await, "unknown", "{key}");
+        assert!(ledger.effects(key) <= 1, "{key}");
+    }
+    // Otherwise nothing was tested.
+    assert!(known.len() >= 20 && !unknown.is_empty(), "{} {}", known.len(), unknown.len());
+    eprintln!("{count} kills: {} keys ended, {} are unknown", known.len(), unknown.len());
+    gateway.assert_well();
+}
+
+/// One client: a new key when the last one has ended.
+async fn load(client: usize, place: Arc<Mutex<SocketAddr>>, done: Arc<AtomicBool>) -> Vec<Ended> {
+    let mut ended = Vec::new();
+    while !done.load(Ordering::Relaxed) {
+        let key = format!("k-{client}-{}", ended.len());
+        let answer = timeout(2 * BOUND, insist(&key, &place)).await.expect("a key never ends");
+        ended.push(Ended { key, answer });
+    }
+    ended
+}
+
+/// The same key, wherever the gateway is now, until there is a final answer.
+async fn insist(key: &str, place: &Mutex<SocketAddr>) -> Answer {
+    let request = client::keyed("/pay", key, "{}");
+    loop {
+        let address = *place.lock().unwrap();
+        match client::ask(address, &request).await {
+            Ok(answer) if !client::is_passing(&answer) => return answer,
+            _ => sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
