@@ -14,6 +14,7 @@ use hyper_util::{
 };
 use onceward::server::Body;
 use tokio::time::timeout;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -69,11 +70,13 @@ impl Upstream {
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(CONNECT));
         tcp.enforce_http(false);
-        let connector = HttpsConnectorBuilder::new()
-            .with_native_roots()?
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(tcp);
+        let connector = match HttpsConnectorBuilder::new().with_native_roots() {
+            Ok(trusting) => trusting,
+            Err(error) if base.scheme_str() == Some("https") => return Err(error.into()),
+            // This host trusts nobody, and need not.
+            Err(_) => HttpsConnectorBuilder::new().with_tls_config(trusting_nobody()),
+        };
+        let connector = connector.https_or_http().enable_http1().wrap_connector(tcp);
         let client = |idle| {
             Client::builder(TokioExecutor::new())
                 .pool_timer(TokioTimer::new())
@@ -142,6 +145,10 @@ impl Upstream {
         let path = target.path_and_query().map_or("/", |path| path.as_str());
         uri.path_and_query(path).build()
     }
+}
+
+fn trusting_nobody() -> ClientConfig {
+    ClientConfig::builder().with_root_certificates(RootCertStore::empty()).with_no_client_auth()
 }
 
 /// An error with its causes, in one line.
