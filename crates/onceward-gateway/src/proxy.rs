@@ -95,6 +95,18 @@ impl Gateway {
         Ok(())
     }
 
+    /// What of another configuration counts only after a restart.
+    pub(crate) fn needs_restart(&self, config: &Config) -> Vec<&'static str> {
+        let routes = self.current();
+        let now = &routes.config;
+        let changes = [
+            ("listen", now.listen != config.listen),
+            ("store", now.store != config.store),
+            ("[tls]", now.tls != config.tls),
+        ];
+        changes.into_iter().filter_map(|(name, is_other)| is_other.then_some(name)).collect()
+    }
+
     /// Reads the file of public keys again, because keys rotate. A bad file changes nothing.
     pub(crate) fn refresh_keys(&self) -> Result<usize, String> {
         self.current().identity.reload()

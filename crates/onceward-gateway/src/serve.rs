@@ -138,10 +138,15 @@ async fn reload_on_hangup(file: Option<PathBuf>, overrides: Overrides, gateway: 
     while hangup.recv().await.is_some() {
         let sources = Sources::gather(file.as_deref(), overrides.clone());
         match sources.and_then(|sources| Config::load(&sources)) {
-            Ok(config) => match gateway.reload(config) {
-                Ok(()) => tell("the routes were read again"),
-                Err(error) => tell(&format!("the old routes stay: {error}")),
-            },
+            Ok(config) => {
+                for name in gateway.needs_restart(&config) {
+                    tell(&format!("warning: another `{name}` counts only after a restart"));
+                }
+                match gateway.reload(config) {
+                    Ok(()) => tell("the routes were read again"),
+                    Err(error) => tell(&format!("the old routes stay: {error}")),
+                }
+            }
             Err(mistakes) => {
                 for mistake in mistakes {
                     tell(&mistake.to_string());

@@ -47,6 +47,19 @@ fn a_check_changes_nothing_and_fails_until_it_is_done() {
 }
 
 #[test]
+fn tables_of_newer_software_are_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    assert!(migrate(&directory, &["--store", "sqlite://shop.db"]).status.success());
+    let shop = rusqlite::Connection::open(directory.path().join("shop.db")).unwrap();
+    shop.execute("INSERT INTO onceward_schema (version, applied_at) VALUES (99, 0)", []).unwrap();
+    for more in [&["--check"][..], &[]] {
+        let output = migrate(&directory, &[more, &["--store", "sqlite://shop.db"]].concat());
+        assert_eq!(output.status.code(), Some(1));
+        assert!(text(&output.stderr).contains("use the newer one"), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
 fn what_is_no_database_is_left_alone() {
     let directory = tempfile::tempdir().unwrap();
     let letter = directory.path().join("letter.txt");

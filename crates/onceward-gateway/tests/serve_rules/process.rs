@@ -48,6 +48,20 @@ async fn sighup_reads_the_routes_again_and_keeps_connections() {
     assert_eq!(reply.header("onceward-operation"), None, "the route is gone");
 }
 
+/// A listener and a store that are in use cannot be replaced, and nobody shall believe they were.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sighup_says_what_counts_only_after_a_restart() {
+    let upstream = Upstream::any();
+    let gateway = Gateway::start(&upstream, &route(""));
+    let old = gateway.configuration();
+    let moved = old.replace(".db\"", "-elsewhere.db\"");
+    assert_ne!(old, moved);
+    gateway.reload(&moved);
+    gateway.wait_for("another `store` counts only after a restart");
+    gateway.wait_for("read again");
+    assert_eq!(gateway.send(&pay("k")).await.status, 201);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sigterm_lets_what_is_under_way_end() {
     for upstream in upstreams() {
