@@ -181,7 +181,7 @@ fn without_identity(
 impl Routes {
     fn new(config: Config, engine: &Engine, store: &SqliteStore) -> Result<Self, Failure> {
         let identity = Identity::new(&config)?;
-        let upstream = Upstream::new(config.upstream.clone())?;
+        let upstream = Upstream::new(&config.upstream)?;
         // Each route says how its scope is found; the root itself covers nothing.
         let nobody = |_: &Parts| Err::<Scope, _>("no route");
         let root = Idempotency::builder(engine.clone(), nobody).spool(store.clone()).build()?;

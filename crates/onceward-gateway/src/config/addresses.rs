@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use http::{Uri, uri::Scheme};
+use http::Uri;
 
 use super::{
     Network, Place, StoreUrl,
@@ -39,7 +39,7 @@ pub(super) fn listener(
 
 /// Where requests go: scheme, host and port, and nothing else.
 pub(super) fn upstream(text: &str, place: &Place, mistakes: &mut Mistakes) -> Option<Uri> {
-    let uri = url("upstream", text, place, mistakes)?;
+    let uri = address("upstream", &["http", "https", "h2c", "h2"], text, place, mistakes)?;
     let has_path = uri.path() != "/" || uri.query().is_some();
     if has_path {
         let message = "`upstream` has a path";
@@ -50,8 +50,19 @@ pub(super) fn upstream(text: &str, place: &Place, mistakes: &mut Mistakes) -> Op
     Some(uri)
 }
 
-/// An `http://` or `https://` address. It is never quoted: it may hold a password.
+/// An `http://` or `https://` address.
 pub(super) fn url(option: &str, text: &str, place: &Place, mistakes: &mut Mistakes) -> Option<Uri> {
+    address(option, &["http", "https"], text, place, mistakes)
+}
+
+/// An address with one of these schemes. It is never quoted: it may hold a password.
+fn address(
+    option: &str,
+    schemes: &[&str],
+    text: &str,
+    place: &Place,
+    mistakes: &mut Mistakes,
+) -> Option<Uri> {
     const EXAMPLE: &str = "write \"http://127.0.0.1:3000\"";
     let mut refuse = |message: &str, help: &str| {
         mistakes.error(place, format!("`{option}` {message}"), help);
@@ -63,8 +74,9 @@ pub(super) fn url(option: &str, text: &str, place: &Place, mistakes: &mut Mistak
     let Ok(uri) = text.parse::<Uri>() else {
         return refuse("is not a URL", EXAMPLE);
     };
-    if uri.scheme() != Some(&Scheme::HTTP) && uri.scheme() != Some(&Scheme::HTTPS) {
-        return refuse("has an unknown scheme", "write http:// or https://");
+    if !uri.scheme_str().is_some_and(|scheme| schemes.contains(&scheme)) {
+        let known = format!("write one of {}://", schemes.join("://, "));
+        return refuse("has an unknown scheme", &known);
     }
     if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
         let message = "has a name or password in it";
@@ -242,7 +254,7 @@ fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
 }
 
 fn leads_to(upstream: &Uri, listener: SocketAddr) -> bool {
-    let usual = if upstream.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
+    let usual = if matches!(upstream.scheme_str(), Some("https" | "h2")) { 443 } else { 80 };
     if upstream.port_u16().unwrap_or(usual) != listener.port() {
         return false;
     }

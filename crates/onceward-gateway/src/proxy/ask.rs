@@ -16,6 +16,7 @@ use onceward::{
     server::{Body, BoxError, Code, IdempotencyBuilder, Problem, Resource, Unresolved},
 };
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{
     may_see,
@@ -32,6 +33,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long a client may pause within a request: what is read whole shall not wait for ever.
 const PAUSE: Duration = Duration::from_secs(30);
+
+/// How long a client may take to send all of a request that is read whole.
+const WHOLE: Duration = Duration::from_secs(300);
 
 /// How much of an answer to a question is read.
 const MAX_ANSWER: usize = 8 << 20;
@@ -199,8 +203,9 @@ pub(super) async fn json_parts(
             _ => None,
         })
         .collect();
-    let body = Timed::pieces(body, PAUSE);
     let has_key = parts.headers.contains_key("idempotency-key");
+    let body = Timed::pieces(body, PAUSE);
+    let body = if has_key { body.until(Instant::now() + WHOLE) } else { body };
     if pointers.is_empty() || !has_key {
         return Ok((BTreeMap::new(), Body::new(body)));
     }

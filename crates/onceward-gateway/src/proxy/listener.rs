@@ -25,6 +25,7 @@ use tokio::{
     sync::Semaphore,
     time::{sleep, timeout},
 };
+use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 
 use crate::identity::Peer;
@@ -36,6 +37,9 @@ const MAX_CONNECTIONS: usize = 16_384;
 
 /// How long a client may take to agree on TLS, and to send the head of a request.
 const HEAD: Duration = Duration::from_secs(15);
+
+/// How long a client may take none of the bytes of its answer.
+const STALL: Duration = Duration::from_secs(60);
 
 /// How much of a head is read before it is refused.
 const MAX_HEAD: usize = 64 << 10;
@@ -146,7 +150,9 @@ where
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEAD as u32)
         .keep_alive_interval(Some(Duration::from_secs(30)));
-    let serving = builder.serve_connection(TokioIo::new(stream), service);
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(STALL));
+    let serving = builder.serve_connection(TokioIo::new(Box::pin(stream)), service);
     let mut serving = std::pin::pin!(watcher.watch(serving.into_owned()));
     // hyper's own bound starts only when the first bytes have told which HTTP it is.
     if let Ok(served) = timeout(HEAD, &mut serving).await {
@@ -155,5 +161,70 @@ where
     match begun.load(Ordering::Relaxed) {
         true => serving.await,
         false => Err("no request came".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::StatusCode;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
+        task::JoinHandle,
+        time::Instant,
+    };
+
+    type Served = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+    /// A client's end of a connection that holds so many bytes on their way, and what becomes of it.
+    fn served(room: usize) -> (DuplexStream, JoinHandle<Served>) {
+        let (client, server) = duplex(room);
+        let peer = Peer { address: ([127, 0, 0, 1], 1).into(), certificate_subject: None };
+        let answer = |_, _| async {
+            let mut response = Response::new(Body::from(vec![b'x'; 10_000]));
+            *response.status_mut() = StatusCode::CREATED;
+            response
+        };
+        let serving = async move {
+            let graceful = GracefulShutdown::new();
+            connection(server, peer, answer, graceful.watcher()).await
+        };
+        (client, tokio::spawn(serving))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_take_the_answer_is_left() {
+        let (mut client, served) = served(1000);
+        let begun = Instant::now();
+        client.write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
+        assert!(served.await.unwrap().is_err());
+        assert_eq!(begun.elapsed().as_secs(), STALL.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_the_answer_slowly_gets_it() {
+        let (mut client, served) = served(1000);
+        client.write_all(b"GET / HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n").await.unwrap();
+        let (mut answer, mut piece) = (Vec::new(), [0; 700]);
+        loop {
+            sleep(STALL / 2).await;
+            match client.read(&mut piece).await.unwrap() {
+                0 => break,
+                count => answer.extend_from_slice(&piece[..count]),
+            }
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 201") && answer.ends_with(&[b'x'; 10_000]));
+        served.await.unwrap().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_says_nothing_is_left() {
+        for word in ["", "PRI", "GET / HTTP/1.1\r\nhost: h"] {
+            let (mut client, served) = served(1000);
+            client.write_all(word.as_bytes()).await.unwrap();
+            let begun = Instant::now();
+            let _ = served.await.unwrap();
+            assert!(begun.elapsed() <= 2 * HEAD, "{word:?}");
+        }
     }
 }

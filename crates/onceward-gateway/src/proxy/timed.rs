@@ -15,20 +15,42 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// Fails when the whole of it, or one piece of it, takes too long.
 pub(crate) struct Timed<B> {
     body: B,
-    sleep: Pin<Box<Sleep>>,
     pause: Option<Duration>,
+    until: Option<Instant>,
+    /// Made when something has to be waited for; many bodies are there at once.
+    sleep: Option<Pin<Box<Sleep>>>,
+    is_waiting: bool,
 }
 
 impl<B> Timed<B> {
     /// All of it must be there by then.
     pub(crate) fn whole(body: B, until: Instant) -> Self {
-        Self { body, sleep: Box::pin(sleep_until(until)), pause: None }
+        Self { body, pause: None, until: Some(until), sleep: None, is_waiting: false }
     }
 
     /// No piece may take longer than this.
     pub(crate) fn pieces(body: B, pause: Duration) -> Self {
-        let sleep = Box::pin(sleep_until(Instant::now() + pause));
-        Self { body, sleep, pause: Some(pause) }
+        Self { body, pause: Some(pause), until: None, sleep: None, is_waiting: false }
+    }
+
+    /// And all of it must be there by then.
+    pub(crate) fn until(self, until: Instant) -> Self {
+        Self { until: Some(until), ..self }
+    }
+
+    /// When the piece that is waited for comes too late.
+    fn too_late(&self) -> Option<Instant> {
+        let pause = self.pause.map(|pause| Instant::now() + pause);
+        pause.into_iter().chain(self.until).min()
+    }
+
+    fn start_waiting(&mut self) {
+        self.is_waiting = true;
+        match (self.too_late(), &mut self.sleep) {
+            (None, _) => {}
+            (Some(then), Some(sleep)) => sleep.as_mut().reset(then),
+            (Some(then), empty) => *empty = Some(Box::pin(sleep_until(then))),
+        }
     }
 }
 
@@ -44,15 +66,15 @@ where
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
-            if let Some(pause) = self.pause {
-                self.sleep.as_mut().reset(Instant::now() + pause);
-            }
+            self.is_waiting = false;
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
-        match self.sleep.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(Some(Err("it took too long".into()))),
-            Poll::Pending => Poll::Pending,
+        if !self.is_waiting {
+            self.start_waiting();
         }
+        let Some(sleep) = &mut self.sleep else { return Poll::Pending };
+        let too_late = "it took too long";
+        sleep.as_mut().poll(context).map(|()| Some(Err(too_late.into())))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -2,9 +2,10 @@
 
 use std::{error::Error, fmt, time::Duration};
 
-use http::{Request, Response, StatusCode, Uri, Version};
+use h2::Reason;
+use http::{HeaderValue, Request, Response, StatusCode, Uri, Version, header, uri::Scheme};
 use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
     client::legacy::{
         Client,
@@ -26,12 +27,23 @@ const FRESH: Duration = Duration::from_millis(900);
 /// How long a connection for other requests is kept.
 const IDLE: Duration = Duration::from_secs(60);
 
+type Connections = Client<HttpsConnector<HttpConnector>, Body>;
+
 /// The upstream.
 #[derive(Clone)]
 pub(crate) struct Upstream {
     base: Uri,
-    keyed: Client<HttpsConnector<HttpConnector>, Body>,
-    other: Client<HttpsConnector<HttpConnector>, Body>,
+    protocol: Protocol,
+    keyed: Connections,
+    other: Connections,
+    /// To those who are asked, wherever they are.
+    asked: Connections,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    Http1,
+    Http2,
 }
 
 /// Which connections a request may use.
@@ -64,26 +76,28 @@ impl fmt::Display for Failure {
 }
 
 impl Upstream {
-    /// `base` is scheme, host and port.
-    pub(crate) fn new(base: Uri) -> Result<Self, Box<dyn Error + Send + Sync>> {
-        let mut tcp = HttpConnector::new();
-        tcp.set_nodelay(true);
-        tcp.set_connect_timeout(Some(CONNECT));
-        tcp.enforce_http(false);
-        let connector = match HttpsConnectorBuilder::new().with_native_roots() {
-            Ok(trusting) => trusting,
-            Err(error) if base.scheme_str() == Some("https") => return Err(error.into()),
-            // This host trusts nobody, and need not.
-            Err(_) => HttpsConnectorBuilder::new().with_tls_config(trusting_nobody()),
+    /// `base` is scheme, host and port; `h2c` and `h2` stand for HTTP/2, in the clear or with TLS.
+    pub(crate) fn new(base: &Uri) -> Result<Self, Box<dyn Error + Send + Sync>> {
+        let (scheme, protocol) = match base.scheme_str() {
+            Some("h2c") => (Scheme::HTTP, Protocol::Http2),
+            Some("h2") => (Scheme::HTTPS, Protocol::Http2),
+            Some("https") => (Scheme::HTTPS, Protocol::Http1),
+            _ => (Scheme::HTTP, Protocol::Http1),
         };
-        let connector = connector.https_or_http().enable_http1().wrap_connector(tcp);
-        let client = |idle| {
+        let mut parts = base.clone().into_parts();
+        parts.scheme = Some(scheme);
+        let base = Uri::from_parts(parts)?;
+        let trust = trust(&base)?;
+        let client = |protocol, idle| {
+            let connector = connector(trust.clone(), protocol);
             Client::builder(TokioExecutor::new())
                 .pool_timer(TokioTimer::new())
                 .pool_idle_timeout(idle)
-                .build(connector.clone())
+                .http2_only(protocol == Protocol::Http2)
+                .build(connector)
         };
-        Ok(Self { base, keyed: client(FRESH), other: client(IDLE) })
+        let (keyed, other) = (client(protocol, FRESH), client(protocol, IDLE));
+        Ok(Self { base, protocol, keyed, other, asked: client(Protocol::Http1, IDLE) })
     }
 
     /// Sends a request on; its URI is the client's path and query. Gives the answer's head.
@@ -95,7 +109,16 @@ impl Upstream {
     ) -> Result<Response<Incoming>, Failure> {
         let uri = self.whole(request.uri());
         *request.uri_mut() = uri.map_err(|error| Failure::NotSent(error.to_string()))?;
-        self.exchange(lane, request, patience).await
+        if self.protocol == Protocol::Http2 {
+            // The host is said by the target there; what the client said is in `Forwarded`.
+            request.headers_mut().remove(header::HOST);
+            request.headers_mut().insert(header::TE, HeaderValue::from_static("trailers"));
+        }
+        let client = match lane {
+            Lane::Keyed => &self.keyed,
+            Lane::Other => &self.other,
+        };
+        exchange(client, request, patience).await
     }
 
     /// Asks somebody else: the URI is whole.
@@ -104,34 +127,7 @@ impl Upstream {
         request: Request<Body>,
         patience: Duration,
     ) -> Result<Response<Incoming>, Failure> {
-        self.exchange(Lane::Other, request, patience).await
-    }
-
-    async fn exchange(
-        &self,
-        lane: Lane,
-        mut request: Request<Body>,
-        patience: Duration,
-    ) -> Result<Response<Incoming>, Failure> {
-        *request.version_mut() = Version::HTTP_11;
-        let client = match lane {
-            Lane::Keyed => &self.keyed,
-            Lane::Other => &self.other,
-        };
-        let connection = capture_connection(&mut request);
-        match timeout(patience, client.request(request)).await {
-            // No upgrade is passed on, so nobody has asked for it, and there is no answer.
-            Ok(Ok(response)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                Err(Failure::MaybeSent("the upstream switched protocols".to_owned()))
-            }
-            Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) if error.is_connect() => Err(Failure::NotSent(chain(&error))),
-            Ok(Err(error)) => Err(Failure::MaybeSent(chain(&error))),
-            Err(_) if connection.connection_metadata().is_none() => {
-                Err(Failure::NotSent("no connection was made in time".to_owned()))
-            }
-            Err(_) => Err(Failure::TimedOut),
-        }
+        exchange(&self.asked, request, patience).await
     }
 
     fn whole(&self, target: &Uri) -> Result<Uri, http::Error> {
@@ -147,8 +143,64 @@ impl Upstream {
     }
 }
 
-fn trusting_nobody() -> ClientConfig {
-    ClientConfig::builder().with_root_certificates(RootCertStore::empty()).with_no_client_auth()
+async fn exchange(
+    client: &Connections,
+    mut request: Request<Body>,
+    patience: Duration,
+) -> Result<Response<Incoming>, Failure> {
+    *request.version_mut() = Version::HTTP_11;
+    let connection = capture_connection(&mut request);
+    match timeout(patience, client.request(request)).await {
+        // No upgrade is passed on, so nobody has asked for it, and there is no answer.
+        Ok(Ok(response)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+            Err(Failure::MaybeSent("the upstream switched protocols".to_owned()))
+        }
+        Ok(Ok(response)) => Ok(response),
+        Ok(Err(error)) if error.is_connect() || is_disowned(&error) => {
+            Err(Failure::NotSent(chain(&error)))
+        }
+        Ok(Err(error)) => Err(Failure::MaybeSent(chain(&error))),
+        Err(_) if connection.connection_metadata().is_none() => {
+            Err(Failure::NotSent("no connection was made in time".to_owned()))
+        }
+        Err(_) => Err(Failure::TimedOut),
+    }
+}
+
+/// Whether the upstream itself says that it did not look at the request: RFC 9113, section 8.7.
+///
+/// A GOAWAY shows only at requests above its last id. Those below end as they may.
+fn is_disowned(error: &(dyn Error + 'static)) -> bool {
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    let mut of_http2 = causes.filter_map(|error| error.downcast_ref::<h2::Error>());
+    of_http2.any(|error| {
+        let is_refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
+        error.is_remote() && (is_refused || error.is_go_away())
+    })
+}
+
+fn connector(trust: ClientConfig, protocol: Protocol) -> HttpsConnector<HttpConnector> {
+    let mut tcp = HttpConnector::new();
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(CONNECT));
+    tcp.enforce_http(false);
+    let builder = HttpsConnectorBuilder::new().with_tls_config(trust).https_or_http();
+    match protocol {
+        Protocol::Http1 => builder.enable_http1().wrap_connector(tcp),
+        Protocol::Http2 => builder.enable_http2().wrap_connector(tcp),
+    }
+}
+
+/// Whom the host trusts. If that is nobody, and need not be anybody, it is no reason not to start.
+fn trust(base: &Uri) -> Result<ClientConfig, Box<dyn Error + Send + Sync>> {
+    match ClientConfig::builder().with_native_roots() {
+        Ok(trusting) => Ok(trusting.with_no_client_auth()),
+        Err(error) if base.scheme() == Some(&Scheme::HTTPS) => Err(error.into()),
+        Err(_) => {
+            let nobody = RootCertStore::empty();
+            Ok(ClientConfig::builder().with_root_certificates(nobody).with_no_client_auth())
+        }
+    }
 }
 
 /// An error with its causes, in one line.

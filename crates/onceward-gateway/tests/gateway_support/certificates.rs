@@ -3,7 +3,7 @@
 use std::{fs, path::Path, process::Command};
 
 use tokio_rustls::rustls::{
-    ClientConfig, RootCertStore,
+    ClientConfig, RootCertStore, ServerConfig,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
 
@@ -24,6 +24,16 @@ impl Certificates {
             one(directory, client, "basicConstraints = CA:FALSE", Some("ca"));
         }
         Some(Self)
+    }
+
+    /// Shows the certificate of the server, and speaks both versions.
+    pub(crate) fn server(directory: &Path) -> ServerConfig {
+        let certificate = CertificateDer::from_pem_file(directory.join("server.pem")).unwrap();
+        let key = PrivateKeyDer::from_pem_file(directory.join("server.key")).unwrap();
+        let builder = ServerConfig::builder().with_no_client_auth();
+        let mut config = builder.with_single_cert(vec![certificate], key).unwrap();
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config
     }
 
     /// Trusts the authority, and shows the certificate of this client.

@@ -31,12 +31,6 @@ struct Ended {
 }
 
 #[test]
-fn sixty_kills_cause_no_second_effect() {
-    crate::run(kills(60));
-}
-
-#[test]
-#[ignore = "long: the same with more kills"]
 fn a_hundred_kills_cause_no_second_effect() {
     crate::run(kills(100));
 }

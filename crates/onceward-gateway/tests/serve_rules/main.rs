@@ -7,6 +7,7 @@ mod gateway_support;
 
 mod framing;
 mod gates;
+mod http2_upstream;
 mod in_flight;
 mod keys;
 mod meaning;

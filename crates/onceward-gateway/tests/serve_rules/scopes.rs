@@ -1,7 +1,8 @@
 //! Rules 5 and 6: to whom a key belongs, and of which operation it is.
 
-use jsonwebtoken::{EncodingKey, Header};
+use jsonwebtoken::{Algorithm, EncodingKey, Header, jwk::Jwk};
 use serde_json::{Value, json};
+use tokio_rustls::rustls::pki_types::{PrivateKeyDer, pem::PemObject as _};
 
 use crate::{
     gateway_support::{
@@ -48,6 +49,36 @@ async fn rule_5_a_claim_of_a_verified_token_says_whose_key_it_is() {
         assert_eq!(reply.problem(), (401, "scope-missing".into()));
     }
     assert_eq!(upstream.count().await, 2);
+}
+
+#[tokio::test]
+async fn rule_5_tokens_are_verified_with_a_file_of_public_keys() {
+    let keys = tempfile::tempdir().unwrap();
+    if Certificates::make(keys.path(), &["stranger"]).is_none() {
+        return;
+    }
+    let key = |name: &str| {
+        let key = PrivateKeyDer::from_pem_file(keys.path().join(format!("{name}.key")));
+        EncodingKey::from_ec_der(key.unwrap().secret_der())
+    };
+    let mut public = Jwk::from_encoding_key(&key("server"), Algorithm::ES256).unwrap();
+    public.common.key_id = Some("of-today".into());
+    let token = |name: &str| {
+        let claims = json!({"sub": "alice", "exp": jsonwebtoken::get_current_timestamp() + 60});
+        let header = Header { kid: Some("of-today".into()), ..Header::new(Algorithm::ES256) };
+        format!("Bearer {}", jsonwebtoken::encode(&header, &claims, &key(name)).unwrap())
+    };
+    let upstream = Upstream::any();
+    let text = format!("[jwt]\njwks = \"keys.json\"\n{}", route("scope = [\"jwt:sub\"]"));
+    let plan = Plan::new(&upstream.url(), &text);
+    let file = plan.directory.path().join("keys.json");
+    std::fs::write(file, json!({"keys": [public]}).to_string()).unwrap();
+    let gateway = plan.start();
+    let by = |name: &str| pay("k").header("authorization", token(name));
+    assert_eq!(gateway.send(&by("server")).await.status, 201);
+    assert!(gateway.send(&by("server")).await.is_replay());
+    assert_eq!(gateway.send(&by("stranger")).await.problem(), (401, "scope-missing".into()));
+    assert_eq!(upstream.count().await, 1);
 }
 
 #[tokio::test]

@@ -113,8 +113,9 @@ async fn rule_13_a_keyed_request_never_meets_a_connection_that_is_being_closed()
     assert!(unkeyed > 0, "others use older connections, and some must have met this");
 }
 
-/// Bursts with pauses that are about as long as the upstream keeps a connection.
+/// Bursts with pauses that are about as long as the upstream keeps a connection: 5,100 requests.
 async fn bursts(kind: Kind) {
+    const BURST: u64 = 34;
     let Some(upstream) = Upstream::start_with(kind, 0, Some("1.2")) else { return };
     let gateway = Gateway::start(&upstream, &route(""));
     let workers: Vec<_> = (0..50_u64)
@@ -123,8 +124,10 @@ async fn bursts(kind: Kind) {
             tokio::spawn(async move {
                 let mut link = Link::open(address, Version::Http2).await;
                 for round in 0..3_u64 {
-                    let reply = link.send(&pay(&format!("{worker}-{round}"))).await;
-                    assert_eq!(reply.status, 201, "{kind:?}: {reply:?}");
+                    for call in 0..BURST {
+                        let reply = link.send(&pay(&format!("{worker}-{round}-{call}"))).await;
+                        assert_eq!(reply.status, 201, "{kind:?}: {reply:?}");
+                    }
                     tokio::time::sleep(Duration::from_millis(
                         1140 + (worker * 7 + round * 3) % 120,
                     ))
@@ -136,11 +139,11 @@ async fn bursts(kind: Kind) {
     for worker in workers {
         worker.await.unwrap();
     }
-    assert_eq!(upstream.count().await, 150);
+    assert_eq!(upstream.count().await, 150 * BURST);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rule_13_an_upstream_that_closes_idle_connections_makes_nothing_unknown() {
+async fn rule_13_ten_thousand_requests_to_upstreams_that_close_idle_connections() {
     tokio::join!(bursts(Kind::Python), bursts(Kind::Node));
 }
 
