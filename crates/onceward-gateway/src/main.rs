@@ -6,6 +6,7 @@ mod demo;
 mod identity;
 mod init;
 mod migrate;
+mod probe;
 mod proxy;
 mod serve;
 
@@ -30,6 +31,7 @@ enum Command {
     Demo(demo::Options),
     Init(init::Options),
     Migrate(migrate::Options),
+    Probe(probe::Options),
     Serve(serve::Options),
 }
 
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options),
         Command::Init(options) => init::run(&options),
         Command::Migrate(options) => migrate::run(&options),
+        Command::Probe(options) => probe::run(&options),
         Command::Serve(options) => serve::run(&options),
     }
 }

@@ -27,6 +27,9 @@ use crate::{
 /// How long what is under way may take when the gateway stops.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long others may keep the store to themselves before clients are told that it is unavailable.
+const LOCKED: Duration = Duration::from_secs(2);
+
 /// How often records are looked for whose time is over.
 const SWEEP: Duration = Duration::from_secs(60);
 
@@ -95,7 +98,7 @@ async fn serve(options: &Options, config: Config) -> Result<(), Failure> {
         tell(&note.to_string());
     }
     let StoreUrl::Sqlite(path) = &config.store;
-    let store = SqliteStore::open(path)?;
+    let store = SqliteStore::builder(path).busy_timeout(LOCKED).open()?;
     let _sweeper = Sweeper::start(Arc::new(store.clone()), SWEEP);
     let tls = config.tls.as_ref().map(proxy::acceptor).transpose()?;
     let listener = TcpListener::bind(config.listen).await;

@@ -1,0 +1,404 @@
+//! `onceward probe`: sends one operation in the ways that clients do, and says whether it landed once.
+
+mod answer;
+mod catalogue;
+mod counter;
+mod curl;
+mod operation;
+mod report;
+mod scenes;
+mod wire;
+
+use std::{
+    error::Error,
+    fs,
+    io::{self, Read as _, Write as _},
+    net::IpAddr,
+    process::ExitCode,
+    time::Duration,
+};
+
+use anstream::{AutoStream, ColorChoice};
+use clap::{Args, value_parser};
+use http::{HeaderValue, Method, Uri, header};
+use tokio::time::Instant;
+
+use answer::Answer;
+use catalogue::{CHECKS, Profile, Severity};
+use counter::{CountAt, Counter};
+use operation::{Line, Operation};
+use report::{Finding, Report};
+use scenes::{SCENES, Scene, Stage, Verdict};
+use wire::{Exhausted, Limits, Trouble, Wire};
+
+/// Checks from outside whether an API is safe to retry.
+///
+/// Sends one operation in the ways that clients really do: again, ten times at once, with the same key
+/// for something else, in chunks, by two callers, and by clients that vanish. Then it says whether it
+/// landed once, what users would suffer if not, and how to mend it. About 80 requests really run the
+/// operation, so use a test environment; for anything but this computer it wants `--yes`.
+///
+/// Exit codes: 0 nothing found, 3 minor findings, 4 major, 5 critical; 1 it could not be probed.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  onceward probe http://127.0.0.1:3000/charges --data '{\"cents\": 500}'
+  onceward probe http://127.0.0.1:3000/orders --data '{\"id\": \"{{uuid}}\", \"n\": {{number}}}' \\
+      --credential 'Authorization: Bearer A' --credential 'Authorization: Bearer B' \\
+      --count-url http://127.0.0.1:3000/orders --count-json /total
+  onceward probe --list                       what is checked
+  onceward probe URL --data @order.json --only once,concurrent --json
+  onceward probe https://test.example/pay --data @pay.json --dry-run")]
+pub(crate) struct Options {
+    /// Where the operation is sent.
+    #[arg(required_unless_present = "list", value_parser = url)]
+    url: Option<Uri>,
+    #[arg(short = 'X', long, value_name = "METHOD", default_value = "POST")]
+    method: Method,
+    /// What is sent, or `@FILE` with it (`@-`: standard input). `{{uuid}}` and `{{number}}` in it are
+    /// new in every piece of work, and the same in its retries.
+    #[arg(short = 'd', long, value_name = "DATA")]
+    data: Option<String>,
+    /// Another request, for the same key [default: a number or text of the data changed].
+    #[arg(long, value_name = "DATA")]
+    other_data: Option<String>,
+    /// A request that the API refuses [default: an object that it does not expect].
+    #[arg(long, value_name = "DATA")]
+    bad_data: Option<String>,
+    /// A line of all requests. JSON data is sent as `application/json` by itself.
+    #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = curl::line)]
+    header: Vec<Line>,
+    /// A line that says who is calling; give two, of two callers, to see whether they are apart.
+    #[arg(long, value_name = "NAME: VALUE", value_parser = curl::line)]
+    credential: Vec<Line>,
+    /// Where effects are counted, asked before and after; without it different answers are counted.
+    #[arg(long, value_name = "URL", requires = "count_json", value_parser = url)]
+    count_url: Option<Uri>,
+    /// JSON pointer to the number there, or to a list whose length counts.
+    #[arg(long, value_name = "POINTER", requires = "count_url", value_parser = pointer)]
+    count_json: Option<String>,
+    /// What the API is measured by.
+    #[arg(long, value_enum, default_value = "onceward")]
+    profile: Profile,
+    /// Only these checks.
+    #[arg(long, value_name = "CHECKS", value_delimiter = ',', value_parser = known)]
+    only: Vec<&'static str>,
+    /// Says what is checked, and sends nothing.
+    #[arg(long)]
+    list: bool,
+    /// Prints the findings as JSON; what is for people goes to standard error.
+    #[arg(long)]
+    json: bool,
+    /// Probes also what is not on this computer: you may do this to it.
+    #[arg(long)]
+    yes: bool,
+    /// Says what would be sent, and sends nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// How many requests are sent in a second.
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = value_parser!(u32).range(1..=1000))]
+    rate: u32,
+    /// How many requests are sent in all.
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = value_parser!(u32).range(1..=10_000))]
+    max_requests: u32,
+    /// How many duplicates are sent at the same time.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u32).range(2..=100))]
+    duplicates: u32,
+    /// How many seconds an answer may take.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = value_parser!(u64).range(1..=600))]
+    timeout: u64,
+    /// How many seconds a key may be busy after its client has vanished.
+    #[arg(long, value_name = "SECONDS", default_value_t = 40, value_parser = value_parser!(u64).range(1..=600))]
+    patience: u64,
+}
+
+fn url(text: &str) -> Result<Uri, String> {
+    let uri: Uri = text.parse().map_err(|error| format!("it is not a URL: {error}"))?;
+    match (uri.scheme_str(), uri.host()) {
+        (Some("http" | "https"), Some(host)) if !host.is_empty() => Ok(uri),
+        _ => Err("write it as http://host/path or https://host/path".to_owned()),
+    }
+}
+
+fn pointer(text: &str) -> Result<String, String> {
+    match text.is_empty() || text.starts_with('/') {
+        true => Ok(text.to_owned()),
+        false => Err(format!("a JSON pointer begins with a slash: /{text}")),
+    }
+}
+
+fn known(id: &str) -> Result<&'static str, String> {
+    let ids = || CHECKS.iter().map(|check| check.id);
+    ids().find(|known| *known == id).ok_or_else(|| {
+        let near = ids().max_by(|one, other| {
+            strsim::jaro_winkler(one, id).total_cmp(&strsim::jaro_winkler(other, id))
+        });
+        format!("did you mean `{}`? `onceward probe --list` has all", near.unwrap_or_default())
+    })
+}
+
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let done = match options.list {
+        true => list(options).map_err(Into::into),
+        false => tokio::runtime::Runtime::new()
+            .map_err(Trouble::from)
+            .and_then(|runtime| runtime.block_on(probe(options))),
+    };
+    done.unwrap_or_else(|error| {
+        // Standard error may be closed as well; then there is nobody to tell.
+        let _ = writeln!(io::stderr(), "error: {}", chain(&*error));
+        ExitCode::FAILURE
+    })
+}
+
+fn list(options: &Options) -> io::Result<ExitCode> {
+    let mut out = io::stdout().lock();
+    for check in &CHECKS {
+        if let Some(severity) = check.severity(options.profile) {
+            writeln!(out, "{:<17} {severity:<9} {}", check.id, check.title)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn probe(options: &Options) -> Result<ExitCode, Trouble> {
+    let operation = operation(options)?;
+    if !options.dry_run && !options.yes && !is_here(&operation.url).await {
+        return Err(format!(
+            "{} is not on this computer, and about 80 requests would run there for real; say --yes \
+             if you may do this, or see them with --dry-run",
+            operation.url
+        )
+        .into());
+    }
+    let wire = Wire::new(Limits {
+        time_out: Duration::from_secs(options.timeout),
+        rate: options.rate,
+        most: options.max_requests,
+        is_dry: options.dry_run,
+    });
+    let (counter, usual) = rehearse(options, &operation, &wire).await?;
+    let begun = Instant::now();
+    let stage = Stage {
+        operation: &operation,
+        wire: &wire,
+        counter: &counter,
+        duplicates: options.duplicates,
+        patience: Duration::from_secs(options.patience),
+        usual,
+    };
+    let mut findings = Vec::new();
+    for scene in SCENES.iter().filter(|scene| is_wanted(scene, options)) {
+        progress(options, scene);
+        findings.extend(play(&stage, scene, options).await);
+    }
+    leave_out_what_says_nothing(&mut findings);
+    if options.dry_run {
+        return show_plan(&findings);
+    }
+    let report = Report {
+        url: operation.url.to_string(),
+        profile: options.profile,
+        findings,
+        sent: wire.sent(),
+        took: begun.elapsed(),
+        counted: counter.shown(),
+    };
+    show(&report, options)?;
+    Ok(ExitCode::from(match report.worst() {
+        None | Some(Severity::Info) => 0,
+        Some(Severity::Minor) => 3,
+        Some(Severity::Major) => 4,
+        Some(Severity::Critical) => 5,
+    }))
+}
+
+/// Two pieces of work: does it work at all, do answers differ, and how long does it take?
+async fn rehearse(
+    options: &Options,
+    operation: &Operation,
+    wire: &Wire,
+) -> Result<(Counter, Duration), Trouble> {
+    let count_at = options.count_url.clone().zip(options.count_json.clone());
+    let api = count_at.map(|(url, pointer)| Counter::Api(CountAt { url, pointer }));
+    let before = match &api {
+        Some(api) => Some((api, api.mark(wire, operation).await?)),
+        None => None,
+    };
+    let unreachable = |trouble: Trouble| format!("{}: {}", operation.url, chain(&*trouble));
+    let one = wire.send(&operation.fresh()).await.map_err(unreachable)?;
+    let two = wire.send(&operation.fresh()).await.map_err(unreachable)?;
+    for answer in [&one, &two] {
+        if !answer.is_success() {
+            return Err(format!(
+                "the operation itself does not succeed: {}; nothing can be said about retries. Does \
+                 it need --data, --header or --credential, or {{{{uuid}}}} where each must differ?",
+                answer.shown()
+            )
+            .into());
+        }
+    }
+    if let Some((api, mark)) = before {
+        let landed = api.landed(wire, operation, mark, &[]).await?.times();
+        if landed != Some(2) && !wire.is_dry() {
+            return Err(format!(
+                "two requests with two keys were counted as {}; does --count-url count this \
+                 operation, and nothing else?",
+                landed.unwrap_or_default()
+            )
+            .into());
+        }
+    }
+    let told = if one.is_like(&two) { Counter::Blind } else { Counter::Answers };
+    let usual = |answer: &Answer| answer.took;
+    Ok((api.unwrap_or(told), usual(&one).min(usual(&two))))
+}
+
+/// Where keys have no effect, some checks pass by themselves.
+fn leave_out_what_says_nothing(findings: &mut [Finding]) {
+    let has_failed = |id: &str| {
+        let is_failure = |finding: &Finding| {
+            finding.check.id == id && matches!(finding.verdict, Verdict::Fail(_))
+        };
+        findings.iter().any(is_failure)
+    };
+    if !has_failed("once") {
+        return;
+    }
+    for finding in findings {
+        let is_empty = matches!(finding.verdict, Verdict::Pass(_)) && !finding.check.is_refusal;
+        if is_empty {
+            finding.verdict = Verdict::Skip("keys change nothing here, so it says nothing".into());
+        }
+    }
+}
+
+/// The checks of a scene that the profile and the user ask for.
+fn wanted(scene: &Scene, options: &Options) -> Vec<(&'static str, Severity)> {
+    let is_asked = |id: &&'static str| options.only.is_empty() || options.only.contains(id);
+    let severity = |id: &'static str| {
+        let severity = catalogue::check(id)?.severity(options.profile)?;
+        Some((id, severity))
+    };
+    scene.ids.iter().filter(|id| is_asked(id)).filter_map(|id| severity(id)).collect()
+}
+
+fn is_wanted(scene: &Scene, options: &Options) -> bool {
+    !wanted(scene, options).is_empty()
+}
+
+async fn play(stage: &Stage<'_>, scene: &Scene, options: &Options) -> Vec<Finding> {
+    let _ = stage.wire.take_seen();
+    let verdicts = (scene.play)(stage).await.unwrap_or_else(|trouble| {
+        let verdict = match trouble.is::<Exhausted>() {
+            true => Verdict::Skip(trouble.to_string()),
+            false => Verdict::Fail(format!("no answer: {}", chain(&*trouble))),
+        };
+        scene.ids.iter().map(|id| (*id, verdict.clone())).collect()
+    });
+    let requests = stage.wire.take_seen();
+    let wanted = wanted(scene, options);
+    let finding = |(id, verdict): (&'static str, Verdict)| {
+        let (_, severity) = *wanted.iter().find(|(wanted, _)| *wanted == id)?;
+        Some(Finding {
+            check: catalogue::check(id)?,
+            severity,
+            verdict,
+            requests: requests.clone(),
+        })
+    };
+    verdicts.into_iter().filter_map(finding).collect()
+}
+
+fn operation(options: &Options) -> Result<Operation, Trouble> {
+    let read = |data: &Option<String>| data.as_deref().map(data_of).transpose();
+    let data = read(&options.data)?;
+    let mut headers = options.header.clone();
+    let says_type = headers.iter().any(|(name, _)| name == header::CONTENT_TYPE);
+    if let (Some(data), false) = (&data, says_type) {
+        let kind = match data.trim_start().starts_with(['{', '[']) {
+            true => "application/json",
+            false => "application/x-www-form-urlencoded",
+        };
+        headers.push((header::CONTENT_TYPE, HeaderValue::from_static(kind)));
+    }
+    Ok(Operation {
+        url: options.url.clone().ok_or("there is no URL")?,
+        method: options.method.clone(),
+        headers,
+        credentials: options.credential.clone(),
+        data,
+        other_data: read(&options.other_data)?,
+        bad_data: read(&options.bad_data)?,
+        profile: options.profile,
+    })
+}
+
+/// What is said, or what is in the file that is named.
+fn data_of(text: &str) -> Result<String, Trouble> {
+    match text.strip_prefix('@') {
+        None => Ok(text.to_owned()),
+        Some("-") => {
+            let mut data = String::new();
+            io::stdin().read_to_string(&mut data)?;
+            Ok(data)
+        }
+        Some(file) => {
+            let read = fs::read_to_string(file);
+            Ok(read.map_err(|error| format!("cannot read the data in {file}: {error}"))?)
+        }
+    }
+}
+
+/// Whether every address of the host is one of this computer.
+async fn is_here(url: &Uri) -> bool {
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return address.is_loopback();
+    }
+    match tokio::net::lookup_host((host, 80)).await {
+        Ok(mut addresses) => addresses.all(|address| address.ip().is_loopback()),
+        Err(_) => false,
+    }
+}
+
+fn progress(options: &Options, scene: &Scene) {
+    if !options.dry_run {
+        let ids: Vec<&str> = wanted(scene, options).iter().map(|(id, _)| *id).collect();
+        let _ = writeln!(io::stderr(), "asking: {}", ids.join(", "));
+    }
+}
+
+fn show(report: &Report, options: &Options) -> Result<(), Trouble> {
+    if options.json {
+        let colour = AutoStream::choice(&io::stderr()) != ColorChoice::Never;
+        report.show(&mut io::stderr(), colour)?;
+        writeln!(io::stdout(), "{}", report.json()?)?;
+        return Ok(());
+    }
+    let colour = AutoStream::choice(&io::stdout()) != ColorChoice::Never;
+    Ok(report.show(&mut io::stdout().lock(), colour)?)
+}
+
+/// What would be sent, if every answer were a success.
+fn show_plan(findings: &[Finding]) -> Result<ExitCode, Trouble> {
+    let mut out = io::stdout().lock();
+    for (index, finding) in findings.iter().enumerate() {
+        let is_next = findings.get(index + 1).is_some_and(|next| next.requests == finding.requests);
+        writeln!(out, "# {}: {}", finding.check.id, finding.check.title)?;
+        // Checks of one scene have the same requests.
+        if !is_next {
+            for request in &finding.requests {
+                writeln!(out, "{request}")?;
+            }
+            writeln!(out)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// An error with its causes, in one line.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

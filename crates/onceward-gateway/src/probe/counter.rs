@@ -1,0 +1,153 @@
+//! How often it landed: by the API's own count, or by what the answers say.
+
+use http::Uri;
+
+use super::{
+    answer::Answer,
+    operation::Operation,
+    wire::{Trouble, Wire},
+};
+
+/// Where effects are counted.
+#[derive(Clone, Debug)]
+pub(super) struct CountAt {
+    pub(super) url: Uri,
+    /// A JSON pointer to a number, or to a list whose length counts.
+    pub(super) pointer: String,
+}
+
+/// How effects are told.
+#[derive(Clone, Debug)]
+pub(super) enum Counter {
+    Api(CountAt),
+    /// Two pieces of work have different answers, so answers that are alike are one.
+    Answers,
+    /// All answers are alike.
+    Blind,
+}
+
+/// The count before something is sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark(u64);
+
+/// How often it landed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Landed {
+    Exactly(u64),
+    /// By the answers: each that differs is one.
+    Seen(u64),
+    Unclear,
+}
+
+impl Landed {
+    pub(super) fn times(self) -> Option<u64> {
+        match self {
+            Self::Exactly(times) | Self::Seen(times) => Some(times),
+            Self::Unclear => None,
+        }
+    }
+}
+
+impl Counter {
+    pub(super) fn shown(&self) -> String {
+        match self {
+            Self::Api(at) => format!("effects counted at {}", at.url),
+            Self::Answers => "effects told by different answers; --count-url is surer".to_owned(),
+            Self::Blind => {
+                "effects cannot be told: all answers are alike, and no --count-url".into()
+            }
+        }
+    }
+
+    pub(super) async fn mark(&self, wire: &Wire, operation: &Operation) -> Result<Mark, Trouble> {
+        Ok(Mark(match self {
+            Self::Api(at) => count(wire, operation, at).await?,
+            Self::Answers | Self::Blind => 0,
+        }))
+    }
+
+    /// How often something landed since the mark, of which these are the answers.
+    pub(super) async fn landed(
+        &self,
+        wire: &Wire,
+        operation: &Operation,
+        mark: Mark,
+        answers: &[&Answer],
+    ) -> Result<Landed, Trouble> {
+        match self {
+            Self::Api(at) => {
+                let now = count(wire, operation, at).await?;
+                Ok(Landed::Exactly(now.saturating_sub(mark.0)))
+            }
+            Self::Answers => Ok(Landed::Seen(distinct(answers))),
+            Self::Blind => Ok(Landed::Unclear),
+        }
+    }
+}
+
+/// How many successes speak of different work. A marked replay says itself that it did nothing.
+fn distinct(answers: &[&Answer]) -> u64 {
+    let successes = answers.iter().filter(|answer| answer.is_success());
+    let mut different: Vec<&Answer> = Vec::new();
+    for &answer in successes {
+        let is_new = !different.iter().any(|known| known.is_like(answer));
+        if is_new && !(answer.is_marked() && !different.is_empty()) {
+            different.push(answer);
+        }
+    }
+    different.len() as u64
+}
+
+async fn count(wire: &Wire, operation: &Operation, at: &CountAt) -> Result<u64, Trouble> {
+    let answer = wire.ask(&operation.question(&at.url)).await?;
+    if wire.is_dry() {
+        return Ok(0);
+    }
+    if !answer.is_success() {
+        return Err(format!("the count URL answered {}", answer.shown()).into());
+    }
+    let document: serde_json::Value = serde_json::from_slice(&answer.body)
+        .map_err(|error| format!("the count URL did not answer with JSON: {error}"))?;
+    let found = document.pointer(&at.pointer);
+    let number = found.and_then(|found| {
+        let length = found.as_array().map(|list| list.len() as u64);
+        found.as_u64().or(length)
+    });
+    number.ok_or_else(|| {
+        let pointer = &at.pointer;
+        format!("`{pointer}` in the count is neither a number nor a list: {}", answer.shown())
+            .into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{HeaderMap, HeaderValue, StatusCode};
+    use std::time::Duration;
+
+    fn answer(status: u16, body: &'static str, marked: bool) -> Answer {
+        let mut headers = HeaderMap::new();
+        if marked {
+            headers.insert("idempotent-replayed", HeaderValue::from_static("true"));
+        }
+        let status = StatusCode::from_u16(status).unwrap();
+        Answer { status, headers, body: body.into(), took: Duration::ZERO }
+    }
+
+    #[test]
+    fn successes_that_differ_are_different_work() {
+        let [one, again, two] = [("a", false), ("a", true), ("b", false)]
+            .map(|(body, marked)| answer(201, body, marked));
+        let refused = answer(409, "c", false);
+        assert_eq!(distinct(&[&one, &again, &refused]), 1);
+        assert_eq!(distinct(&[&one, &two]), 2);
+        assert_eq!(distinct(&[&refused]), 0);
+    }
+
+    #[test]
+    fn a_replay_that_was_spoilt_is_no_second_effect() {
+        let (one, spoilt) = (answer(201, "a", false), answer(201, "b", true));
+        assert_eq!(distinct(&[&one, &spoilt]), 1);
+    }
+}

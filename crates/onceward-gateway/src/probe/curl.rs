@@ -1,0 +1,81 @@
+//! A request as a command that its reader can send.
+
+use super::operation::{Attempt, Line};
+
+/// What a body may have before it is only described.
+const MOST: usize = 2_000;
+
+/// One line for a shell. Credentials are not in it: the reader has them.
+pub(super) fn command(attempt: &Attempt) -> String {
+    let mut words = vec!["curl -i".to_owned()];
+    if attempt.method != "POST" || attempt.body.is_none() {
+        words.push(format!("-X {}", attempt.method));
+    }
+    let secret = attempt.credential.as_ref().map(|(name, _)| name);
+    for (name, value) in attempt.lines() {
+        let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
+        words.push(match (Some(&name) == secret, text.as_str()) {
+            (true, _) => format!("-H \"{name}: $CREDENTIAL\""),
+            // curl leaves out a line without a value, unless it ends so.
+            (false, "") => format!("-H '{name};'"),
+            (false, text) => format!("-H {}", quoted(&format!("{name}: {text}"))),
+        });
+    }
+    if attempt.chunked {
+        words.push("-H 'transfer-encoding: chunked'".to_owned());
+    }
+    if let Some(body) = &attempt.body {
+        words.push(match (body.len(), std::str::from_utf8(body)) {
+            (0..=MOST, Ok(text)) => format!("--data-binary {}", quoted(text)),
+            (size, _) => format!("--data-binary @file-of-{size}-bytes"),
+        });
+    }
+    words.push(quoted(&attempt.url.to_string()));
+    words.join(" ")
+}
+
+/// A header as curl takes it, in `--header` and `--credential`.
+pub(super) fn line(text: &str) -> Result<Line, String> {
+    let (name, value) = text.split_once(':').ok_or("write it as `Name: value`")?;
+    let name = name.trim().parse().map_err(|_| format!("`{name}` is not a name of a header"))?;
+    let value = value.trim().parse().map_err(|_| "its value is not one for a header".to_owned())?;
+    Ok((name, value))
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{catalogue::Profile, operation::Operation};
+    use super::*;
+
+    #[test]
+    fn a_command_has_everything_but_the_credential() {
+        let operation = Operation {
+            url: "http://h/pay".parse().unwrap(),
+            method: http::Method::POST,
+            headers: vec![line("X-Shop: it's").unwrap()],
+            credentials: vec![line("X-Api-Key: secret").unwrap()],
+            data: Some("{}".into()),
+            other_data: None,
+            bad_data: None,
+            profile: Profile::Onceward,
+        };
+        let attempt = operation.fresh().keys(&["", "k"]);
+        assert_eq!(
+            command(&attempt),
+            "curl -i -H 'x-shop: it'\\''s' -H \"x-api-key: $CREDENTIAL\" -H 'idempotency-key;' \
+             -H 'idempotency-key: k' --data-binary '{}' 'http://h/pay'"
+        );
+    }
+
+    #[test]
+    fn a_line_has_a_name_and_a_value() {
+        assert_eq!(line("A: b: c").unwrap().1, "b: c");
+        for wrong in ["nothing", "a b: c", ": x", "a: b\nc"] {
+            assert!(line(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The operation that is probed, and the attempts at it.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, Uri};
+use serde_json::{Value, value::RawValue};
+
+use super::catalogue::Profile;
+
+pub(super) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// A line of a request.
+pub(super) type Line = (HeaderName, HeaderValue);
+
+/// What is sent, as the user said it.
+#[derive(Clone, Debug)]
+pub(super) struct Operation {
+    pub(super) url: Uri,
+    pub(super) method: Method,
+    pub(super) headers: Vec<Line>,
+    pub(super) credentials: Vec<Line>,
+    pub(super) data: Option<String>,
+    pub(super) other_data: Option<String>,
+    pub(super) bad_data: Option<String>,
+    pub(super) profile: Profile,
+}
+
+/// One request. Its clones are attempts at the same piece of work.
+#[derive(Clone, Debug)]
+pub(super) struct Attempt {
+    pub(super) method: Method,
+    pub(super) url: Uri,
+    pub(super) headers: Vec<Line>,
+    pub(super) credential: Option<Line>,
+    pub(super) keys: Vec<String>,
+    pub(super) body: Option<Bytes>,
+    /// Whether the body goes without its length.
+    pub(super) chunked: bool,
+    /// What stands for the placeholders in this piece of work.
+    fresh: String,
+}
+
+impl Operation {
+    /// A new piece of work, with a new key.
+    pub(super) fn fresh(&self) -> Attempt {
+        let fresh = uuid::Builder::from_random_bytes(fastrand::u128(..).to_be_bytes()).into_uuid();
+        let fresh = fresh.to_string();
+        let body = self.data.as_ref().map(|data| fill(data, &fresh));
+        let attempt = Attempt {
+            method: self.method.clone(),
+            url: self.url.clone(),
+            headers: self.headers.clone(),
+            credential: self.credentials.first().cloned(),
+            keys: Vec::new(),
+            body,
+            chunked: false,
+            fresh: fresh.clone(),
+        };
+        attempt.key(&self.spelled(&format!("probe-{fresh}")))
+    }
+
+    /// Something to ask, that changes nothing.
+    pub(super) fn question(&self, url: &Uri) -> Attempt {
+        let attempt = self.fresh().keys(&[]);
+        let is_about_data = |line: &Line| line.0 == http::header::CONTENT_TYPE;
+        let headers = attempt.headers.iter().filter(|line| !is_about_data(line)).cloned().collect();
+        Attempt { url: url.clone(), method: Method::GET, body: None, headers, ..attempt }
+    }
+
+    /// A key as clients of this profile write it: the draft has it in quotes.
+    pub(super) fn spelled(&self, key: &str) -> String {
+        match self.profile {
+            Profile::Ietf => format!("\"{key}\""),
+            Profile::Stripe | Profile::Onceward => key.to_owned(),
+        }
+    }
+
+    pub(super) fn is_json(&self) -> bool {
+        let is_said = self.headers.iter().any(|(name, value)| {
+            name == http::header::CONTENT_TYPE
+                && value.to_str().is_ok_and(|value| value.contains("json"))
+        });
+        is_said && self.data.as_ref().is_some_and(|data| members(data.as_bytes()).is_some())
+    }
+
+    /// The same key for something else.
+    pub(super) fn other(&self, attempt: &Attempt) -> Attempt {
+        let body = match (&self.other_data, &attempt.body) {
+            (Some(data), _) => fill(data, &attempt.fresh),
+            (None, Some(body)) => changed(body),
+            (None, None) => Bytes::from_static(b"{\"onceward_probe\": 1}"),
+        };
+        Attempt { body: Some(body), ..attempt.clone() }
+    }
+
+    /// A new piece of work that the API should refuse.
+    pub(super) fn bad(&self) -> Attempt {
+        let attempt = self.fresh();
+        let body = match &self.bad_data {
+            Some(data) => fill(data, &attempt.fresh),
+            None => Bytes::from_static(b"{\"onceward_probe\": \"this is not what you expect\"}"),
+        };
+        Attempt { body: Some(body), ..attempt }
+    }
+}
+
+impl Attempt {
+    pub(super) fn key(self, key: &str) -> Self {
+        self.keys(&[key])
+    }
+
+    pub(super) fn keys(mut self, keys: &[&str]) -> Self {
+        self.keys = keys.iter().map(|&key| key.to_owned()).collect();
+        self
+    }
+
+    pub(super) fn credential(mut self, credential: Option<&Line>) -> Self {
+        self.credential = credential.cloned();
+        self
+    }
+
+    pub(super) fn in_chunks(mut self) -> Self {
+        self.chunked = true;
+        self
+    }
+
+    /// With one more parameter in the query.
+    pub(super) fn query(mut self, pair: &str) -> Self {
+        let path = self.url.path_and_query().map_or("/", |path| path.as_str());
+        let joint = if path.contains('?') { '&' } else { '?' };
+        let mut parts = self.url.clone().into_parts();
+        parts.path_and_query = format!("{path}{joint}{pair}").parse().ok();
+        self.url = Uri::from_parts(parts).unwrap_or(self.url);
+        self
+    }
+
+    /// With a member more, of this length and with this end.
+    pub(super) fn padded(mut self, length: usize, end: char) -> Option<Self> {
+        let body = self.body.as_deref()?;
+        let text = std::str::from_utf8(body).ok()?.trim_end().strip_suffix('}')?;
+        let joint = if members(body)?.is_empty() { "" } else { ", " };
+        let padding = "x".repeat(length);
+        self.body = Some(format!("{text}{joint}\"onceward_probe\": \"{padding}{end}\"}}").into());
+        Some(self)
+    }
+
+    /// The same JSON, written in another way.
+    pub(super) fn respelled(mut self) -> Option<Self> {
+        let members = members(self.body.as_deref()?)?;
+        let lines: Vec<String> = members
+            .iter()
+            .rev()
+            .map(|(name, value)| format!("  {} :  {value}", Value::from(name.as_str())))
+            .collect();
+        let text = format!("{{\n{}\n}}", lines.join(" ,\n"));
+        (text.as_bytes() != self.body.as_deref()?).then(|| {
+            self.body = Some(text.into());
+            self
+        })
+    }
+
+    /// All lines but those that HTTP itself needs.
+    pub(super) fn lines(&self) -> Vec<Line> {
+        let keys = self.keys.iter().filter_map(|key| Some((KEY, key.parse().ok()?)));
+        self.headers.iter().cloned().chain(self.credential.clone()).chain(keys).collect()
+    }
+}
+
+/// The placeholders are the same in all attempts at a piece of work.
+fn fill(text: &str, fresh: &str) -> Bytes {
+    let number =
+        fresh.bytes().fold(0_u64, |sum, byte| (sum * 31 + u64::from(byte)) % 1_000_000_000);
+    text.replace("{{uuid}}", fresh).replace("{{number}}", &number.to_string()).into()
+}
+
+/// The members of an object, as they are written.
+fn members(body: &[u8]) -> Option<BTreeMap<String, &RawValue>> {
+    serde_json::from_slice(body).ok()
+}
+
+/// A body that means something else: another number, or another text.
+fn changed(body: &Bytes) -> Bytes {
+    let Ok(Value::Object(mut members)) = serde_json::from_slice(body) else {
+        return [body, &b"1"[..]].concat().into();
+    };
+    let number = members.values_mut().find_map(|value| match value {
+        Value::Number(number) => Some((number.as_i64()?, value)),
+        _ => None,
+    });
+    if let Some((number, value)) = number {
+        *value = Value::from(number.wrapping_add(1));
+    } else if let Some(Value::String(text)) = members.values_mut().find(|value| value.is_string()) {
+        text.push('x');
+    } else {
+        members.insert("onceward_probe".into(), Value::from(1));
+    }
+    Value::Object(members).to_string().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation(data: &str) -> Operation {
+        Operation {
+            url: Uri::from_static("http://127.0.0.1:1/pay?a=1"),
+            method: Method::POST,
+            headers: Vec::new(),
+            credentials: Vec::new(),
+            data: Some(data.into()),
+            other_data: None,
+            bad_data: None,
+            profile: Profile::Onceward,
+        }
+    }
+
+    fn text(attempt: &Attempt) -> String {
+        String::from_utf8(attempt.body.clone().unwrap().into()).unwrap()
+    }
+
+    #[test]
+    fn a_piece_of_work_keeps_its_placeholders_and_its_key() {
+        let operation = operation(r#"{"order": "{{uuid}}", "n": {{number}}}"#);
+        let (one, two) = (operation.fresh(), operation.fresh());
+        assert_ne!((text(&one), &one.keys), (text(&two), &two.keys));
+        let order: Value = serde_json::from_str(&text(&one)).unwrap();
+        assert!(order["n"].is_u64() && one.keys[0].contains(order["order"].as_str().unwrap()));
+    }
+
+    #[test]
+    fn something_else_differs_in_what_counts() {
+        let other = |data: &str| {
+            let operation = operation(data);
+            text(&operation.other(&operation.fresh()))
+        };
+        assert_eq!(other(r#"{"to": "ada", "cents": 5}"#), r#"{"cents":6,"to":"ada"}"#);
+        assert_eq!(other(r#"{"to": "ada"}"#), r#"{"to":"adax"}"#);
+        assert_eq!(other("{}"), r#"{"onceward_probe":1}"#);
+        assert_eq!(other("cents=5"), "cents=51");
+    }
+
+    #[test]
+    fn the_same_json_can_be_written_in_another_way() {
+        let operation = operation(r#"{"a": 1.0, "b": [1, 2]}"#);
+        let respelled = text(&operation.fresh().respelled().unwrap());
+        assert_eq!(respelled, "{\n  \"b\" :  [1, 2] ,\n  \"a\" :  1.0\n}");
+    }
+
+    #[test]
+    fn a_query_is_added_to_what_is_there() {
+        let url = operation("{}").fresh().query("b=2").url;
+        assert_eq!(url, "http://127.0.0.1:1/pay?a=1&b=2");
+    }
+
+    #[test]
+    fn a_padded_body_is_json() {
+        for data in ["{}", r#"{"a": 1}"#] {
+            let padded = text(&operation(data).fresh().padded(3, 'e').unwrap());
+            let value: Value = serde_json::from_str(&padded).unwrap();
+            assert_eq!(value["onceward_probe"], "xxxe");
+        }
+        assert!(operation("a=1").fresh().padded(3, 'e').is_none());
+    }
+}

@@ -1,0 +1,237 @@
+//! What was found, for people and for programs.
+
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
+
+use anstyle::{AnsiColor, Style};
+use serde::Serialize;
+
+use super::{
+    catalogue::{Check, Profile, Severity},
+    scenes::Verdict,
+};
+
+/// A check that was asked.
+pub(super) struct Finding {
+    pub(super) check: &'static Check,
+    pub(super) severity: Severity,
+    pub(super) verdict: Verdict,
+    /// The requests that it was seen with, as commands.
+    pub(super) requests: Vec<String>,
+}
+
+pub(super) struct Report {
+    pub(super) url: String,
+    pub(super) profile: Profile,
+    pub(super) findings: Vec<Finding>,
+    pub(super) sent: u32,
+    pub(super) took: Duration,
+    /// How effects were told.
+    pub(super) counted: String,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    url: &'a str,
+    profile: &'a str,
+    score: Option<u32>,
+    requests: u32,
+    counted: &'a str,
+    checks: Vec<Row<'a>>,
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    id: &'a str,
+    title: &'a str,
+    severity: &'a str,
+    result: &'a str,
+    detail: &'a str,
+    harm: &'a str,
+    fix: &'a str,
+    requests: &'a [String],
+}
+
+impl Finding {
+    fn result(&self) -> (&'static str, &str) {
+        match &self.verdict {
+            Verdict::Pass(detail) => ("pass", detail),
+            Verdict::Fail(detail) => ("fail", detail),
+            Verdict::Skip(detail) => ("skip", detail),
+        }
+    }
+
+    fn is_failure(&self) -> bool {
+        matches!(self.verdict, Verdict::Fail(_))
+    }
+}
+
+impl Report {
+    /// How much of what could be asked is as it should be, in percent, by weight.
+    pub(super) fn score(&self) -> Option<u32> {
+        let weight = |wanted: &str| -> u32 {
+            let findings = self.findings.iter().filter(|finding| finding.result().0 == wanted);
+            findings.map(|finding| finding.severity.weight()).sum()
+        };
+        let (passed, failed) = (weight("pass"), weight("fail"));
+        // Rounded down: only what has no fault has 100.
+        (passed * 100).checked_div(passed + failed)
+    }
+
+    /// The worst that was found.
+    pub(super) fn worst(&self) -> Option<Severity> {
+        self.findings
+            .iter()
+            .filter(|finding| finding.is_failure())
+            .map(|finding| finding.severity)
+            .max()
+    }
+
+    pub(super) fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string_pretty(&Document {
+            url: &self.url,
+            profile: self.profile.name(),
+            score: self.score(),
+            requests: self.sent,
+            counted: &self.counted,
+            checks: self.findings.iter().map(Row::of).collect(),
+        })
+    }
+
+    pub(super) fn show(&self, out: &mut dyn Write, colour: bool) -> io::Result<()> {
+        let ink = Ink(colour);
+        let Self { url, profile, sent, took, counted, .. } = self;
+        writeln!(out, "{}", ink.strong(&format!("{url}, profile {}", profile.name())))?;
+        writeln!(out, "{sent} requests in {:.1} s; {counted}\n", took.as_secs_f64())?;
+        let of = |wanted: &str| -> Vec<&Finding> {
+            self.findings.iter().filter(|finding| finding.result().0 == wanted).collect()
+        };
+        let (mut failures, skipped, passed) = (of("fail"), of("skip"), of("pass"));
+        failures.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        for finding in failures {
+            show_failure(out, ink, finding)?;
+        }
+        for (word, findings) in [("pass", passed), ("skip", skipped)] {
+            for finding in findings {
+                let (id, detail) = (finding.check.id, finding.result().1);
+                let title = finding.check.title;
+                writeln!(out, "{}  {id:<17} {title}: {detail}", ink.word(word))?;
+            }
+        }
+        writeln!(out, "\n{}", ink.strong(&self.conclusion()))
+    }
+
+    fn conclusion(&self) -> String {
+        let count = |severity| {
+            let of = |finding: &&Finding| finding.is_failure() && finding.severity == severity;
+            self.findings.iter().filter(of).count()
+        };
+        let all = [Severity::Critical, Severity::Major, Severity::Minor, Severity::Info];
+        let found: Vec<String> = all
+            .into_iter()
+            .filter(|severity| count(*severity) > 0)
+            .map(|severity| format!("{} {severity}", count(severity)))
+            .collect();
+        let found = if found.is_empty() { "nothing found".to_owned() } else { found.join(", ") };
+        match self.score() {
+            Some(score) => format!("{score} of 100: {found}"),
+            None => format!("no score: {found}, because nothing could be asked"),
+        }
+    }
+}
+
+impl<'a> Row<'a> {
+    fn of(finding: &'a Finding) -> Self {
+        let (result, detail) = finding.result();
+        let Check { id, title, harm, fix, .. } = finding.check;
+        let (severity, requests) = (finding.severity.name(), &finding.requests[..]);
+        Self { id, title, severity, result, detail, harm, fix, requests }
+    }
+}
+
+fn show_failure(out: &mut dyn Write, ink: Ink, finding: &Finding) -> io::Result<()> {
+    let (check, detail) = (finding.check, finding.result().1);
+    let head = format!("FAIL  {} ({})", check.title, finding.severity);
+    writeln!(out, "{}  [{}]", ink.failure(&head), check.id)?;
+    writeln!(out, "      {detail}")?;
+    writeln!(out, "      Harm: {}", check.harm)?;
+    writeln!(out, "      Mend: {}", check.fix)?;
+    let mut last = "";
+    for request in &finding.requests {
+        match request == last {
+            true => writeln!(out, "      $ # the same again")?,
+            false => writeln!(out, "      $ {request}")?,
+        }
+        last = request;
+    }
+    writeln!(out)
+}
+
+/// Colours, where there is somebody to see them.
+#[derive(Clone, Copy)]
+struct Ink(bool);
+
+impl Ink {
+    fn paint(self, style: Style, text: &str) -> String {
+        match self.0 {
+            true => format!("{style}{text}{style:#}"),
+            false => text.to_owned(),
+        }
+    }
+
+    fn strong(self, text: &str) -> String {
+        self.paint(Style::new().bold(), text)
+    }
+
+    fn failure(self, text: &str) -> String {
+        self.paint(AnsiColor::Red.on_default().bold(), text)
+    }
+
+    fn word(self, word: &str) -> String {
+        let colour = if word == "pass" { AnsiColor::Green } else { AnsiColor::Yellow };
+        self.paint(colour.on_default(), word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{
+        catalogue::CHECKS,
+        scenes::{fail, pass, skip},
+    };
+    use super::*;
+
+    fn report(verdicts: Vec<Verdict>) -> Report {
+        let severities = [Severity::Critical, Severity::Major, Severity::Info];
+        let findings = verdicts.into_iter().zip(severities).zip(&CHECKS);
+        let findings = findings.map(|((verdict, severity), check)| Finding {
+            check,
+            severity,
+            verdict,
+            requests: Vec::new(),
+        });
+        Report {
+            url: "http://h/".into(),
+            profile: Profile::Onceward,
+            findings: findings.collect(),
+            sent: 3,
+            took: Duration::from_secs(1),
+            counted: String::new(),
+        }
+    }
+
+    #[test]
+    fn the_score_goes_by_weight_and_leaves_out_what_was_not_asked() {
+        assert_eq!(report(vec![pass(""), fail(""), fail("")]).score(), Some(66));
+        assert_eq!(report(vec![skip(""), pass(""), skip("")]).score(), Some(100));
+        assert_eq!(report(vec![skip(""), skip(""), pass("")]).score(), None);
+    }
+
+    #[test]
+    fn the_worst_counts() {
+        assert_eq!(report(vec![pass(""), fail(""), fail("")]).worst(), Some(Severity::Major));
+        assert_eq!(report(vec![pass(""), pass(""), skip("")]).worst(), None);
+    }
+}

@@ -1,0 +1,270 @@
+//! Sends requests, one connection each, at a polite pace, and remembers them.
+
+use std::{
+    error::Error,
+    fmt,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, StatusCode, Uri, header, uri::Scheme};
+use http_body_util::{BodyExt as _, Empty, Full, Limited, combinators::BoxBody};
+use hyper::{
+    body::Incoming,
+    client::conn::http1::{self, SendRequest},
+};
+use hyper_rustls::ConfigBuilderExt as _;
+use hyper_util::rt::TokioIo;
+use tokio::{
+    net::TcpStream,
+    sync::Barrier,
+    task::JoinSet,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{ClientConfig, pki_types::ServerName},
+};
+
+use super::{answer::Answer, curl, operation::Attempt};
+
+/// How much of an answer is read.
+const MAX_ANSWER: usize = 32 << 20;
+
+pub(super) type Trouble = Box<dyn Error + Send + Sync>;
+type Sent = Result<Answer, Trouble>;
+type Body = BoxBody<Bytes, std::convert::Infallible>;
+type Sender = SendRequest<Body>;
+
+/// That no more requests may be sent.
+#[derive(Debug)]
+pub(super) struct Exhausted(u32);
+
+impl fmt::Display for Exhausted {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(most) = self;
+        write!(formatter, "{most} requests are all that --max-requests allows")
+    }
+}
+
+impl Error for Exhausted {}
+
+/// Where requests go out.
+pub(super) struct Wire {
+    limits: Limits,
+    /// Made when the first `https` URL is met.
+    tls: OnceLock<TlsConnector>,
+    state: Mutex<State>,
+}
+
+/// How much is sent, and how fast.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Of one request.
+    pub(super) time_out: Duration,
+    /// Requests in a second.
+    pub(super) rate: u32,
+    /// Requests in all.
+    pub(super) most: u32,
+    /// Nothing is sent, and every request is taken for a success.
+    pub(super) is_dry: bool,
+}
+
+struct State {
+    next: Instant,
+    sent: u32,
+    /// As commands, since they were last taken.
+    seen: Vec<String>,
+}
+
+impl Wire {
+    pub(super) fn new(limits: Limits) -> Self {
+        let state = State { next: Instant::now(), sent: 0, seen: Vec::new() };
+        Self { limits, tls: OnceLock::new(), state: Mutex::new(state) }
+    }
+
+    pub(super) fn is_dry(&self) -> bool {
+        self.limits.is_dry
+    }
+
+    /// How many requests were sent.
+    pub(super) fn sent(&self) -> u32 {
+        self.state().sent
+    }
+
+    /// What was sent since this was last asked.
+    pub(super) fn take_seen(&self) -> Vec<String> {
+        std::mem::take(&mut self.state().seen)
+    }
+
+    /// Sends one and reads its answer.
+    pub(super) async fn send(&self, attempt: &Attempt) -> Sent {
+        self.admit(1, attempt).await?;
+        self.ask(attempt).await
+    }
+
+    /// Sends one that changes nothing: it is not counted, and waits for no turn.
+    pub(super) async fn ask(&self, attempt: &Attempt) -> Sent {
+        if self.is_dry() {
+            return Ok(imagined(self.sent()));
+        }
+        let begun = Instant::now();
+        let exchange = async {
+            let mut sender = connect(self.tls(&attempt.url)?, &attempt.url).await?;
+            exchange(&mut sender, attempt, begun).await
+        };
+        bounded(self.limits.time_out, exchange).await
+    }
+
+    /// Sends so many of the same in one moment.
+    pub(super) async fn send_together(&self, attempt: &Attempt, count: u32) -> Vec<Sent> {
+        if let Err(trouble) = self.admit(count, attempt).await {
+            return vec![Err(trouble)];
+        }
+        if self.is_dry() {
+            return (0..count).map(|_| Ok(imagined(self.sent()))).collect();
+        }
+        let tls = match self.tls(&attempt.url) {
+            Ok(tls) => tls.cloned(),
+            Err(trouble) => return vec![Err(trouble)],
+        };
+        let line = Arc::new(Barrier::new(count as usize));
+        let one = || {
+            let (tls, line, attempt) = (tls.clone(), line.clone(), attempt.clone());
+            bounded(self.limits.time_out, async move {
+                let connected = connect(tls.as_ref(), &attempt.url).await;
+                // Who has no connection must not keep the others waiting.
+                line.wait().await;
+                exchange(&mut connected?, &attempt, Instant::now()).await
+            })
+        };
+        let together: JoinSet<Sent> = (0..count).map(|_| one()).collect();
+        together.join_all().await
+    }
+
+    /// Sends one and closes the connection a while later, without an answer.
+    pub(super) async fn send_and_leave(
+        &self,
+        attempt: &Attempt,
+        after: Duration,
+    ) -> Result<(), Trouble> {
+        self.admit(1, attempt).await?;
+        if self.is_dry() {
+            return Ok(());
+        }
+        let leave = async {
+            let mut sender = connect(self.tls(&attempt.url)?, &attempt.url).await?;
+            tokio::select! {
+                answer = exchange(&mut sender, attempt, Instant::now()) => answer.map(drop),
+                () = sleep(after) => Ok(()),
+            }
+        };
+        bounded(self.limits.time_out, leave).await
+    }
+
+    /// Waits for its turn, and writes down what is sent.
+    async fn admit(&self, count: u32, attempt: &Attempt) -> Result<(), Trouble> {
+        let turn = {
+            let mut state = self.state();
+            if state.sent + count > self.limits.most {
+                return Err(Exhausted(self.limits.most).into());
+            }
+            state.sent += count;
+            let command = curl::command(attempt);
+            state.seen.push(match count {
+                1 => command,
+                _ => format!("{command}   # {count} at the same time"),
+            });
+            let turn = state.next.max(Instant::now());
+            state.next = turn + Duration::from_secs(1) / self.limits.rate.max(1) * count;
+            turn
+        };
+        if !self.is_dry() {
+            sleep_until(turn).await;
+        }
+        Ok(())
+    }
+
+    fn tls(&self, url: &Uri) -> Result<Option<&TlsConnector>, Trouble> {
+        if url.scheme() != Some(&Scheme::HTTPS) {
+            return Ok(None);
+        }
+        if self.tls.get().is_none() {
+            let config = ClientConfig::builder().with_native_roots()?.with_no_client_auth();
+            let _ = self.tls.set(TlsConnector::from(Arc::new(config)));
+        }
+        Ok(self.tls.get())
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn connect(tls: Option<&TlsConnector>, url: &Uri) -> Result<Sender, Trouble> {
+    let host = url.host().ok_or("the URL has no host")?.trim_matches(['[', ']']);
+    let usual = if tls.is_some() { 443 } else { 80 };
+    let stream = TcpStream::connect((host, url.port_u16().unwrap_or(usual))).await?;
+    stream.set_nodelay(true)?;
+    match tls {
+        None => start(stream).await,
+        Some(tls) => {
+            let name = ServerName::try_from(host.to_owned())?;
+            start(tls.connect(name, stream).await?).await
+        }
+    }
+}
+
+async fn start<S>(stream: S) -> Result<Sender, Trouble>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // Its end is seen where the answer is read; it is closed when the sender is gone.
+    tokio::spawn(async { drop(connection.await) });
+    Ok(sender)
+}
+
+async fn exchange(sender: &mut Sender, attempt: &Attempt, begun: Instant) -> Sent {
+    let response = sender.send_request(request(attempt)?).await?;
+    let (parts, body) = response.into_parts();
+    let body = read(body).await?;
+    Ok(Answer { status: parts.status, headers: parts.headers, body, took: begun.elapsed() })
+}
+
+fn request(attempt: &Attempt) -> Result<Request<Body>, Trouble> {
+    let target = attempt.url.path_and_query().map_or("/", |path| path.as_str());
+    let body = match &attempt.body {
+        None => Empty::new().boxed(),
+        // Whose length is not known goes in chunks.
+        Some(body) if attempt.chunked => Full::new(body.clone()).map_frame(|frame| frame).boxed(),
+        Some(body) => Full::new(body.clone()).boxed(),
+    };
+    let mut request = Request::builder().method(attempt.method.clone()).uri(target).body(body)?;
+    let authority = attempt.url.authority().map_or("", |authority| authority.as_str());
+    let lines = request.headers_mut();
+    lines.insert(header::HOST, authority.parse()?);
+    for (name, value) in attempt.lines() {
+        lines.append(name, value);
+    }
+    Ok(request)
+}
+
+async fn read(body: Incoming) -> Result<Bytes, Trouble> {
+    Ok(Limited::new(body, MAX_ANSWER).collect().await?.to_bytes())
+}
+
+async fn bounded<T>(
+    time: Duration,
+    work: impl Future<Output = Result<T, Trouble>>,
+) -> Result<T, Trouble> {
+    let too_late = |_| format!("no answer within {} s", time.as_secs_f64());
+    timeout(time, work).await.map_err(too_late)?
+}
+
+/// What is answered when nothing is sent: every request does something new.
+fn imagined(number: u32) -> Answer {
+    let (status, headers) = (StatusCode::OK, HeaderMap::new());
+    Answer { status, headers, body: format!("{number}").into(), took: Duration::ZERO }
+}
