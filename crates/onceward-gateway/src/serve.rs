@@ -83,7 +83,9 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 /// Events go to standard error: warnings and errors, or what `ONCEWARD_LOG` asks for.
 fn log() {
     let filter = EnvFilter::try_from_env("ONCEWARD_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    // If nobody reads them any more, they are dropped: complaining about that would panic.
+    let events = tracing_subscriber::fmt().log_internal_errors(false);
+    events.with_env_filter(filter).with_writer(io::stderr).init();
 }
 
 fn load(options: &Options) -> Result<Config, Vec<Mistake>> {
