@@ -7,6 +7,7 @@ use std::{
     path::PathBuf,
     process::ExitCode,
     sync::Arc,
+    thread,
     time::Duration,
 };
 
@@ -15,6 +16,7 @@ use onceward::{Sweeper, stores::sqlite::SqliteStore};
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
+    sync::oneshot,
 };
 
 use tracing_subscriber::EnvFilter;
@@ -55,6 +57,10 @@ pub(crate) struct Options {
     config: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
+    /// Stops when standard input is closed, as with SIGTERM: for a program that starts gateways and
+    /// wants none to outlive it, even if it is killed.
+    #[arg(long, hide = true)]
+    until_input_closes: bool,
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
@@ -86,7 +92,9 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 /// Events go to standard error: warnings and errors, or what `ONCEWARD_LOG` asks for.
 fn log() {
     let filter = EnvFilter::try_from_env("ONCEWARD_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    // If nobody reads them any more, they are dropped: complaining about that would panic.
+    let events = tracing_subscriber::fmt().log_internal_errors(false);
+    events.with_env_filter(filter).with_writer(io::stderr).init();
 }
 
 fn load(options: &Options) -> Result<Config, Vec<Mistake>> {
@@ -121,7 +129,7 @@ async fn serve(options: &Options, config: Config) -> Result<(), Failure> {
     for reason in gateway.unusable_keys() {
         tell(&format!("warning: a key for tokens is not used: {reason}"));
     }
-    let stopped = stopped()?;
+    let stopped = stopped(options.until_input_closes)?;
     tell(&ready);
     let answering = gateway.clone();
     let answer = move |request, peer| answering.clone().answer(request, peer);
@@ -170,15 +178,26 @@ async fn refresh_keys(gateway: Gateway) {
     }
 }
 
-fn stopped() -> io::Result<impl Future<Output = ()>> {
+fn stopped(with_input: bool) -> io::Result<impl Future<Output = ()>> {
     let (mut terminate, mut interrupt) =
         (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     Ok(async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
+            () = input_closed(), if with_input => {}
         }
     })
+}
+
+async fn input_closed() {
+    let (sender, closed) = oneshot::channel();
+    // A thread of its own: the runtime would wait for a read that never ends.
+    thread::spawn(move || {
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        let _ = sender.send(());
+    });
+    let _ = closed.await;
 }
 
 fn tell(text: &str) {

@@ -21,6 +21,52 @@ fn every_tap_is_charged_once_and_nothing_is_left_behind() {
     assert!(ended.stdout.contains("Not one twice, not one lost."), "{ended:?}");
     assert!(!ended.stdout.contains('\x1b'), "no terminal, no control characters: {ended:?}");
     assert_eq!(ended.left_behind, 0, "the temporary directory is removed");
+    assert_eq!(ended.still_running, [""; 0], "no gateway stays");
+}
+
+#[test]
+fn a_gateway_is_killed_and_comes_back_as_another_process() {
+    let mut demo = Demo::start(&["--json", "--seconds", "2", "--clients", "24"]);
+    let killed = demo.listen("gateway B killed (process ");
+    let is_there = |gateways: &[String], process: &str| {
+        gateways.iter().any(|line| line.split(' ').next() == Some(process))
+    };
+    let process = killed.split_once("(process ").unwrap().1.split(',').next().unwrap();
+    assert!(!is_there(&demo.gateways(), process), "{killed} {:?}", demo.gateways());
+    demo.listen("# 5. ");
+    let gateways = demo.gateways();
+    demo.interrupt();
+    let ended = demo.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+
+    let document: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let next_process = document["kill"]["next_process"].to_string();
+    assert_eq!(document["kill"]["process"].to_string(), process);
+    assert!(gateways.len() == 2 && is_there(&gateways, &next_process), "{gateways:?}");
+    assert!(document["kill"]["away_ms"].as_u64().unwrap() >= 1000, "{document}");
+    let killed = format!(" s (process {process}) and back ");
+    assert!(ended.stderr.contains(&killed), "{ended:?}");
+    assert_eq!(document["charges"], document["taps"]);
+    for name in ["left_by_the_kill", "broken_off", "otherwise"] {
+        assert!(document["reconciled"][name].is_u64(), "{name} in {document}");
+    }
+}
+
+#[test]
+fn a_killed_demo_leaves_no_gateway_behind() {
+    let mut demo = Demo::start(&["--once", "--seconds", "60"]);
+    demo.read_until("  1 s: ", 0);
+    assert_eq!(demo.gateways().len(), 2);
+    demo.kill();
+    let ended = demo.end();
+    assert_eq!((ended.code, ended.still_running), (None, Vec::new()));
+}
+
+#[test]
+fn settings_for_another_gateway_do_not_reach_those_of_the_demo() {
+    let variables = [("ONCEWARD_UPSTREAM", "http://127.0.0.1:1"), ("ONCEWARD_LISTEN", "nowhere")];
+    let ended = Demo::start_with(&["--once", "--seconds", "1"], Stdio::piped(), &variables).end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
 }
 
 #[test]
@@ -40,7 +86,8 @@ fn json_is_for_programs_and_the_rest_for_people() {
     let document: Value = serde_json::from_str(&ended.stdout).unwrap();
     assert_eq!((&document["seed"], &document["protected"]), (&42.into(), &true.into()));
     assert_eq!(document["findings"], Value::Array(Vec::new()));
-    for name in ["taps", "requests", "lost", "executions", "replays", "conflicts", "charges"] {
+    let names = ["taps", "requests", "lost", "unready", "conflicts", "unknown", "refused"];
+    for name in names.into_iter().chain(["replays", "executions", "charges"]) {
         assert_eq!(document[name], number(&ended.stderr, name), "{name} in {ended:?}");
     }
 }
@@ -56,6 +103,7 @@ fn what_it_says_to_try_works_until_it_is_interrupted() {
     assert_eq!(first.status, 201, "{first:?}");
     assert!(!first.headers.contains_key("idempotent-replayed"), "{first:?}");
 
+    assert_ne!(curls[0].server(), curls[1].server(), "the other gateway");
     let again = curls[1].send();
     assert_eq!((again.status, &again.body), (201, &first.body));
     assert_eq!(again.headers["idempotent-replayed"], "true");
@@ -76,7 +124,8 @@ fn what_it_says_to_try_works_until_it_is_interrupted() {
     let charges = curls[4].send();
     assert_eq!(
         (&charges.json()["count"], &charges.json()["total_cents"]),
-        (&1.into(), &500.into())
+        (&1.into(), &500.into()),
+        "{charges:?}"
     );
     assert_eq!(charges.json()["charges"][0], first.json());
 
@@ -85,10 +134,11 @@ fn what_it_says_to_try_works_until_it_is_interrupted() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stdout.contains("Everything that ran is settled"), "{ended:?}");
     assert_eq!(ended.left_behind, 0, "the temporary directory is removed");
+    assert_eq!(ended.still_running, [""; 0], "no gateway stays");
 }
 
 #[test]
-fn the_sample_api_asks_who_is_calling() {
+fn nobody_is_served_who_does_not_say_who_is_calling() {
     let mut demo = Demo::start(&["--seconds", "1", "--clients", "1"]);
     let text = demo.read_until("# 5. ", 1);
     for mut curl in Curl::all(&text) {
@@ -110,6 +160,7 @@ fn an_interrupted_demo_has_proven_nothing_and_says_so() {
     assert!(ended.stderr.contains("stopped before the end"), "{ended:?}");
     assert!(ended.took < Duration::from_secs(20), "{ended:?}");
     assert_eq!(ended.left_behind, 0, "the temporary directory is removed");
+    assert_eq!(ended.still_running, [""; 0], "no gateway stays");
 }
 
 #[test]
@@ -119,4 +170,5 @@ fn an_output_that_is_closed_is_a_clear_error() {
     let ended = Demo::start_into(&["--once", "--seconds", "1"], Stdio::from(writer)).end();
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stderr.starts_with("error: the output cannot be written"), "{ended:?}");
+    assert_eq!((ended.left_behind, ended.still_running), (0, Vec::new()));
 }

@@ -1,7 +1,6 @@
 //! The people with their phones: each tap is one operation, retried until it has an answer.
 
 use std::{
-    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -18,6 +17,7 @@ use tokio::{
 };
 
 use super::{
+    gateways::Doors,
     network::{self, Answer, Loss, Order, Weather},
     tally::{Step, Story, Tally},
 };
@@ -55,7 +55,7 @@ impl Receipt {
 /// Everybody who taps.
 #[derive(Clone)]
 pub(super) struct Clients {
-    pub(super) server: SocketAddr,
+    pub(super) doors: Doors,
     pub(super) tally: Arc<Tally>,
     /// The same mischief for the same seed, as far as the scheduler allows.
     pub(super) seed: u64,
@@ -147,8 +147,8 @@ impl Attempts<'_> {
             if attempt == 1 && one_in(4, &mut self.random) {
                 self.tap_twice().await;
             } else {
-                let weather = self.weather(attempt);
-                let result = self.send_after(Duration::ZERO, weather).await;
+                let (weather, random) = (self.weather(attempt), self.random.fork());
+                let result = self.send_after(Duration::ZERO, weather, random).await;
                 self.take(result);
             }
             if self.receipt.answer.is_some() {
@@ -163,19 +163,29 @@ impl Attempts<'_> {
         self.story.steps.push(Step::TappedTwice);
         let later = Duration::from_millis(self.random.u64(0..=8));
         let (first, second) = (self.weather(1), self.weather(1));
-        let results =
-            tokio::join!(self.send_after(Duration::ZERO, first), self.send_after(later, second));
+        let (here, there) = (self.random.fork(), self.random.fork());
+        let results = tokio::join!(
+            self.send_after(Duration::ZERO, first, here),
+            self.send_after(later, second, there)
+        );
         self.take(results.0);
         self.take(results.1);
     }
 
-    async fn send_after(&self, pause: Duration, weather: Weather) -> Result<Answer, Loss> {
+    /// Sends to any gateway: a retry often meets the other one.
+    async fn send_after(
+        &self,
+        pause: Duration,
+        weather: Weather,
+        mut random: Rng,
+    ) -> Result<Answer, Loss> {
         if !pause.is_zero() {
             sleep(pause).await;
         }
         let underway = self.clients.tally.send();
         self.sent.fetch_add(1, Ordering::Relaxed);
-        let answer = network::send(self.clients.server, &self.order, weather).await?;
+        let door = self.clients.doors.any(&mut random);
+        let answer = network::send(door, &self.order, weather).await?;
         underway.answered();
         Ok(answer)
     }
@@ -193,11 +203,18 @@ impl Attempts<'_> {
                     Step::Charged
                 }
             }
+            Ok(answer) if answer.problem().as_deref() == Some("outcome-unknown") => {
+                tally.unknown.count();
+                Step::Unknown
+            }
             Ok(Answer { status: StatusCode::CONFLICT, .. }) => {
                 tally.conflicts.count();
                 Step::StillRunning
             }
-            Ok(_) => Step::Unavailable,
+            Ok(_) => {
+                tally.unready.count();
+                Step::Unready
+            }
         };
         self.story.steps.push(step);
     }
@@ -207,7 +224,8 @@ impl Attempts<'_> {
         self.order.cents += 50;
         for attempt in 1..FAIR_FROM {
             let fair = Weather::Fair { time_out: time_out(attempt) };
-            match self.send_after(Duration::ZERO, fair).await {
+            let random = self.random.fork();
+            match self.send_after(Duration::ZERO, fair, random).await {
                 Ok(Answer { status: StatusCode::UNPROCESSABLE_ENTITY, .. }) => {
                     self.clients.tally.refused.count();
                     return;

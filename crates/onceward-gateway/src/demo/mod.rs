@@ -1,38 +1,49 @@
-//! `onceward demo`: a payments API, a bad network, and not one charge too many.
+//! `onceward demo`: two gateways before a flaky payments API, a bad network, and not one charge too
+//! many.
 
 mod clients;
+mod gateways;
+mod kill;
+mod ledger;
 mod network;
-mod payments;
+mod port;
+mod reconciled;
 mod screen;
 mod service;
 mod storm;
 mod summary;
 mod tally;
 mod try_it;
+mod upstream;
 mod verify;
 
 use std::{
     error::Error,
     future::Future,
     io::{self, Write as _},
-    pin::pin,
+    pin::{Pin, pin},
     process::ExitCode,
 };
 
 use clap::{Args, value_parser};
 use tokio::signal;
 
+use reconciled::Reconciled;
 use screen::{Screen, Unwritable};
 use service::Service;
-use storm::Storm;
-use summary::{Setting, Summary};
+use storm::{Storm, Wreckage};
+use summary::{Ordeal, Setting, Summary};
 
-/// Shows it: a payments API, clients that retry on a bad network, and one charge for every tap.
+const STOPPED: &str = "stopped before the end: nothing was counted; the records are removed";
+
+/// Shows it: two gateways before a flaky API, clients on a bad network, one charge for every tap.
 ///
-/// Starts a sample API on a free port of this computer, its records in an SQLite file in a
-/// temporary directory. Clients tap "Pay" and lose answers, time out, tap twice and restart, on
-/// real sockets. At the end every charge is counted; anything but one for each tap makes the command
-/// fail. Then the API stays up for you to try, until Ctrl-C.
+/// Starts a sample payments API that knows nothing of retries, and two gateways (`onceward serve`)
+/// before it, on free ports of this computer, their records in one SQLite file in a temporary
+/// directory. Clients tap "Pay" and lose answers, time out, tap twice and restart, on real sockets.
+/// The API is slow, unready or away at times, or breaks off; half-way one gateway is killed with
+/// SIGKILL and started again. At the end every charge is counted; anything but one for each tap
+/// makes the command fail. Then everything stays up for you to try, until Ctrl-C.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -75,55 +86,101 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 }
 
 async fn show(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
-    let mut stopped = pin!(stopped()?);
+    let stopped = pin!(stopped()?);
     let mut screen = if options.json { Screen::stderr() } else { Screen::stdout() };
     let setting = Setting {
         seed: options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000)),
         protected: !options.unprotected,
     };
-    let service = Service::start(setting).await?;
-    open(&mut screen, &service, options).map_err(Unwritable)?;
+    // Not to be left half-way: it takes a moment, and an interruption is noticed after it.
+    let mut service = Service::start(setting).await?;
+    let played = play(options, setting, &mut service, &mut screen, stopped).await;
+    // Whatever has happened: no gateway and no file stays.
+    let complaints = service.stop().await.complaints;
+    let Played { code, was_tried } = played?;
+    if !complaints.is_empty() {
+        return Err(complaints.join("\n").into());
+    }
+    if was_tried {
+        let end = "Stopped. Everything that ran is settled, and the records are removed.";
+        screen.line(format_args!("\n{end}")).map_err(Unwritable)?;
+    }
+    Ok(code)
+}
 
-    let storm = Storm::new(options, setting.seed, &service);
+struct Played {
+    code: ExitCode,
+    /// It served on until it was stopped.
+    was_tried: bool,
+}
+
+async fn play(
+    options: &Options,
+    setting: Setting,
+    service: &mut Service,
+    screen: &mut Screen,
+    mut stopped: Pin<&mut impl Future<Output = ()>>,
+) -> Result<Played, Box<dyn Error>> {
+    open(screen, service, options).map_err(Unwritable)?;
+    let storm = Storm::new(options, setting.seed, service);
     let weathered = tokio::select! {
-        receipts = storm.weather(&mut screen) => Some(receipts?),
+        wreckage = storm.weather(service.gateways.as_mut(), screen) => Some(wreckage?),
         () = &mut stopped => None,
     };
     screen.end_progress().map_err(Unwritable)?;
-    let Some(receipts) = weathered else {
-        service.stop().await;
-        return Err("stopped before the end: nothing was counted; the records are removed".into());
-    };
+    let Wreckage { receipts, kill } = weathered.ok_or(STOPPED)?;
+    service.upstream.calm_down();
     service.quiet().await;
-    let findings = verify::verify(&receipts, &service.payments.ledger());
-    let summary = Summary::of(storm.tally(), &service.payments, setting, findings);
-    summary.show(&mut screen).map_err(Unwritable)?;
+    let ordeal = match (kill, &mut service.gateways) {
+        (Some(kill), Some(gateways)) => {
+            if let Some(name) = gateways.fallen() {
+                return Err(
+                    format!("gateway {name} has ended by itself, which must not happen").into()
+                );
+            }
+            let asked = service.upstream.ledger.asked();
+            let reconciled = Reconciled::read(&gateways.records(), &asked, &kill).await?;
+            Some(Ordeal { kill, reconciled })
+        }
+        _ => None,
+    };
+    let findings = verify::verify(&receipts, &service.ledger().charged());
+    let summary = Summary::of(storm.tally(), service.ledger(), setting, ordeal, findings);
+    summary.show(screen).map_err(Unwritable)?;
     if options.json {
         writeln!(io::stdout(), "{}", serde_json::to_string(&summary)?).map_err(Unwritable)?;
     }
-    if options.once || options.unprotected || !summary.is_as_it_should_be() {
-        service.stop().await;
-        return Ok(summary.exit_code());
+    let code = summary.exit_code();
+    match &service.gateways {
+        Some(gateways) if !options.once && summary.is_as_it_should_be() => {
+            service.upstream.is_back().await;
+            try_it::show(screen, gateways).map_err(Unwritable)?;
+            stopped.await;
+            Ok(Played { code, was_tried: true })
+        }
+        _ => Ok(Played { code, was_tried: false }),
     }
-    try_it::show(&mut screen, &service).map_err(Unwritable)?;
-    stopped.await;
-    let end = match service.stop().await {
-        0 => "Stopped. Everything that ran is settled, and the records are removed.".to_owned(),
-        unsettled => format!("Stopped. {unsettled} executions could not be settled in time."),
-    };
-    screen.line(format_args!("\n{end}")).map_err(Unwritable)?;
-    Ok(summary.exit_code())
 }
 
 fn open(screen: &mut Screen, service: &Service, options: &Options) -> io::Result<()> {
     let Options { clients, seconds, .. } = options;
-    let layer = if options.unprotected { "WITHOUT Onceward" } else { "Onceward on SQLite" };
-    let title = format!("A payments API on http://{}, {layer}.", service.address);
+    let api = format!("A payments API on http://{}", service.upstream.address);
+    let title = match &service.gateways {
+        Some(gateways) => {
+            let (a, b) = (gateways.address(0), gateways.address(1));
+            format!(
+                "{api}, and two gateways before it on\none SQLite store: A on http://{a}, B on http://{b}."
+            )
+        }
+        None => format!("{api}, WITHOUT Onceward."),
+    };
+    let fate = if options.unprotected { "" } else { "Half-way gateway B is killed. " };
     screen.line(screen.strong(&title))?;
     screen.line(format_args!(
         "{clients} clients tap \"Pay\" for {seconds} s. The network cuts them off and loses answers;\n\
-         people tap twice; phones restart. Each tap has one key, and its client\n\
-         retries until it has an answer.\n"
+         people tap twice; phones restart. The API is slow, unready or away at times,\n\
+         or breaks off. {fate}Each tap has one key,\n\
+         and its client retries until it has an answer.\n"
     ))
 }
 

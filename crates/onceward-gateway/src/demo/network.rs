@@ -1,6 +1,6 @@
 //! A network that loses things: real sockets on the loopback, closed at the wrong moments.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
 use http::{Request, StatusCode, header};
@@ -13,7 +13,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::payments::CALLER;
+use super::upstream::CALLER;
 
 /// What a tap sends, the same on every attempt.
 #[derive(Clone, Debug)]
@@ -46,9 +46,19 @@ pub(super) struct Answer {
     pub(super) body: Bytes,
 }
 
-/// Why nothing arrived. The client cannot tell whether the server did the work.
+impl Answer {
+    /// The code of a problem document.
+    pub(super) fn problem(&self) -> Option<String> {
+        let document: serde_json::Value = serde_json::from_slice(&self.body).ok()?;
+        Some(document["code"].as_str()?.to_owned())
+    }
+}
+
+/// Why nothing arrived. The client cannot tell whether the server did the work, unless nobody was
+/// there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loss {
+    NobodyThere,
     CutOff,
     AnswerLost,
     TimedOut,
@@ -62,35 +72,44 @@ pub(super) async fn send(
 ) -> Result<Answer, Loss> {
     match weather {
         Weather::Fair { time_out } => match timeout(time_out, exchange(server, order)).await {
-            Ok(answer) => answer.map_err(|_| Loss::AnswerLost),
+            Ok(answer) => answer,
             Err(_) => Err(Loss::TimedOut),
         },
         Weather::CutsOff => {
-            let bytes = order.to_bytes();
-            let _ = send_and_leave(server, &bytes[..bytes.len() - 8], Duration::ZERO).await;
+            let bytes = order.to_bytes(server);
+            send_and_leave(server, &bytes[..bytes.len() - 8], Duration::ZERO).await?;
             Err(Loss::CutOff)
         }
         Weather::LosesAnswer { after } => {
-            let _ = send_and_leave(server, &order.to_bytes(), after).await;
+            send_and_leave(server, &order.to_bytes(server), after).await?;
             Err(Loss::AnswerLost)
         }
     }
 }
 
 /// Sends bytes, waits, and closes the connection without having read anything.
-async fn send_and_leave(server: SocketAddr, bytes: &[u8], after: Duration) -> io::Result<()> {
-    let mut connection = TcpStream::connect(server).await?;
-    connection.write_all(bytes).await?;
+async fn send_and_leave(server: SocketAddr, bytes: &[u8], after: Duration) -> Result<(), Loss> {
+    let mut connection = connect(server).await?;
+    connection.write_all(bytes).await.map_err(|_| Loss::AnswerLost)?;
     sleep(after).await;
     Ok(())
 }
 
 /// One request and its answer on a connection of its own; dropping it closes the connection.
-async fn exchange(
+async fn exchange(server: SocketAddr, order: &Order) -> Result<Answer, Loss> {
+    let connection = connect(server).await?;
+    ask(connection, server, order).await.map_err(|_| Loss::AnswerLost)
+}
+
+async fn connect(server: SocketAddr) -> Result<TcpStream, Loss> {
+    TcpStream::connect(server).await.map_err(|_| Loss::NobodyThere)
+}
+
+async fn ask(
+    stream: TcpStream,
     server: SocketAddr,
     order: &Order,
 ) -> Result<Answer, Box<dyn std::error::Error + Send + Sync>> {
-    let stream = TcpStream::connect(server).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let request = order.to_request(server)?;
     let answer = async {
@@ -122,11 +141,11 @@ impl Order {
     }
 
     /// The same request, for connections that do not live to see an answer.
-    fn to_bytes(&self) -> Vec<u8> {
+    fn to_bytes(&self, server: SocketAddr) -> Vec<u8> {
         let Self { key, caller, .. } = self;
         let body = self.body();
         let head = format!(
-            "POST /charges HTTP/1.1\r\nhost: demo\r\ncontent-type: application/json\r\n\
+            "POST /charges HTTP/1.1\r\nhost: {server}\r\ncontent-type: application/json\r\n\
              {CALLER}: {caller}\r\nidempotency-key: {key}\r\ncontent-length: {}\r\n\r\n",
             body.len()
         );

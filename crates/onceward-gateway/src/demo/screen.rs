@@ -10,7 +10,10 @@ use std::{
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 
-use super::tally::{Step, Story};
+use super::{
+    kill::News,
+    tally::{Step, Story},
+};
 
 const BAR: u64 = 44;
 const STORIES: usize = 6;
@@ -22,7 +25,9 @@ const PLAIN_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct Progress {
     pub(super) elapsed: Duration,
     pub(super) whole: Duration,
-    pub(super) numbers: [(&'static str, u64); 7],
+    pub(super) numbers: [(&'static str, u64); 9],
+    /// The gateway that is dead.
+    pub(super) down: Option<&'static str>,
     /// A tap that was answered lately, after how many charges it has.
     pub(super) story: Option<(usize, Story)>,
 }
@@ -74,6 +79,20 @@ impl Screen {
         self.line(format_args!("{:>3} s: {numbers}", progress.elapsed.as_secs()))
     }
 
+    /// Tells what became of a gateway.
+    pub(super) fn news(&mut self, elapsed: Duration, news: &News) -> io::Result<()> {
+        if !self.live {
+            return self.line(format_args!("{:>5.1} s: {news}", elapsed.as_secs_f64()));
+        }
+        let style = match news {
+            News::Killed { .. } => BAD,
+            News::Back { .. } => GOOD,
+        };
+        self.stories.push_front(format!("  {}", self.paint(style.bold(), &news.to_string())));
+        self.stories.truncate(STORIES);
+        Ok(())
+    }
+
     /// Takes the picture away, or leaves a blank line after the plain ones.
     pub(super) fn end_progress(&mut self) -> io::Result<()> {
         if self.live { self.clear() } else { self.line("") }
@@ -103,7 +122,9 @@ impl Screen {
             lines.push(format!("  {name:<10} {number:>7}  {bar}"));
         }
         lines.push(String::new());
-        lines.push(format!("  {}", self.time_line(progress.elapsed, progress.whole)));
+        let time_line = self.time_line(progress.elapsed, progress.whole);
+        let down = progress.down.map(|gateway| format!("  gateway {gateway} is dead"));
+        lines.push(format!("  {time_line}{}", self.bad(&down.unwrap_or_default())));
         lines.push(String::new());
         lines.extend(self.stories.iter().cloned());
         lines.resize(progress.numbers.len() + 3 + STORIES, String::new());
@@ -144,8 +165,8 @@ impl Screen {
     fn step(&self, step: Step) -> String {
         let style = match step {
             Step::Charged | Step::Replayed => GOOD,
-            Step::Lost(_) | Step::Restarted | Step::Unavailable => BAD,
-            Step::TappedTwice | Step::StillRunning => ODD,
+            Step::Lost(_) | Step::Restarted | Step::Unready => BAD,
+            Step::TappedTwice | Step::StillRunning | Step::Unknown => ODD,
         };
         self.paint(style, &step.to_string())
     }
@@ -197,8 +218,8 @@ const DIM: Style = Style::new().dimmed();
 
 fn colour_of(name: &str) -> Style {
     match name {
-        "lost" => BAD,
-        "conflicts" => ODD,
+        "lost" | "unready" => BAD,
+        "conflicts" | "unknown" => ODD,
         "taps" | "executions" | "charges" => GOOD,
         _ => AnsiColor::Blue.on_default(),
     }
@@ -244,8 +265,8 @@ mod tests {
             for tenths in 1..=25 {
                 let elapsed = Duration::from_millis(tenths * 100);
                 let whole = Duration::from_secs(3);
-                let numbers = [("taps", tenths); 7];
-                screen.progress(Progress { elapsed, whole, numbers, story: None })?;
+                let numbers = [("taps", tenths); 9];
+                screen.progress(Progress { elapsed, whole, numbers, down: None, story: None })?;
             }
             Ok(())
         });

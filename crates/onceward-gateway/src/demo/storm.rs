@@ -1,17 +1,24 @@
-//! Some seconds of bad network, and the picture of it.
+//! Some seconds of bad network, a gateway that dies, and the picture of it.
 
 use std::{
     error::Error,
+    future::pending,
+    pin::pin,
     sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::{
+    sync::mpsc::unbounded_channel,
+    time::{Instant, MissedTickBehavior, interval},
+};
 
 use super::{
     Options,
     clients::{Clients, Receipt},
-    payments::Payments,
+    gateways::Gateways,
+    kill::{self, Kill, News},
+    ledger::Ledger,
     screen::{Progress, Screen, Unwritable},
     service::Service,
     tally::Tally,
@@ -25,62 +32,93 @@ pub(super) struct Storm {
     number: u16,
     started: Instant,
     lasts: Duration,
-    payments: Arc<Payments>,
+    ledger: Ledger,
+}
+
+/// What is left when it is over.
+pub(super) struct Wreckage {
+    pub(super) receipts: Vec<Receipt>,
+    /// `None`: there was no gateway.
+    pub(super) kill: Option<Kill>,
 }
 
 impl Storm {
     pub(super) fn new(options: &Options, seed: u64, service: &Service) -> Self {
         let (started, lasts) = (Instant::now(), Duration::from_secs(options.seconds.into()));
         let clients = Clients {
-            server: service.address,
+            doors: service.doors(),
             tally: Arc::default(),
             seed,
             until: started + lasts,
             tap_numbers: Arc::new(AtomicU64::new(0)),
         };
-        let payments = service.payments.clone();
-        Self { clients, number: options.clients, started, lasts, payments }
+        let ledger = service.ledger().clone();
+        Self { clients, number: options.clients, started, lasts, ledger }
     }
 
     pub(super) fn tally(&self) -> &Tally {
         &self.clients.tally
     }
 
-    /// Lets the clients tap until the time is over and every tap has an answer.
+    /// Lets the clients tap until the time is over and every tap has an answer. Half-way a gateway
+    /// is killed.
     pub(super) async fn weather(
         &self,
+        gateways: Option<&mut Gateways>,
         screen: &mut Screen,
-    ) -> Result<Vec<Receipt>, Box<dyn Error>> {
+    ) -> Result<Wreckage, Box<dyn Error>> {
         let mut clients = self.clients.start(self.number);
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let mut receipts = Vec::new();
-        loop {
+        let (sender, mut news) = unbounded_channel();
+        let (mut receipts, mut kill, mut down) = (Vec::new(), None, None);
+        let is_to_be_killed = gateways.is_some();
+        let mut killing = pin!(async {
+            match gateways {
+                Some(gateways) => {
+                    kill::kill(gateways, self.started, self.started + self.lasts / 2, sender).await
+                }
+                None => pending().await,
+            }
+        });
+        while !clients.is_empty() || (is_to_be_killed && kill.is_none()) {
             tokio::select! {
-                ended = clients.join_next() => match ended {
-                    Some(ended) => receipts.extend(ended?),
-                    None => return Ok(receipts),
-                },
-                _ = ticks.tick() => screen.progress(self.progress()).map_err(Unwritable)?,
+                Some(ended) = clients.join_next() => receipts.extend(ended?),
+                killed = &mut killing, if kill.is_none() => kill = Some(killed?),
+                Some(news) = news.recv() => {
+                    screen.news(self.started.elapsed(), &news).map_err(Unwritable)?;
+                    down = match news {
+                        News::Killed { gateway, .. } => Some(gateway),
+                        News::Back { .. } => None,
+                    };
+                }
+                _ = ticks.tick() => screen.progress(self.progress(down)).map_err(Unwritable)?,
             }
         }
+        while let Ok(news) = news.try_recv() {
+            screen.news(self.started.elapsed(), &news).map_err(Unwritable)?;
+        }
+        Ok(Wreckage { receipts, kill })
     }
 
-    fn progress(&self) -> Progress {
+    fn progress(&self, down: Option<&'static str>) -> Progress {
         let tally = self.tally();
         Progress {
             elapsed: self.started.elapsed(),
             whole: self.lasts,
+            down,
             numbers: [
                 ("taps", tally.taps.get()),
                 ("requests", tally.requests.get()),
                 ("lost", tally.lost.get()),
+                ("unready", tally.unready.get()),
                 ("conflicts", tally.conflicts.get()),
+                ("unknown", tally.unknown.get()),
                 ("replays", tally.replays.get()),
-                ("executions", self.payments.executions()),
-                ("charges", self.payments.charges()),
+                ("executions", self.ledger.executions()),
+                ("charges", self.ledger.charges()),
             ],
-            story: tally.latest_story().map(|story| (self.payments.charges_of(&story.key), story)),
+            story: tally.latest_story().map(|story| (self.ledger.charges_of(&story.key), story)),
         }
     }
 }

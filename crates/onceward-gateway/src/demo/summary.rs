@@ -5,7 +5,9 @@ use std::{fmt, io, process::ExitCode};
 use serde::Serialize;
 
 use super::{
-    payments::Payments,
+    kill::Kill,
+    ledger::Ledger,
+    reconciled::Reconciled,
     screen::Screen,
     tally::{Story, Tally},
     verify::Finding,
@@ -18,19 +20,25 @@ pub(super) struct Summary {
     pub(super) requests: u64,
     /// Requests whose answer never reached the client.
     pub(super) lost: u64,
+    /// 502 and 503: the upstream was away or not ready, and nothing was done.
+    pub(super) unready: u64,
     /// 409: the first request was still running.
     pub(super) conflicts: u64,
+    /// 409 and 504: nobody knew at that moment whether it had happened.
+    pub(super) unknown: u64,
     /// 422: the key was used for another amount.
     pub(super) refused: u64,
     /// Answers that were sent again.
     pub(super) replays: u64,
-    /// How often the handler ran.
+    /// How often the upstream began to charge somebody.
     pub(super) executions: u64,
     pub(super) charges: u64,
     /// Taps whose client restarted.
     pub(super) restarts: u64,
     #[serde(flatten)]
     pub(super) setting: Setting,
+    #[serde(flatten)]
+    pub(super) ordeal: Option<Ordeal>,
     #[serde(serialize_with = "as_texts")]
     pub(super) findings: Vec<Finding>,
     #[serde(skip)]
@@ -44,24 +52,35 @@ pub(super) struct Setting {
     pub(super) protected: bool,
 }
 
+/// What the gateways went through.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Ordeal {
+    pub(super) kill: Kill,
+    pub(super) reconciled: Reconciled,
+}
+
 impl Summary {
     pub(super) fn of(
         tally: &Tally,
-        payments: &Payments,
+        ledger: &Ledger,
         setting: Setting,
+        ordeal: Option<Ordeal>,
         findings: Vec<Finding>,
     ) -> Self {
         Self {
             taps: tally.taps.get(),
             requests: tally.requests.get(),
             lost: tally.lost.get(),
+            unready: tally.unready.get(),
             conflicts: tally.conflicts.get(),
+            unknown: tally.unknown.get(),
             refused: tally.refused.get(),
             replays: tally.replays.get(),
-            executions: payments.executions(),
-            charges: payments.charges(),
+            executions: ledger.executions(),
+            charges: ledger.charges(),
             restarts: tally.restarts.get(),
             setting,
+            ordeal,
             findings,
             unluckiest: tally.unluckiest_story(),
         }
@@ -88,12 +107,14 @@ impl Summary {
         }
     }
 
-    fn lines(&self) -> [(&'static str, u64); 8] {
+    fn lines(&self) -> [(&'static str, u64); 10] {
         [
             ("taps", self.taps),
             ("requests", self.requests),
             ("lost", self.lost),
+            ("unready", self.unready),
             ("conflicts", self.conflicts),
+            ("unknown", self.unknown),
             ("refused", self.refused),
             ("replays", self.replays),
             ("executions", self.executions),
@@ -108,11 +129,14 @@ impl Summary {
         let tick = screen.good("✓");
         screen.line(format_args!("{tick} each tap is in the ledger exactly once, by its key"))?;
         screen.line(format_args!(
-            "{tick} each answer, first or replayed, has the very bytes that the handler sent"
+            "{tick} each answer, first or replayed, has the very bytes that the upstream made"
         ))?;
         screen.line(format_args!(
             "{tick} each key that came back with another amount was refused with 422"
         ))?;
+        if let Some(ordeal) = &self.ordeal {
+            ordeal.show(screen)?;
+        }
         if let Some(Story { requests, steps, .. }) = &self.unluckiest {
             screen.line("")?;
             screen.line(format_args!(
@@ -153,13 +177,36 @@ impl Summary {
     }
 }
 
+impl Ordeal {
+    fn show(&self, screen: &mut Screen) -> io::Result<()> {
+        let Self { kill, reconciled } = self;
+        let tick = screen.good("✓");
+        let Kill { gateway, process, next_process, .. } = kill;
+        let (after, away) = (kill.after_ms as f64 / 1000.0, kill.away_ms as f64 / 1000.0);
+        screen.line(format_args!(
+            "{tick} gateway {gateway} was killed after {after:.1} s (process {process}) and back \
+             {away:.1} s later (process {next_process})"
+        ))?;
+        let Reconciled { left_by_the_kill, broken_off, otherwise } = reconciled;
+        let others = match otherwise {
+            0 => String::new(),
+            others => format!(", {others} otherwise"),
+        };
+        screen.line(format_args!(
+            "{tick} {} outcomes were open until a gateway asked the upstream: {left_by_the_kill} \
+             left by the\n  kill, {broken_off} whose answer had broken off{others}",
+            reconciled.total()
+        ))
+    }
+}
+
 /// The whole story in one sentence.
 impl fmt::Display for Summary {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { taps, requests, lost, charges, .. } = self;
         write!(
             formatter,
-            "{taps} taps, {requests} requests, {lost} answers lost: {charges} charges."
+            "{taps} taps, {requests} requests, {lost} of them without an answer: {charges} charges."
         )
     }
 }
@@ -178,12 +225,19 @@ mod tests {
     use super::*;
 
     fn summary(findings: Vec<Finding>) -> Summary {
-        Summary::of(
-            &Tally::default(),
-            &Payments::default(),
-            Setting { seed: 7, protected: true },
-            findings,
-        )
+        let setting = Setting { seed: 7, protected: true };
+        let kill = Kill {
+            gateway: "B",
+            process: 11,
+            next_process: 12,
+            after_ms: 2500,
+            away_ms: 1260,
+            at: std::time::SystemTime::now(),
+            address: "127.0.0.1:2".into(),
+        };
+        let reconciled = Reconciled { left_by_the_kill: 3, broken_off: 4, otherwise: 0 };
+        let ordeal = Some(Ordeal { kill, reconciled });
+        Summary::of(&Tally::default(), &Ledger::default(), setting, ordeal, findings)
     }
 
     #[test]
@@ -207,5 +261,15 @@ mod tests {
         assert_eq!(summary.exit_code(), ExitCode::SUCCESS);
         let text = Screen::text_of(|screen| summary.show(screen));
         assert!(text.contains("0 charges.\nNot one twice, not one lost."), "{text}");
+        let killed =
+            "gateway B was killed after 2.5 s (process 11) and back 1.3 s later (process 12)";
+        assert!(text.contains(killed), "{text}");
+        assert!(
+            text.contains("7 outcomes were open until") && text.contains("3 left by"),
+            "{text}"
+        );
+        let json = serde_json::to_value(&summary).unwrap();
+        assert_eq!(json["kill"]["next_process"], 12);
+        assert_eq!(json["reconciled"]["left_by_the_kill"], 3);
     }
 }

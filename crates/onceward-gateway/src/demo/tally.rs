@@ -16,7 +16,9 @@ pub(super) struct Tally {
     pub(super) taps: Counter,
     pub(super) requests: Counter,
     pub(super) lost: Counter,
+    pub(super) unready: Counter,
     pub(super) conflicts: Counter,
+    pub(super) unknown: Counter,
     pub(super) refused: Counter,
     pub(super) replays: Counter,
     pub(super) restarts: Counter,
@@ -105,7 +107,8 @@ pub(super) enum Step {
     Lost(Loss),
     Restarted,
     StillRunning,
-    Unavailable,
+    Unknown,
+    Unready,
     Charged,
     Replayed,
 }
@@ -114,12 +117,14 @@ impl fmt::Display for Step {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::TappedTwice => "tapped twice",
+            Self::Lost(Loss::NobodyThere) => "nobody there",
             Self::Lost(Loss::CutOff) => "cut off",
             Self::Lost(Loss::AnswerLost) => "answer lost",
             Self::Lost(Loss::TimedOut) => "timed out",
             Self::Restarted => "restarted",
             Self::StillRunning => "409 still running",
-            Self::Unavailable => "unavailable",
+            Self::Unknown => "outcome unknown",
+            Self::Unready => "upstream not ready",
             Self::Charged => "201 charged",
             Self::Replayed => "201 replayed",
         })

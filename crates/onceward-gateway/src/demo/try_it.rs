@@ -2,36 +2,41 @@
 
 use std::io;
 
-use onceward::{Key, OperationId, OperationName};
 use uuid::Uuid;
 
-use super::{payments, screen::Screen, service::Service};
+use super::{
+    gateways::{Gateways, OPERATION},
+    screen::Screen,
+};
 
 const CALLER: &str = "you";
 
-/// Says that the service stays up, and how to try it.
-pub(super) fn show(screen: &mut Screen, service: &Service) -> io::Result<()> {
-    let server = service.address;
+/// Says that the gateways stay up, and how to try them.
+pub(super) fn show(screen: &mut Screen, gateways: &Gateways) -> io::Result<()> {
+    let (a, b) = (gateways.address(0), gateways.address(1));
     screen.line("")?;
-    let title = format!("Now you: http://{server} is up until you press Ctrl-C.");
+    let title = format!("Now you: http://{a} and http://{b} are up until you press Ctrl-C.");
     screen.line(screen.strong(&title))?;
-    screen.line(format_args!("Its records: {}", service.records().display()))?;
+    screen.line(format_args!("Their configuration: {}", gateways.configuration().display()))?;
+    screen.line(format_args!("Their records:       {}", gateways.records().display()))?;
     let key = Uuid::new_v4().to_string();
     let header = format!("-H 'X-Api-Key: {CALLER}'");
-    let pay = |cents: u32| {
+    let pay = |server, cents: u32| {
         format!(
             "curl -i -w '\\n' http://{server}/charges {header} \\\n  -H 'Idempotency-Key: {key}' \\\n  \
              -H 'Content-Type: application/json' -d '{{\"customer\":\"ada\",\"cents\":{cents}}}'"
         )
     };
-    let reference = reference(&key).map_err(io::Error::other)?;
-    let status = format!("http://{server}/.onceward/operations/{reference}");
+    let status = format!("'http://{a}/.onceward/operations?operation={OPERATION}&key={key}'");
     let steps = [
-        ("Pay.", pay(500)),
-        ("The same again: the same answer, and idempotent-replayed: true.", pay(500)),
-        ("The same key for another amount: 422, and why.", pay(900)),
+        ("Pay, at gateway A.", pay(a, 500)),
+        (
+            "The same again, at gateway B: the same answer, and idempotent-replayed: true.",
+            pay(b, 500),
+        ),
+        ("The same key for another amount: 422, and why.", pay(a, 900)),
         ("What became of it?", format!("curl -w '\\n' {header} \\\n  {status}")),
-        ("What were you charged? Once.", format!("curl -w '\\n' http://{server}/charges {header}")),
+        ("What were you charged? Once.", format!("curl -w '\\n' http://{b}/charges {header}")),
     ];
     for (number, (what, command)) in steps.into_iter().enumerate() {
         let what = format!("# {}. {what}", number + 1);
@@ -40,12 +45,4 @@ pub(super) fn show(screen: &mut Screen, service: &Service) -> io::Result<()> {
         screen.line(command)?;
     }
     Ok(())
-}
-
-/// The operation's reference, as `onceward-operation` will say it.
-fn reference(key: &str) -> Result<String, String> {
-    let scope = payments::scope_of(CALLER)?;
-    let name = OperationName::new(payments::OPERATION).map_err(|error| error.to_string())?;
-    let key = Key::new(key).map_err(|error| error.to_string())?;
-    Ok(OperationId::new(scope, name, key).digest().to_string())
 }

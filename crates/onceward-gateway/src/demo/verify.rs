@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt};
 
-use super::{clients::Receipt, payments::Charge};
+use super::{clients::Receipt, ledger::Charge};
 
 /// Something that must never happen, the worst first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,7 +15,7 @@ pub(super) enum Finding {
     OtherAmount { key: String },
     /// The tap was never answered.
     NeverAnswered { key: String },
-    /// Two answers of the tap differ, or one is not what the handler had said.
+    /// Two answers of the tap differ, or one is not what the upstream had said.
     OtherAnswer { key: String },
     /// The same key was accepted for another amount.
     OtherAmountAccepted { key: String },
@@ -23,7 +23,7 @@ pub(super) enum Finding {
     NobodysCharge { key: String },
 }
 
-/// Compares what the clients know with what the server did.
+/// Compares what the clients know with what the upstream did.
 pub(super) fn verify(receipts: &[Receipt], ledger: &[Charge]) -> Vec<Finding> {
     let mut charges: HashMap<&str, Vec<&Charge>> = HashMap::new();
     for charge in ledger {
@@ -51,8 +51,8 @@ fn examine(receipt: &Receipt, charged: &[&Charge], findings: &mut Vec<Finding>) 
     match &receipt.answer {
         None => findings.push(Finding::NeverAnswered { key: key() }),
         Some(answer) => {
-            let is_the_handlers = charged.first().is_none_or(|charge| charge.answer == answer);
-            if receipt.other_answers > 0 || !is_the_handlers {
+            let is_the_upstreams = charged.first().is_none_or(|charge| charge.answer == answer);
+            if receipt.other_answers > 0 || !is_the_upstreams {
                 findings.push(Finding::OtherAnswer { key: key() });
             }
         }

@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     io::{BufRead as _, BufReader, Read, Write as _},
     net::TcpStream,
+    path::Path,
     process::{Child, Command, Stdio},
     sync::mpsc::{Receiver, channel},
     thread,
@@ -24,6 +25,7 @@ pub(crate) struct Demo {
     stdout: Receiver<String>,
     stderr: Receiver<String>,
     read: String,
+    heard: String,
 }
 
 /// How it ended.
@@ -35,6 +37,8 @@ pub(crate) struct Ended {
     pub(crate) took: Duration,
     /// What is left in its temporary directory.
     pub(crate) left_behind: usize,
+    /// Its gateways that are still there.
+    pub(crate) still_running: Vec<String>,
 }
 
 impl Demo {
@@ -43,11 +47,20 @@ impl Demo {
     }
 
     pub(crate) fn start_into(arguments: &[&str], stdout: Stdio) -> Self {
+        Self::start_with(arguments, stdout, &[])
+    }
+
+    pub(crate) fn start_with(
+        arguments: &[&str],
+        stdout: Stdio,
+        variables: &[(&str, &str)],
+    ) -> Self {
         let temporary = tempfile::tempdir().unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_onceward"))
             .arg("demo")
             .args(arguments)
             .env("TMPDIR", temporary.path())
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(stdout)
             .stderr(Stdio::piped())
@@ -55,7 +68,8 @@ impl Demo {
             .unwrap();
         let stdout = child.stdout.take().map_or_else(|| channel().1, lines_of);
         let stderr = lines_of(child.stderr.take().unwrap());
-        Self { child, started: Instant::now(), temporary, stdout, stderr, read: String::new() }
+        let (started, read, heard) = (Instant::now(), String::new(), String::new());
+        Self { child, started, temporary, stdout, stderr, read, heard }
     }
 
     /// What it prints up to the line that starts so, and so many lines more.
@@ -72,6 +86,29 @@ impl Demo {
             self.read += &line;
         }
         self.read.clone()
+    }
+
+    /// Waits until it says this on standard error, and gives the line.
+    pub(crate) fn listen(&mut self, text: &str) -> String {
+        loop {
+            let line = self.stderr.recv_timeout(BOUND).unwrap_or_else(|error| {
+                panic!("{error} before {text:?}, after {:?}", self.heard);
+            });
+            self.heard += &line;
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
+    /// Its gateways: the number of each process and how it was called.
+    pub(crate) fn gateways(&self) -> Vec<String> {
+        gateways_in(self.temporary.path())
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
     }
 
     /// What Ctrl-C does.
@@ -92,9 +129,19 @@ impl Demo {
         };
         let took = self.started.elapsed();
         let stdout = self.read.clone() + &self.stdout.iter().collect::<String>();
-        let stderr = self.stderr.iter().collect();
+        let stderr = self.heard.clone() + &self.stderr.iter().collect::<String>();
         let left_behind = self.temporary.path().read_dir().unwrap().count();
-        Ended { code, stdout, stderr, took, left_behind }
+        let still_running = if code.is_some() { self.gateways() } else { self.gateways_later() };
+        Ended { code, stdout, stderr, took, left_behind, still_running }
+    }
+
+    /// Those that are still there when they had time to notice that the demo was killed.
+    fn gateways_later(&self) -> Vec<String> {
+        let noticed = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < noticed && !self.gateways().is_empty() {
+            thread::sleep(Duration::from_millis(50));
+        }
+        self.gateways()
     }
 }
 
@@ -104,6 +151,16 @@ impl Drop for Demo {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A gateway of the demo has the name of its configuration, in that directory, on its command line.
+fn gateways_in(directory: &Path) -> Vec<String> {
+    let list = Command::new("ps").args(["-A", "-ww", "-o", "pid=,args="]).output().unwrap();
+    assert!(list.status.success(), "{list:?}");
+    let name = directory.to_str().unwrap();
+    let lines = String::from_utf8_lossy(&list.stdout).into_owned();
+    let lines = lines.lines().map(str::trim).filter(|line| line.contains(name));
+    lines.map(str::to_owned).collect()
 }
 
 fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
@@ -181,6 +238,10 @@ impl Curl {
             }
         }
         curl
+    }
+
+    pub(crate) fn server(&self) -> &str {
+        self.url.split_once('/').unwrap().0
     }
 
     pub(crate) fn send(&self) -> Reply {

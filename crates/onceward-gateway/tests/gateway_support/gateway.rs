@@ -146,6 +146,11 @@ impl Gateway {
         }
     }
 
+    /// Nobody reads its standard error any more.
+    pub(crate) fn close_log(&mut self) {
+        self.stderr = Mutex::new(std::sync::mpsc::channel().1);
+    }
+
     /// How it ended, after a signal.
     pub(crate) fn wait_for_end(&mut self) -> ExitStatus {
         let start = Instant::now();

@@ -176,3 +176,16 @@ async fn without_a_route_everything_is_covered() {
     assert!(gateway.send(&any).await.is_replay());
     assert_eq!(upstream.count().await, 1);
 }
+
+/// Whoever collects the log may die. That must not change what a failure means.
+#[tokio::test]
+async fn a_log_that_nobody_reads_makes_no_outcome_unknown() {
+    let mut gateway = Plan::new("http://127.0.0.1:9", &route("")).start();
+    gateway.close_log();
+    for number in 0..5 {
+        let reply = gateway.send(&pay(&format!("k{number}"))).await;
+        assert_eq!(reply.problem(), (502, "upstream-unreachable".into()));
+        // The reader leaves with the first line that nobody wants.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,91 @@
+//! The worst moment of the demo: a gateway is killed with everything that it was doing.
+
+use std::{
+    error::Error,
+    fmt,
+    time::{Duration, SystemTime},
+};
+
+use serde::Serialize;
+use tokio::{
+    sync::mpsc::UnboundedSender,
+    time::{Instant, sleep, sleep_until},
+};
+
+use super::gateways::{Gateways, NAMES};
+
+/// Which of the gateways it meets.
+const VICTIM: usize = 1;
+/// How long it stays away: a little longer than its lease and its longest run, so that it may be
+/// told "never" when it asks what became of its charges.
+const AWAY: Duration = Duration::from_millis(1200);
+
+/// A gateway that was killed and came back.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Kill {
+    pub(super) gateway: &'static str,
+    pub(super) process: u32,
+    pub(super) next_process: u32,
+    pub(super) after_ms: u64,
+    pub(super) away_ms: u64,
+    #[serde(skip)]
+    pub(super) at: SystemTime,
+    /// Where it had listened.
+    #[serde(skip)]
+    pub(super) address: String,
+}
+
+/// What is told while it happens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    Killed { gateway: &'static str, process: u32 },
+    Back { gateway: &'static str, process: u32, away: Duration },
+}
+
+impl fmt::Display for News {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Killed { gateway, process } => {
+                write!(formatter, "gateway {gateway} killed (process {process}, SIGKILL)")
+            }
+            Self::Back { gateway, process, away } => {
+                let away = away.as_secs_f64();
+                write!(formatter, "gateway {gateway} back after {away:.1} s (process {process})")
+            }
+        }
+    }
+}
+
+/// Kills one gateway at that moment, and starts it again.
+pub(super) async fn kill(
+    gateways: &mut Gateways,
+    started: Instant,
+    at: Instant,
+    news: UnboundedSender<News>,
+) -> Result<Kill, Box<dyn Error>> {
+    sleep_until(at).await;
+    let gateway = NAMES[VICTIM];
+    let address = gateways.address(VICTIM).to_string();
+    let process = gateways.process(VICTIM).ok_or("gateway B has ended by itself")?;
+    let (killed_at, clock) = (Instant::now(), SystemTime::now());
+    gateways.kill(VICTIM).await?;
+    let _ = news.send(News::Killed { gateway, process });
+    sleep(AWAY).await;
+    gateways.start_again(VICTIM).await?;
+    let next_process = gateways.process(VICTIM).ok_or("gateway B does not stay")?;
+    let away = killed_at.elapsed();
+    let _ = news.send(News::Back { gateway, process: next_process, away });
+    Ok(Kill {
+        gateway,
+        process,
+        next_process,
+        after_ms: in_ms(killed_at - started),
+        away_ms: in_ms(away),
+        at: clock,
+        address,
+    })
+}
+
+fn in_ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
