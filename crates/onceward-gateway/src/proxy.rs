@@ -44,6 +44,8 @@ pub(crate) use tls::acceptor;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
+const KEY: &str = "idempotency-key";
+
 /// Where the status of operations is told.
 const STATUS_PATH: &str = "/.onceward";
 
@@ -63,7 +65,8 @@ struct Routes {
     identity: Identity,
     upstream: Upstream,
     root: Idempotency,
-    covered: Vec<Covered>,
+    /// For each route of the configuration, unless it has no keys.
+    covered: Vec<Option<Covered>>,
     config: Config,
 }
 
@@ -152,6 +155,10 @@ impl Gateway {
             let request = Request::from_parts(parts, body);
             return forward::pass(&routes.upstream, request, PATIENCE).await;
         };
+        if covered.route.key == KeyRule::Optional && !parts.headers.contains_key(KEY) {
+            let request = Request::from_parts(parts, body);
+            return forward::pass(&routes.upstream, request, covered.route.timeout).await;
+        }
         let (json, body) = match ask::json_parts(&covered.route, &parts, body).await {
             Ok(read) => read,
             Err(problem) => return problem.into_response(),
@@ -185,25 +192,26 @@ impl Routes {
         // Each route says how its scope is found; the root itself covers nothing.
         let nobody = |_: &Parts| Err::<Scope, _>("no route");
         let root = Idempotency::builder(engine.clone(), nobody).spool(store.clone()).build()?;
-        let cover = |route: &Route| -> Result<Covered, Failure> {
+        let cover = |route: &Route| -> Result<Option<Covered>, Failure> {
+            if route.key == KeyRule::Off {
+                return Ok(None);
+            }
             let route = Arc::new(route.clone());
             let layer = root.with(|options| chosen(options, &route, &upstream))?;
             let service = layer.layer(Forward::new(upstream.clone(), route.timeout));
-            Ok(Covered { route, service })
+            Ok(Some(Covered { route, service }))
         };
-        let with_keys = config.routes.iter().filter(|route| route.key != KeyRule::Off);
-        let covered = with_keys.map(cover).collect::<Result<_, _>>()?;
+        let covered = config.routes.iter().map(cover).collect::<Result<_, _>>()?;
         Ok(Self { identity, upstream, root, covered, config })
     }
 
     /// The first route that matches decides; one without keys covers nothing.
     fn find(&self, parts: &Parts) -> Option<(&Covered, BTreeMap<String, String>)> {
         let (method, path) = (&parts.method, parts.uri.path());
-        let first = self.config.routes.iter().find(|route| route.matches(method, path))?;
-        let covered = self.covered.iter().find(|covered| {
-            covered.route.pattern == first.pattern && covered.route.methods == first.methods
-        })?;
-        Some((covered, covered.route.pattern.parameters(path)?))
+        let mut routes = self.config.routes.iter().zip(&self.covered);
+        let (covered, parameters) =
+            routes.find_map(|(route, covered)| Some((covered, route.matches(method, path)?)))?;
+        Some((covered.as_ref()?, parameters))
     }
 
     /// The routes whose operations have this name; they may differ in their scope.
@@ -215,7 +223,7 @@ impl Routes {
                     && (path == route.pattern.text || route.pattern.parameters(path).is_some())
             }),
         };
-        self.covered.iter().map(|covered| &*covered.route).filter(is_named)
+        self.covered.iter().flatten().map(|covered| &*covered.route).filter(is_named)
     }
 }
 

@@ -97,9 +97,12 @@ impl Pattern {
 }
 
 impl Route {
-    /// Whether this route covers such requests.
-    pub(crate) fn matches(&self, method: &Method, path: &str) -> bool {
-        self.methods.contains(method) && self.pattern.parameters(path).is_some()
+    /// The parameters in the path, if this route covers such requests.
+    pub(crate) fn matches(&self, method: &Method, path: &str) -> Option<BTreeMap<String, String>> {
+        match self.methods.contains(method) {
+            true => self.pattern.parameters(path),
+            false => None,
+        }
     }
 }
 

@@ -90,7 +90,7 @@ fn three_arguments_are_enough_to_start() {
         (http::Method::PUT, "/v1", false),
         (http::Method::GET, "/v1", false),
     ] {
-        assert_eq!(route.matches(&method, path), matches, "{method} {path}");
+        assert_eq!(route.matches(&method, path).is_some(), matches, "{method} {path}");
     }
     let notes = shown(&config.notes);
     for part in ["`listen` is not said: 127.0.0.1:8080", "sqlite://onceward.db", "/{*rest}"] {

@@ -72,15 +72,15 @@ pub(super) fn set_forwarding(parts: &mut Parts, sender: &Sender, scheme: &Scheme
     if speaks_standard || !speaks_older {
         let earlier = joined(headers, &header::FORWARDED).flatten();
         let earlier = earlier.filter(|text| forwarded_hops(text).is_some());
-        set(headers, header::FORWARDED, earlier.as_deref(), &hop.as_element());
+        set(headers, header::FORWARDED, earlier.as_deref(), hop.as_element());
     }
     if speaks_older || !speaks_standard {
         let earlier = joined(headers, &X_FORWARDED_FOR).flatten();
-        set(headers, X_FORWARDED_FOR, earlier.as_deref(), &hop.as_address());
+        set(headers, X_FORWARDED_FOR, earlier.as_deref(), hop.as_address());
         if !headers.contains_key(X_FORWARDED_PROTO) {
-            set(headers, X_FORWARDED_PROTO, None, hop.scheme.as_str());
+            set(headers, X_FORWARDED_PROTO, None, hop.scheme.as_str().to_owned());
         }
-        if let (false, Some(host)) = (headers.contains_key(X_FORWARDED_HOST), &hop.host) {
+        if let (false, Some(host)) = (headers.contains_key(X_FORWARDED_HOST), hop.host) {
             set(headers, X_FORWARDED_HOST, None, host);
         }
     }
@@ -98,13 +98,26 @@ impl OwnHop<'_> {
         self.address.map_or_else(|| "unknown".into(), |address| address.to_string())
     }
 
+    /// In pieces, not formatted: every request gets one.
     fn as_element(&self) -> String {
-        let node = match self.address {
-            Some(IpAddr::V6(address)) => format!("\"[{address}]\""),
-            _ => self.as_address(),
-        };
-        let host = self.host.as_ref().map(|host| format!(";host={}", quoted(host)));
-        format!("for={node}{};proto={}", host.unwrap_or_default(), self.scheme)
+        let address = self.as_address();
+        let mut element = String::with_capacity(128);
+        match self.address {
+            Some(IpAddr::V6(_)) => element.extend(["for=\"[", &address, "]\""]),
+            _ => element.extend(["for=", &address]),
+        }
+        if let Some(host) = &self.host {
+            element.push_str(";host=\"");
+            for letter in host.chars() {
+                if matches!(letter, '\\' | '"') {
+                    element.push('\\');
+                }
+                element.push(letter);
+            }
+            element.push('"');
+        }
+        element.extend([";proto=", self.scheme.as_str()]);
+        element
     }
 }
 
@@ -118,10 +131,6 @@ fn host_of(received: &Parts) -> Option<String> {
     (lines.next().is_none() && !host.is_empty()).then(|| host.to_owned())
 }
 
-fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
-}
-
 /// All lines as one list. `None` if there is none, `Some(None)` if one is not plain text.
 fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<Option<String>> {
     headers.contains_key(name).then(|| {
@@ -132,12 +141,12 @@ fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<Option<String>> {
 }
 
 /// Writes one line, after what was said earlier.
-fn set(headers: &mut HeaderMap, name: HeaderName, earlier: Option<&str>, own: &str) {
+fn set(headers: &mut HeaderMap, name: HeaderName, earlier: Option<&str>, own: String) {
     let text = match earlier.map(|text| text.trim_matches([' ', '\t', ','])) {
-        None | Some("") => own.to_owned(),
+        None | Some("") => own,
         Some(earlier) => format!("{earlier}, {own}"),
     };
-    match HeaderValue::from_str(&text) {
+    match HeaderValue::try_from(text) {
         Ok(value) => drop(headers.insert(name, value)),
         Err(_) => drop(headers.remove(name)),
     }

@@ -146,7 +146,14 @@ fn digest_of_secret(header: &HeaderName, credential: &[u8]) -> String {
         .chain_update(name)
         .chain_update(credential)
         .finalize();
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal(&digest)
+}
+
+/// Byte by byte and without formatting: every keyed request comes here.
+fn hexadecimal(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |half: u8| char::from(DIGITS[usize::from(half)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Headers that outsiders must not send, because the upstream believes them.
 
+use std::borrow::Cow;
+
 use http::{HeaderMap, HeaderName};
 
 use super::{Caller, Identity, Sender};
@@ -17,7 +19,7 @@ impl Identity {
 
     pub(super) fn strip(&self, headers: &mut HeaderMap, sender: &Sender) {
         let names = if sender.is_trusted_proxy { &[][..] } else { &self.identity_headers[..] };
-        let identities: Vec<String> = names.iter().map(with_hyphens).collect();
+        let identities: Vec<Cow<'_, str>> = names.iter().map(with_hyphens).collect();
         remove_matching(headers, |name| {
             let plain = with_hyphens(name);
             let is_reserved = plain.starts_with("onceward-") && !ALLOWED.contains(&name.as_str());
@@ -35,8 +37,11 @@ pub(super) fn remove_matching(headers: &mut HeaderMap, matches: impl Fn(&HeaderN
 }
 
 /// Many servers read `X_User` and `X-User` as one variable, so neither may pass for the other.
-pub(super) fn with_hyphens(name: &HeaderName) -> String {
-    name.as_str().replace('_', "-")
+pub(super) fn with_hyphens(name: &HeaderName) -> Cow<'_, str> {
+    match name.as_str().contains('_') {
+        true => Cow::Owned(name.as_str().replace('_', "-")),
+        false => Cow::Borrowed(name.as_str()),
+    }
 }
 
 #[cfg(test)]

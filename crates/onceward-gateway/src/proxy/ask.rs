@@ -203,7 +203,7 @@ pub(super) async fn json_parts(
             _ => None,
         })
         .collect();
-    let has_key = parts.headers.contains_key("idempotency-key");
+    let has_key = parts.headers.contains_key(super::KEY);
     let body = Timed::pieces(body, PAUSE);
     let body = if has_key { body.until(Instant::now() + WHOLE) } else { body };
     if pointers.is_empty() || !has_key {

@@ -81,7 +81,6 @@ pub(crate) async fn pass(
     mut request: Request<Body>,
     patience: Duration,
 ) -> Response<Body> {
-    headers::strip_hop_by_hop(request.headers_mut());
     announce_length(&mut request);
     let response = match upstream.send(Lane::Other, request, patience).await {
         Ok(response) => response,
@@ -105,7 +104,6 @@ fn announce_length(request: &mut Request<Body>) {
 
 /// What the upstream is told about the execution.
 fn prepare(lines: &mut HeaderMap, claim: &Claim) {
-    headers::strip_hop_by_hop(lines);
     let text = |text: String| HeaderValue::from_str(&text).expect("it is visible ASCII");
     lines.insert(EXECUTION, text(format!("{}.{}", claim.id(), claim.execution())));
     lines.insert(ATTEMPT, HeaderValue::from(claim.attempt()));

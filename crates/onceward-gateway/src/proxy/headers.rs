@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// They speak of one connection, whether or not `Connection` names them.
-const HOP_BY_HOP: [HeaderName; 8] = [
+static HOP_BY_HOP: [HeaderName; 8] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
@@ -19,6 +19,12 @@ const OWN: &str = "onceward-";
 
 /// Takes away what belongs to the connection that the message came on.
 pub(super) fn strip_hop_by_hop(lines: &mut HeaderMap) {
+    // Most messages have nothing of it.
+    let is_about_connection =
+        |name: &HeaderName| HOP_BY_HOP.contains(name) || *name == header::TRAILER;
+    if !lines.keys().any(is_about_connection) {
+        return;
+    }
     let named: Vec<HeaderName> = lines
         .get_all(header::CONNECTION)
         .iter()

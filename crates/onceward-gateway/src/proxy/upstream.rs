@@ -3,7 +3,10 @@
 use std::{error::Error, fmt, time::Duration};
 
 use h2::Reason;
-use http::{HeaderValue, Request, Response, StatusCode, Uri, Version, header, uri::Scheme};
+use http::{
+    HeaderValue, Request, Response, StatusCode, Uri, Version, header,
+    uri::{InvalidUriParts, PathAndQuery, Scheme},
+};
 use hyper::body::Incoming;
 use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
@@ -107,7 +110,8 @@ impl Upstream {
         mut request: Request<Body>,
         patience: Duration,
     ) -> Result<Response<Incoming>, Failure> {
-        let uri = self.whole(request.uri());
+        let target = std::mem::take(request.uri_mut());
+        let uri = self.whole(target);
         *request.uri_mut() = uri.map_err(|error| Failure::NotSent(error.to_string()))?;
         if self.protocol == Protocol::Http2 {
             // The host is said by the target there; what the client said is in `Forwarded`.
@@ -130,16 +134,13 @@ impl Upstream {
         exchange(&self.asked, request, patience).await
     }
 
-    fn whole(&self, target: &Uri) -> Result<Uri, http::Error> {
-        let mut uri = Uri::builder();
-        if let Some(scheme) = self.base.scheme() {
-            uri = uri.scheme(scheme.clone());
-        }
-        if let Some(authority) = self.base.authority() {
-            uri = uri.authority(authority.clone());
-        }
-        let path = target.path_and_query().map_or("/", |path| path.as_str());
-        uri.path_and_query(path).build()
+    /// The same path and query, there.
+    fn whole(&self, target: Uri) -> Result<Uri, InvalidUriParts> {
+        let mut parts = target.into_parts();
+        parts.scheme = self.base.scheme().cloned();
+        parts.authority = self.base.authority().cloned();
+        parts.path_and_query.get_or_insert(PathAndQuery::from_static("/"));
+        Uri::from_parts(parts)
     }
 }
 

@@ -36,6 +36,7 @@ mod builder;
 mod checkpoint;
 mod error;
 mod inside;
+mod known;
 mod list;
 mod reader;
 mod rows;
@@ -75,6 +76,7 @@ pub use schema::{Durability, Tables};
 use builder::Options;
 use checkpoint::Checkpointer;
 use inside::Inside;
+use known::Known;
 use reader::Readers;
 use rows::{Proposal, Row};
 use session::{Applied, Work};
@@ -114,6 +116,7 @@ struct Inner {
     path: PathBuf,
     durability: Durability,
     inside: Inside,
+    known: Known,
 }
 
 impl SqliteStore {
@@ -155,8 +158,8 @@ impl SqliteStore {
         let writer = Writer::start(connection, options, checkpointer.shared())?;
         let readers = Readers::start(options)?;
         let (path, inside) = (options.path.clone(), Inside::new(options));
-        let inner =
-            Inner { readers, _checkpointer: checkpointer, writer, path, durability, inside };
+        let (_checkpointer, known) = (checkpointer, Known::new());
+        let inner = Inner { readers, _checkpointer, writer, path, durability, inside, known };
         Ok(Self { inner: Arc::new(inner) })
     }
 }
@@ -170,7 +173,20 @@ impl fmt::Debug for SqliteStore {
 impl Store for SqliteStore {
     fn swap<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>> {
         Box::pin(async {
-            match self.inner.writer.write(Work::Swap(Proposal::of(change))).await? {
+            let Inner { readers, writer, known, .. } = &*self.inner;
+            // A duplicate only reads: it neither waits for a commit nor takes the write lock.
+            if change.expected.is_none() && known.expects(&change.id) {
+                let stored = readers.get(change.id).await?;
+                if stored.is_some() {
+                    return Ok(Swap::Conflict(decode(&change.id, stored)?));
+                }
+            }
+            let applied = writer.write(Work::Swap(Proposal::of(change))).await?;
+            let is_first = change.expected.is_none() && matches!(applied, Applied::Written { .. });
+            if !is_first {
+                known.note(&change.id);
+            }
+            match applied {
                 Applied::Written { at } => Ok(Swap::Stored { at }),
                 Applied::Refused(stored) => Ok(Swap::Conflict(decode(&change.id, stored)?)),
                 Applied::Full(detail) => Err(StoreError::Full(detail)),
