@@ -15,6 +15,9 @@ use crate::Failure;
 /// How long a process may take until it serves.
 const START: Duration = Duration::from_secs(30);
 
+/// How long one may take to vanish after it was killed.
+const END: Duration = Duration::from_secs(5);
+
 /// A process and all that it starts; none of them outlives this value.
 ///
 /// They stay in the process group of the benchmark, so that Ctrl-C reaches them too.
@@ -96,17 +99,29 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         let parent = self.child.id();
-        let members = family(parent).unwrap_or_default();
-        for member in members.iter().filter(|member| member.id != parent) {
-            if let Some(id) = i32::try_from(member.id).ok().and_then(Pid::from_raw) {
-                // It may have ended already.
-                let _ = kill_process(id, Signal::KILL);
-            }
+        let children = family(parent).unwrap_or_default();
+        let children = children.iter().filter(|member| member.id != parent);
+        let children: Vec<Pid> =
+            children.filter_map(|member| Pid::from_raw(i32::try_from(member.id).ok()?)).collect();
+        for &child in &children {
+            // It may have ended already.
+            let _ = kill_process(child, Signal::KILL);
         }
         // Fails only if it has ended already; both calls are harmless then.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // Until the last has gone, it may write into a directory that is about to be removed.
+        let started = Instant::now();
+        while children.iter().any(|&child| lives(child)) && started.elapsed() < END {
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
+}
+
+/// Whether a process can still do something; one that nobody waited for cannot.
+fn lives(id: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", id.as_raw_nonzero()));
+    stat.is_ok_and(|stat| stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z")))
 }
 
 /// A process as Linux lists it.
@@ -166,16 +181,8 @@ mod tests {
         let mut shell = Process::start("shell", &mut command, directory.path()).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let child: u32 = runtime.block_on(shell.says("child ")).unwrap().parse().unwrap();
-        assert!(family(child).unwrap().len() == 1);
+        assert_eq!(family(child).unwrap().len(), 1);
         drop(shell);
-        let started = Instant::now();
-        let lives = || {
-            let stat = std::fs::read_to_string(format!("/proc/{child}/stat"));
-            stat.is_ok_and(|stat| !stat.contains(") Z "))
-        };
-        while lives() {
-            assert!(started.elapsed() < Duration::from_secs(5), "the child lives on");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        assert!(!lives(Pid::from_raw(child.cast_signed()).unwrap()), "the child lives on");
     }
 }
