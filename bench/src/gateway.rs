@@ -113,7 +113,7 @@ async fn measure(arguments: &Arguments, directory: &Path) -> Result<Report, Fail
     for subject in subjects.iter().filter(|subject| subject.kinds.contains(&Kind::Replay)) {
         let storing = client::store_answers(subject.question(Kind::First), &keys);
         let stored = client::within(turn, storing).await;
-        stored.map_err(|wrong| format!("{}: {wrong}", subject.words))?;
+        stored.map_err(|wrong| subject.blamed(Kind::First, &wrong))?;
     }
     report.lines = lines(&subjects, only);
     let total = u64::from(rounds) * report.lines.len() as u64;
@@ -124,7 +124,7 @@ async fn measure(arguments: &Arguments, directory: &Path) -> Result<Report, Fail
             let line = &mut report.lines[index];
             let subject = &subjects[line.subject];
             let taken = take_turn(subject, line, &keys, turn).await;
-            taken.map_err(|wrong| format!("{}, {}: {wrong}", line.words, line.kind.words()))?;
+            taken.map_err(|wrong| subject.blamed(line.kind, &wrong))?;
             progress.at(u64::from(round) * report.lines.len() as u64 + index as u64 + 1);
         }
     }

@@ -81,11 +81,22 @@ impl Process {
         if ended.is_none() && started.elapsed() < START {
             return Ok(());
         }
-        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
-        let last: Vec<&str> = text.lines().rev().take(3).collect();
-        let last: Vec<&str> = last.into_iter().rev().collect();
         let what = ended.map_or("does not serve".to_owned(), |status| format!("ended ({status})"));
-        Err(format!("{} {what}: {}", self.name, last.join(" / ")).into())
+        Err(format!("{} {what}: {}", self.name, self.last_words()).into())
+    }
+
+    /// Whether it lives, and what it said last: for a message that says what went wrong.
+    pub(crate) fn state(&self) -> String {
+        let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let state = if id.is_some_and(lives) { "lives" } else { "has ended" };
+        format!("{} {state} and said last: {}", self.name, self.last_words())
+    }
+
+    fn last_words(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let mut last: Vec<&str> = text.lines().rev().take(3).collect();
+        last.reverse();
+        last.join(" / ")
     }
 
     /// User and system time of it and all that it started; `None` where the system does not tell.

@@ -74,7 +74,14 @@ impl Subject {
         self.processes.iter().map(Process::cpu).sum()
     }
 
-    /// The same with what it needs besides.
+    /// What went wrong, with the state of its processes.
+    pub(crate) fn blamed(&self, kind: Kind, wrong: &Failure) -> Failure {
+        let states: Vec<_> =
+            self.processes.iter().chain(&self.beside).map(Process::state).collect();
+        format!("{}, {}: {wrong}\n{}", self.words, kind.words(), states.join("\n")).into()
+    }
+
+    /// User and system time of these and of what it needs besides.
     pub(crate) fn cpu_with_beside(&self) -> Option<Duration> {
         self.processes.iter().chain(&self.beside).map(Process::cpu).sum()
     }
