@@ -3,9 +3,12 @@
 //! `store.rs` is the plan of a run; `load.rs` makes the work; `measure.rs` reads what it cost;
 //! `append_log.rs` is the bound that the stores are compared with; `report.rs` writes the result.
 //! `layer.rs` is the plan of the other benchmark, of the server layer: `requests.rs` makes its work,
-//! `instructions.rs` and `waiters.rs` read what it cost.
+//! `instructions.rs` and `waiters.rs` read what it cost. `gateway.rs` is the plan of the third, of the
+//! gateway as a process among others: `gateway/subjects.rs` and `gateway/peers.rs` start them,
+//! `gateway/client.rs` asks them, `gateway/result.rs` writes the result.
 
 mod append_log;
+mod gateway;
 mod instructions;
 mod layer;
 mod load;
@@ -47,6 +50,11 @@ enum Benchmark {
     Layer(layer::Arguments),
     #[command(hide = true)]
     LayerRequests(instructions::RequestsArguments),
+    Gateway(gateway::Arguments),
+    #[command(hide = true)]
+    GatewayUpstream(gateway::UpstreamArguments),
+    #[command(hide = true)]
+    GatewayBare(gateway::BareArguments),
 }
 
 fn main() -> ExitCode {
@@ -55,6 +63,9 @@ fn main() -> ExitCode {
         Benchmark::StoreVictim(arguments) => reopen::be_the_victim(&arguments),
         Benchmark::Layer(arguments) => layer::run(&arguments),
         Benchmark::LayerRequests(arguments) => instructions::make_requests(&arguments),
+        Benchmark::Gateway(arguments) => gateway::run(&arguments),
+        Benchmark::GatewayUpstream(arguments) => gateway::be_the_upstream(&arguments),
+        Benchmark::GatewayBare(arguments) => gateway::be_the_bare_proxy(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

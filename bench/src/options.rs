@@ -165,7 +165,8 @@ impl FromStr for Count {
     }
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+/// A length above zero, in seconds.
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     seconds
         .filter(|duration| !duration.is_zero())

@@ -202,14 +202,14 @@ fn print_reopen(reopen: &Reopen) {
     );
 }
 
-/// How this run can be repeated, without what is of this run only: its directory and its date.
+/// How this run can be repeated, without what is of this run only, like its directory.
 pub(crate) fn command() -> String {
     let mut words = vec!["cargo xtask bench".to_owned()];
     let mut given = std::env::args().skip(1);
     while let Some(word) = given.next() {
         match word.as_str() {
-            "--dir" | "--date" => drop(given.next()),
-            _ if word.starts_with("--dir=") || word.starts_with("--date=") => {}
+            "--dir" | "--date" | "--gateway" => drop(given.next()),
+            _ if ["--dir=", "--date=", "--gateway="].iter().any(|own| word.starts_with(own)) => {}
             _ => words.push(word),
         }
     }

@@ -1,7 +1,10 @@
 //! Runs each benchmark with tiny parameters: it works, whatever the figures are.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::process::{Command, Output};
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
 
 fn bench(arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onceward-bench"));
@@ -57,12 +60,58 @@ fn the_layer_benchmark_reports_every_part() {
 }
 
 #[test]
+fn the_gateway_benchmark_reports_every_part() {
+    let report = report(&format!(
+        "gateway --quick --only onceward,hyper --seconds 0.2 --gateway {}",
+        gateway().display()
+    ));
+    for expected in [
+        "- Command: `cargo xtask bench gateway --quick --only onceward,hyper --seconds 0.2`",
+        "| bare hyper proxy | GET |",
+        "| **onceward serve** | POST without a key |",
+        "| **onceward serve** | POST, a new key |",
+        "| first requests ÷ Restate's | – | ≥ 10.00 |",
+    ] {
+        assert!(report.contains(expected), "no `{expected}` in:\n{report}");
+    }
+    let cells: Vec<Vec<&str>> = report
+        .lines()
+        .map(|line| line.split(" | ").collect())
+        .filter(|cells: &Vec<_>| cells.len() == 8)
+        .collect();
+    let executed = |kind: &str| {
+        let line = cells.iter().find(|cells| cells[0].contains("onceward") && cells[1] == kind);
+        line.map(|cells| (cells[6], cells[7].trim_end_matches(" |"))).unwrap()
+    };
+    let (answered, ran) = executed("POST, a new key");
+    assert_eq!(answered, ran);
+    let (answered, ran) = executed("POST, a known key");
+    assert_ne!(answered, "0");
+    assert_eq!(ran, "0");
+}
+
+/// The gateway's program: built with the tests of the whole workspace, or now.
+fn gateway() -> PathBuf {
+    let beside = Path::new(env!("CARGO_BIN_EXE_onceward-bench")).with_file_name("onceward");
+    if !beside.exists() {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.args(["build", "-p", "onceward-gateway", "--target-dir"]);
+        build.arg(beside.ancestors().nth(2).unwrap()).current_dir(env!("CARGO_MANIFEST_DIR"));
+        assert!(build.status().unwrap().success(), "the gateway was not built");
+    }
+    beside
+}
+
+#[test]
 fn nonsense_is_refused_before_anything_is_measured() {
     for (arguments, named) in [
         ("store --records many", "--records"),
         ("store --seconds 0", "--seconds"),
         ("store --rounds 0", "--rounds"),
         ("layer --waiters 10001", "10001"),
+        ("gateway --only apache", "--only"),
+        ("gateway --only onceward --gateway no-such-program", "no-such-program"),
     ] {
         let output = bench(arguments).output().unwrap();
         assert!(!output.status.success(), "{arguments}");

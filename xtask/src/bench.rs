@@ -12,7 +12,8 @@ use crate::failure::Failure;
 #[derive(clap::Args)]
 #[command(
     override_usage = "cargo xtask bench <BENCHMARK> [ARGUMENTS]...",
-    after_help = "Benchmarks:\n  store   measures the stores\n  layer   measures the server layer\n\n\
+    after_help = "Benchmarks:\n  store     measures the stores\n  layer     measures the server layer\n  \
+                  gateway   measures `onceward serve` beside other proxies\n\n\
                   Examples:\n  cargo xtask bench store          with the usual settings\n  \
                   cargo xtask bench store --help   what this benchmark can be told"
 )]
@@ -28,7 +29,21 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<(), Failure> {
+    if arguments.needs_gateway() {
+        Cargo::new("build --release -p onceward-gateway").run(root)?;
+    }
     Cargo::new("run --release -p onceward-bench --").arguments(&arguments.benchmark).run(root)
+}
+
+impl Arguments {
+    /// Whether the benchmark starts the gateway, which it looks for beside its own program.
+    fn needs_gateway(&self) -> bool {
+        let is_help = |word: &String| ["--help", "-h"].contains(&word.as_str());
+        let is_given = |word: &String| word.starts_with("--gateway");
+        let mut more = self.benchmark.iter().skip(1);
+        self.benchmark.first().is_some_and(|name| name == "gateway")
+            && !more.any(|word| is_help(word) || is_given(word))
+    }
 }
 
 #[cfg(test)]
@@ -51,6 +66,19 @@ mod tests {
     fn help_before_a_name_is_about_this_command() {
         let error = Line::try_parse_from(["bench", "--help"]).err().unwrap();
         assert_eq!(error.kind(), clap::error::ErrorKind::DisplayHelp);
+    }
+
+    #[test]
+    fn the_gateway_is_built_for_its_own_benchmark_only() {
+        for (line, needed) in [
+            (&["gateway", "--quick"][..], true),
+            (&["gateway", "--help"], false),
+            (&["gateway", "--gateway", "onceward"], false),
+            (&["store", "--quick"], false),
+        ] {
+            let line = Line::try_parse_from([&["bench"], line].concat()).unwrap();
+            assert_eq!(line.arguments.needs_gateway(), needed, "{:?}", line.arguments.benchmark);
+        }
     }
 
     #[test]

@@ -1,0 +1,236 @@
+//! Who is asked: the processes of a run, each on a port of its own.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use clap::ValueEnum;
+
+use crate::{
+    Failure,
+    gateway::{
+        client::Question,
+        exchange::{self, Kind},
+        install,
+        process::{Process, free_address},
+    },
+};
+
+/// Where the service is.
+pub(crate) const PATH: &str = "/v1/charges";
+
+/// As they are called in a report.
+pub(crate) const BARE_PROXY: &str = "bare hyper proxy";
+pub(crate) const NGINX_PROXY: &str = "nginx proxy";
+pub(crate) const NGINX_FILE: &str = "nginx, a file";
+pub(crate) const ONCEWARD: &str = "**onceward serve**";
+
+/// Who can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Name {
+    /// The upstream itself, without a proxy.
+    Upstream,
+    /// The least that a proxy with hyper can do.
+    Hyper,
+    /// nginx, as a proxy and with a file.
+    Nginx,
+    /// `onceward serve`.
+    Onceward,
+    /// The ingress of Restate.
+    Restate,
+    /// express-idempotency with Redis.
+    Express,
+}
+
+/// One who is asked.
+pub(crate) struct Subject {
+    pub(crate) name: Name,
+    /// As it is called in a report.
+    pub(crate) words: &'static str,
+    pub(crate) version: Option<String>,
+    pub(crate) address: SocketAddr,
+    pub(crate) path: &'static str,
+    /// What is asked of it.
+    pub(crate) kinds: &'static [Kind],
+    /// Who knows how often the service ran; nobody where none does.
+    pub(crate) counter: Option<SocketAddr>,
+    /// What counts as its own time.
+    pub(crate) processes: Vec<Process>,
+    /// What it needs besides.
+    pub(crate) beside: Vec<Process>,
+}
+
+impl Subject {
+    pub(crate) fn question(&self, kind: Kind) -> Question {
+        Question { kind, address: self.address, path: self.path }
+    }
+
+    /// User and system time of its processes; `None` where the system does not tell.
+    pub(crate) fn cpu(&self) -> Option<Duration> {
+        self.processes.iter().map(Process::cpu).sum()
+    }
+
+    /// What went wrong, with the state of its processes.
+    pub(crate) fn blamed(&self, kind: Kind, wrong: &Failure) -> Failure {
+        let states: Vec<_> =
+            self.processes.iter().chain(&self.beside).map(Process::state).collect();
+        format!("{}, {}: {wrong}\n{}", self.words, kind.words(), states.join("\n")).into()
+    }
+
+    /// User and system time of these and of what it needs besides.
+    pub(crate) fn cpu_with_beside(&self) -> Option<Duration> {
+        self.processes.iter().chain(&self.beside).map(Process::cpu).sum()
+    }
+}
+
+/// The service behind the proxies, without any.
+pub(crate) async fn upstream(directory: &Path) -> Result<Subject, Failure> {
+    let mut command = Command::new(std::env::current_exe()?);
+    let mut process = Process::start("upstream", command.arg("gateway-upstream"), directory)?;
+    let address = process.listens().await?;
+    Ok(Subject {
+        name: Name::Upstream,
+        words: "upstream, no proxy",
+        version: None,
+        address,
+        path: PATH,
+        kinds: &[Kind::Get, Kind::Post],
+        counter: Some(address),
+        processes: vec![process],
+        beside: Vec::new(),
+    })
+}
+
+/// A bare proxy with hyper.
+pub(crate) async fn hyper(directory: &Path, upstream: SocketAddr) -> Result<Subject, Failure> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["gateway-bare", &upstream.to_string()]);
+    let mut process = Process::start("hyper", &mut command, directory)?;
+    let address = process.listens().await?;
+    Ok(Subject {
+        name: Name::Hyper,
+        words: BARE_PROXY,
+        version: None,
+        address,
+        path: PATH,
+        kinds: &[Kind::Get, Kind::Post],
+        counter: Some(upstream),
+        processes: vec![process],
+        beside: Vec::new(),
+    })
+}
+
+/// The gateway, with its records in a new file.
+pub(crate) async fn onceward(
+    directory: &Path,
+    program: &Path,
+    upstream: SocketAddr,
+) -> Result<Subject, Failure> {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("ONCEWARD_")) {
+            command.env_remove(name);
+        }
+    }
+    command
+        .env("TOKIO_WORKER_THREADS", "1")
+        .args(["serve", "--listen", "127.0.0.1:0", "--store", "sqlite://gateway.db"])
+        .args(["--scope", "secret:x-api-key", "--authorize", "none"])
+        .args(["--upstream", &format!("http://{upstream}")]);
+    let mut process = Process::start("onceward", &mut command, directory)?;
+    let address = process.listens().await?;
+    Ok(Subject {
+        name: Name::Onceward,
+        words: ONCEWARD,
+        version: None,
+        address,
+        path: PATH,
+        kinds: &[Kind::Get, Kind::Post, Kind::First, Kind::Replay],
+        counter: Some(upstream),
+        processes: vec![process],
+        beside: Vec::new(),
+    })
+}
+
+/// The program of the gateway: what was said, or the one beside this program.
+pub(crate) fn gateway_program(given: Option<&Path>) -> Result<PathBuf, Failure> {
+    let program = match given {
+        Some(given) => given.to_owned(),
+        None => std::env::current_exe()?.with_file_name("onceward"),
+    };
+    match fs::canonicalize(&program) {
+        Ok(program) => Ok(program),
+        Err(error) => Err(format!(
+            "there is no gateway at {} ({error}); build it with `cargo build --release -p \
+             onceward-gateway`, or say where it is with --gateway",
+            program.display()
+        )
+        .into()),
+    }
+}
+
+/// nginx twice: as a proxy, and with the answer in a file.
+pub(crate) async fn nginx(directory: &Path, upstream: SocketAddr) -> Result<[Subject; 2], Failure> {
+    let version = install::from_distribution("nginx", "nginx-light", "-v")?;
+    let proxy = nginx_process("nginx-proxy", directory, |address| {
+        format!(
+            "upstream behind {{ server {upstream}; keepalive 128; keepalive_requests 1000000000; }}\n\
+             server {{ listen {address}; location / {{ proxy_pass http://behind; \
+             proxy_http_version 1.1; proxy_set_header Connection \"\"; }} }}"
+        )
+    });
+    let (proxy_process, proxy_address) = proxy.await?;
+    let file = nginx_process("nginx-file", directory, |address| {
+        format!(
+            "sendfile on; tcp_nopush on; open_file_cache max=100 inactive=600s;\n\
+             default_type application/json; server {{ listen {address}; root files; }}"
+        )
+    });
+    let (file_process, file_address) = file.await?;
+    let subject = |words, address, process| Subject {
+        name: Name::Nginx,
+        words,
+        version: Some(version.clone()),
+        address,
+        path: PATH,
+        kinds: &[Kind::Get],
+        counter: None,
+        processes: vec![process],
+        beside: Vec::new(),
+    };
+    let file = subject(NGINX_FILE, file_address, file_process);
+    let proxy = subject(NGINX_PROXY, proxy_address, proxy_process);
+    Ok([Subject { kinds: &[Kind::Get, Kind::Post], counter: Some(upstream), ..proxy }, file])
+}
+
+async fn nginx_process(
+    name: &'static str,
+    directory: &Path,
+    servers: impl Fn(SocketAddr) -> String,
+) -> Result<(Process, SocketAddr), Failure> {
+    let home = directory.join(name);
+    let file = home.join("files").join(PATH.trim_start_matches('/'));
+    fs::create_dir_all(file.parent().unwrap_or(&home))?;
+    fs::write(&file, exchange::answer())?;
+    let address = free_address()?;
+    // Its workers would be nobody otherwise, and nobody may not read this directory.
+    let user = if rustix::process::geteuid().is_root() { "user root root;\n" } else { "" };
+    let configuration = format!(
+        "{user}daemon off; worker_processes 1; pid nginx.pid; error_log stderr error;\n\
+         events {{ worker_connections 1024; }}\n\
+         http {{ access_log off; keepalive_requests 1000000000; client_body_temp_path body; \
+         proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; \
+         scgi_temp_path scgi;\n{} }}\n",
+        servers(address)
+    );
+    fs::write(home.join("nginx.conf"), configuration)?;
+    let mut command = Command::new("nginx");
+    command.arg("-p").arg(&home).args(["-c", "nginx.conf", "-e", "stderr"]);
+    let mut process = Process::start(name, &mut command, &home)?;
+    process.accepts(address).await?;
+    Ok((process, address))
+}
