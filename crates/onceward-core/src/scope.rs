@@ -93,23 +93,29 @@ impl Scope {
 /// `tenant=acme,user=7`, with `%`, `,` and `=` percent-encoded so that distinct scopes read distinct.
 impl fmt::Display for Scope {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use fmt::Write as _;
         if self.0.is_empty() {
             return formatter.write_str("global");
         }
         for (index, (name, value)) in self.0.iter().enumerate() {
             formatter.write_str(if index == 0 { "" } else { "," })?;
             for (text, end) in [(name, "="), (value, "")] {
-                for character in text.chars() {
-                    match character {
-                        '%' | ',' | '=' => write!(formatter, "%{:02X}", u32::from(character))?,
-                        _ => formatter.write_char(character)?,
-                    }
-                }
+                let mut pieces = text.split_inclusive(['%', ',', '=']);
+                pieces.try_for_each(|piece| write_escaped(formatter, piece))?;
                 formatter.write_str(end)?;
             }
         }
         Ok(())
+    }
+}
+
+/// A piece in which only the last character may need it.
+fn write_escaped(formatter: &mut fmt::Formatter<'_>, piece: &str) -> fmt::Result {
+    match piece.strip_suffix(['%', ',', '=']) {
+        None => formatter.write_str(piece),
+        Some(plain) => {
+            let escaped = u32::from(piece.as_bytes()[plain.len()]);
+            write!(formatter, "{plain}%{escaped:02X}")
+        }
     }
 }
 

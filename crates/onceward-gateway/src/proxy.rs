@@ -265,9 +265,9 @@ fn name(route: &Route, parts: &Parts) -> Result<OperationName, String> {
 fn unnamed(parts: &Parts, route: &Route) -> String {
     let pattern = &route.pattern;
     let has_rest = matches!(pattern.segments.last(), Some(Segment::Rest(_)));
-    match pattern.parameters(parts.uri.path()) {
-        Some(parameters) if has_rest => {
-            let of = |segment| spelled(segment, &parameters);
+    match parts.extensions.get::<Asked>() {
+        Some(Asked { parameters, .. }) if has_rest => {
+            let of = |segment| spelled(segment, parameters);
             let segments: Vec<&str> = pattern.segments.iter().map(of).collect();
             format!("{} /{}", parts.method, segments.join("/"))
         }
@@ -288,10 +288,5 @@ fn spelled<'a>(segment: &'a Segment, parameters: &'a BTreeMap<String, String>) -
 /// Whether a stored answer may be shown to this caller, as far as the request itself tells.
 fn may_see(route: &Route, parts: &Parts) -> bool {
     let asked = parts.extensions.get::<Asked>();
-    match &route.authorize {
-        Authorize::None | Authorize::Url(_) => true,
-        Authorize::Jwt | Authorize::Mtls => {
-            asked.is_some_and(|asked| identity::may_see(route, &asked.caller))
-        }
-    }
+    asked.is_some_and(|asked| identity::may_see(route, &asked.caller))
 }

@@ -15,6 +15,7 @@ use clap::Args;
 use onceward::{Sweeper, stores::sqlite::SqliteStore};
 use tokio::{
     net::TcpListener,
+    runtime::{Builder, Runtime},
     signal::unix::{SignalKind, signal},
     sync::oneshot,
 };
@@ -77,7 +78,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let served = tokio::runtime::Runtime::new()
+    let served = runtime()
         .map_err(Failure::from)
         .and_then(|runtime| runtime.block_on(serve(options, config)));
     match served {
@@ -86,6 +87,17 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             tell(&format!("error: {error}"));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// One thread for each processor, or as many as `TOKIO_WORKER_THREADS` says. One thread alone needs
+/// nobody to share its work with.
+fn runtime() -> io::Result<Runtime> {
+    let said = std::env::var("TOKIO_WORKER_THREADS").ok().and_then(|said| said.parse().ok());
+    let threads = said.or_else(|| Some(std::thread::available_parallelism().ok()?.get()));
+    match threads {
+        Some(1) => Builder::new_current_thread().enable_all().build(),
+        _ => Runtime::new(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the gateway asks others: whether a replay may be seen, what became of an operation, and how
 //! to make an answer again.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, future::ready, sync::Arc, time::Duration};
 
 use base64ct::Encoding as _;
 use bytes::Bytes;
@@ -46,17 +46,20 @@ pub(super) fn hooks(
     route: &Arc<Route>,
     upstream: &Upstream,
 ) -> IdempotencyBuilder {
-    let for_authorize = (route.clone(), upstream.clone());
-    let mut options = options.authorize_replay(move |parts| {
-        let (route, upstream) = for_authorize.clone();
-        let (allowed, headers) = (may_see(&route, parts), parts.headers.clone());
-        async move {
-            match &route.authorize {
-                Authorize::Url(url) => is_allowed(&upstream, url, headers).await,
-                _ => allowed,
-            }
+    let mut options = match &route.authorize {
+        Authorize::None => options,
+        Authorize::Jwt | Authorize::Mtls => {
+            let route = route.clone();
+            options.authorize_replay(move |parts| ready(may_see(&route, parts)))
         }
-    });
+        Authorize::Url(url) => {
+            let asked = Arc::new((upstream.clone(), url.clone()));
+            options.authorize_replay(move |parts| {
+                let (asked, headers) = (asked.clone(), parts.headers.clone());
+                async move { is_allowed(&asked.0, &asked.1, headers).await }
+            })
+        }
+    };
     if let Some(url) = route.reconcile.clone() {
         let upstream = upstream.clone();
         options = options.resolver(move |unresolved| {
