@@ -22,7 +22,7 @@ pub(crate) enum Against {
     Absent { engine: &'static str, reason: String },
 }
 
-pub(crate) const SUITES: [Suite; 11] = [
+pub(crate) const SUITES: [Suite; 12] = [
     Suite {
         name: "protocol core",
         claims: |target| target.package == "onceward-core" && !target.is_test("model"),
@@ -76,7 +76,9 @@ pub(crate) const SUITES: [Suite; 11] = [
     },
     Suite {
         name: "command line",
-        claims: |target| target.package == "onceward-gateway" && !is_gateway(target),
+        claims: |target| {
+            target.package == "onceward-gateway" && !is_gateway(target) && !is_probe(target)
+        },
         against: |_| {
             let text = "the built command; its demo on loopback sockets, with SQLite";
             Against::Present(text.to_owned())
@@ -88,6 +90,14 @@ pub(crate) const SUITES: [Suite; 11] = [
         against: |_| {
             let upstreams = ["python3", "node", "nginx"].map(tools::program);
             Against::Present(format!("gateway processes before hyper, {}", upstreams.join(", ")))
+        },
+    },
+    Suite {
+        name: "probe",
+        claims: |target| target.package == "onceward-gateway" && is_probe(target),
+        against: |_| {
+            let text = "the built command against axum servers with known faults, and the gateway";
+            Against::Present(text.to_owned())
         },
     },
     Suite {
@@ -128,6 +138,10 @@ fn is_sqlite(target: &TestTarget) -> bool {
 
 fn is_gateway(target: &TestTarget) -> bool {
     target.kind == Kind::Integration && target.name.starts_with("serve")
+}
+
+fn is_probe(target: &TestTarget) -> bool {
+    target.kind == Kind::Integration && target.name.starts_with("probe")
 }
 
 /// The tests that stop a process at its system calls, fail them, or write them down.
@@ -195,6 +209,7 @@ mod tests {
             ("onceward-crash", Integration, "syscalls", "crash proof, system calls"),
             ("onceward-gateway", Binary, "onceward", "command line"),
             ("onceward-gateway", Integration, "serve_rules", "gateway"),
+            ("onceward-gateway", Integration, "probe", "probe"),
             ("onceward-bench", Binary, "onceward-bench", "tooling"),
             ("xtask", Binary, "xtask", "tooling"),
         ] {

@@ -31,7 +31,7 @@ enum Command {
     Demo(demo::Options),
     Init(init::Options),
     Migrate(migrate::Options),
-    Probe(probe::Options),
+    Probe(Box<probe::Options>),
     Serve(serve::Options),
 }
 

@@ -26,10 +26,11 @@ use tokio::time::Instant;
 use answer::Answer;
 use catalogue::{CHECKS, Profile, Severity};
 use counter::{CountAt, Counter};
+use curl::Secrets;
 use operation::{Line, Operation};
 use report::{Finding, Report};
 use scenes::{SCENES, Scene, Stage, Verdict};
-use wire::{Exhausted, Limits, Trouble, Wire};
+use wire::{Limits, Trouble, Unasked, Wire};
 
 /// Checks from outside whether an API is safe to retry.
 ///
@@ -69,8 +70,9 @@ pub(crate) struct Options {
     #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = curl::line)]
     header: Vec<Line>,
     /// A line that says who is calling; give two, of two callers, to see whether they are apart.
-    #[arg(long, value_name = "NAME: VALUE", value_parser = curl::line)]
-    credential: Vec<Line>,
+    // It is read later, so that no message about the command line repeats it.
+    #[arg(long, value_name = "NAME: VALUE")]
+    credential: Vec<String>,
     /// Where effects are counted, asked before and after; without it different answers are counted.
     #[arg(long, value_name = "URL", requires = "count_json", value_parser = url)]
     count_url: Option<Uri>,
@@ -114,6 +116,9 @@ pub(crate) struct Options {
 
 fn url(text: &str) -> Result<Uri, String> {
     let uri: Uri = text.parse().map_err(|error| format!("it is not a URL: {error}"))?;
+    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        return Err("name and password do not belong there; give a --credential".to_owned());
+    }
     match (uri.scheme_str(), uri.host()) {
         (Some("http" | "https"), Some(host)) if !host.is_empty() => Ok(uri),
         _ => Err("write it as http://host/path or https://host/path".to_owned()),
@@ -171,16 +176,28 @@ async fn probe(options: &Options) -> Result<ExitCode, Trouble> {
         )
         .into());
     }
+    let secrets = Secrets::of(&operation.credentials, &operation.headers);
+    // An API may repeat in an error what it was sent.
+    let hidden = |trouble: Trouble| secrets.hide(&chain(&*trouble)).into();
+    examine(options, &operation, &secrets).await.map_err(hidden)
+}
+
+async fn examine(
+    options: &Options,
+    operation: &Operation,
+    secrets: &Secrets,
+) -> Result<ExitCode, Trouble> {
     let wire = Wire::new(Limits {
         time_out: Duration::from_secs(options.timeout),
         rate: options.rate,
         most: options.max_requests,
         is_dry: options.dry_run,
     });
-    let (counter, usual) = rehearse(options, &operation, &wire).await?;
+    let (counter, usual) = rehearse(options, operation, &wire).await?;
+    let rehearsal = wire.take_seen();
     let begun = Instant::now();
     let stage = Stage {
-        operation: &operation,
+        operation,
         wire: &wire,
         counter: &counter,
         duplicates: options.duplicates,
@@ -192,9 +209,12 @@ async fn probe(options: &Options) -> Result<ExitCode, Trouble> {
         progress(options, scene);
         findings.extend(play(&stage, scene, options).await);
     }
-    leave_out_what_says_nothing(&mut findings);
     if options.dry_run {
-        return show_plan(&findings);
+        return show_plan(&rehearsal, &findings);
+    }
+    leave_out_what_says_nothing(&mut findings);
+    for finding in &mut findings {
+        finding.verdict = finding.verdict.with_text(|text| secrets.hide(text));
     }
     let report = Report {
         url: operation.url.to_string(),
@@ -254,21 +274,40 @@ async fn rehearse(
     Ok((api.unwrap_or(told), usual(&one).min(usual(&two))))
 }
 
-/// Where keys have no effect, some checks pass by themselves.
+/// What fails with another check, for the same reason.
+const IMPLIED: [(&str, &[&str], &str); 2] = [
+    (
+        "once",
+        &[
+            "mismatch-query",
+            "mismatch-tail",
+            "json-order",
+            "chunked",
+            "key-quoted",
+            "key-lines",
+            "problem-json",
+        ],
+        "keys change nothing here, so it says nothing",
+    ),
+    ("mismatch", &["mismatch-query", "mismatch-tail"], "no other request is refused"),
+];
+
+/// Where keys have no effect, some checks pass or fail by themselves.
 fn leave_out_what_says_nothing(findings: &mut [Finding]) {
-    let has_failed = |id: &str| {
-        let is_failure = |finding: &Finding| {
-            finding.check.id == id && matches!(finding.verdict, Verdict::Fail(_))
-        };
-        findings.iter().any(is_failure)
-    };
-    if !has_failed("once") {
-        return;
-    }
-    for finding in findings {
-        let is_empty = matches!(finding.verdict, Verdict::Pass(_)) && !finding.check.is_refusal;
-        if is_empty {
-            finding.verdict = Verdict::Skip("keys change nothing here, so it says nothing".into());
+    for (cause, implied, reason) in IMPLIED {
+        let is_cause = |finding: &Finding| finding.check.id == cause && finding.is_failure();
+        if !findings.iter().any(is_cause) {
+            continue;
+        }
+        for finding in &mut *findings {
+            let is_empty = match &finding.verdict {
+                Verdict::Pass(_) => cause == "once" && !finding.check.is_refusal,
+                Verdict::Fail(_) => implied.contains(&finding.check.id),
+                Verdict::Skip(_) => false,
+            };
+            if is_empty {
+                finding.verdict = Verdict::Skip(reason.to_owned());
+            }
         }
     }
 }
@@ -289,15 +328,21 @@ fn is_wanted(scene: &Scene, options: &Options) -> bool {
 
 async fn play(stage: &Stage<'_>, scene: &Scene, options: &Options) -> Vec<Finding> {
     let _ = stage.wire.take_seen();
+    let wanted = wanted(scene, options);
     let verdicts = (scene.play)(stage).await.unwrap_or_else(|trouble| {
-        let verdict = match trouble.is::<Exhausted>() {
-            true => Verdict::Skip(trouble.to_string()),
-            false => Verdict::Fail(format!("no answer: {}", chain(&*trouble))),
+        let text = chain(&*trouble);
+        let verdict = |(index, (id, _)): (usize, &(&'static str, Severity))| {
+            let verdict = match index {
+                _ if trouble.is::<Unasked>() => Verdict::Skip(text.clone()),
+                0 => Verdict::Fail(format!("no answer: {text}")),
+                // One trouble is one finding.
+                _ => Verdict::Skip(format!("no answer: {text}")),
+            };
+            (*id, verdict)
         };
-        scene.ids.iter().map(|id| (*id, verdict.clone())).collect()
+        wanted.iter().enumerate().map(verdict).collect()
     });
     let requests = stage.wire.take_seen();
-    let wanted = wanted(scene, options);
     let finding = |(id, verdict): (&'static str, Verdict)| {
         let (_, severity) = *wanted.iter().find(|(wanted, _)| *wanted == id)?;
         Some(Finding {
@@ -326,12 +371,21 @@ fn operation(options: &Options) -> Result<Operation, Trouble> {
         url: options.url.clone().ok_or("there is no URL")?,
         method: options.method.clone(),
         headers,
-        credentials: options.credential.clone(),
+        credentials: options
+            .credential
+            .iter()
+            .map(|text| credential(text))
+            .collect::<Result<_, _>>()?,
         data,
         other_data: read(&options.other_data)?,
         bad_data: read(&options.bad_data)?,
         profile: options.profile,
     })
+}
+
+fn credential(text: &str) -> Result<Line, Trouble> {
+    let wrong = "a --credential is not `Name: value`; it is not repeated here, as it may be secret";
+    curl::line(text).map_err(|_| wrong.into())
 }
 
 /// What is said, or what is in the file that is named.
@@ -381,8 +435,13 @@ fn show(report: &Report, options: &Options) -> Result<(), Trouble> {
 }
 
 /// What would be sent, if every answer were a success.
-fn show_plan(findings: &[Finding]) -> Result<ExitCode, Trouble> {
+fn show_plan(rehearsal: &[String], findings: &[Finding]) -> Result<ExitCode, Trouble> {
     let mut out = io::stdout().lock();
+    writeln!(out, "# First: whether it works at all")?;
+    for request in rehearsal {
+        writeln!(out, "{request}")?;
+    }
+    writeln!(out)?;
     for (index, finding) in findings.iter().enumerate() {
         let is_next = findings.get(index + 1).is_some_and(|next| next.requests == finding.requests);
         writeln!(out, "# {}: {}", finding.check.id, finding.check.title)?;

@@ -70,9 +70,14 @@ impl Answer {
 
     /// Whether both speak of the same piece of work.
     pub(super) fn is_like(&self, other: &Self) -> bool {
-        self.status == other.status
+        (self.status == other.status || self.is_success() && other.is_success())
             && self.body == other.body
             && self.headers.get(header::LOCATION) == other.headers.get(header::LOCATION)
+    }
+
+    /// Whether it says that it is a replay, in a way that says something: the first does not.
+    pub(super) fn is_marked_after(&self, first: &Self) -> bool {
+        self.is_marked() && !first.is_marked()
     }
 
     /// Names of the headers that a replay has lost or changed.

@@ -4,8 +4,9 @@ use http::Uri;
 
 use super::{
     answer::Answer,
+    chain,
     operation::Operation,
-    wire::{Trouble, Wire},
+    wire::{Trouble, Unasked, Wire},
 };
 
 /// Where effects are counted.
@@ -87,11 +88,13 @@ impl Counter {
 
 /// How many successes speak of different work. A marked replay says itself that it did nothing.
 fn distinct(answers: &[&Answer]) -> u64 {
-    let successes = answers.iter().filter(|answer| answer.is_success());
+    let successes = answers.iter().copied().filter(|answer| answer.is_success());
+    let (marked, plain): (Vec<&Answer>, Vec<&Answer>) =
+        successes.partition(|answer| answer.is_marked());
     let mut different: Vec<&Answer> = Vec::new();
-    for &answer in successes {
-        let is_new = !different.iter().any(|known| known.is_like(answer));
-        if is_new && !(answer.is_marked() && !different.is_empty()) {
+    // Where all are marked, the marks say nothing.
+    for answer in if plain.is_empty() { marked } else { plain } {
+        if !different.iter().any(|known| known.is_like(answer)) {
             different.push(answer);
         }
     }
@@ -99,24 +102,25 @@ fn distinct(answers: &[&Answer]) -> u64 {
 }
 
 async fn count(wire: &Wire, operation: &Operation, at: &CountAt) -> Result<u64, Trouble> {
-    let answer = wire.ask(&operation.question(&at.url)).await?;
+    let answer = wire.ask(&operation.question(&at.url)).await;
+    let answer =
+        answer.map_err(|trouble| Unasked(format!("the count URL failed: {}", chain(&*trouble))))?;
     if wire.is_dry() {
         return Ok(0);
     }
     if !answer.is_success() {
-        return Err(format!("the count URL answered {}", answer.shown()).into());
+        return Err(Unasked(format!("the count URL answered {}", answer.shown())).into());
     }
     let document: serde_json::Value = serde_json::from_slice(&answer.body)
-        .map_err(|error| format!("the count URL did not answer with JSON: {error}"))?;
+        .map_err(|error| Unasked(format!("the count URL did not answer with JSON: {error}")))?;
     let found = document.pointer(&at.pointer);
     let number = found.and_then(|found| {
         let length = found.as_array().map(|list| list.len() as u64);
         found.as_u64().or(length)
     });
     number.ok_or_else(|| {
-        let pointer = &at.pointer;
-        format!("`{pointer}` in the count is neither a number nor a list: {}", answer.shown())
-            .into()
+        let (pointer, shown) = (&at.pointer, answer.shown());
+        Unasked(format!("`{pointer}` in the count is neither a number nor a list: {shown}")).into()
     })
 }
 
@@ -148,6 +152,18 @@ mod tests {
     #[test]
     fn a_replay_that_was_spoilt_is_no_second_effect() {
         let (one, spoilt) = (answer(201, "a", false), answer(201, "b", true));
-        assert_eq!(distinct(&[&one, &spoilt]), 1);
+        assert_eq!((distinct(&[&one, &spoilt]), distinct(&[&spoilt, &one])), (1, 1));
+    }
+
+    #[test]
+    fn marks_that_all_answers_have_say_nothing() {
+        let (one, two) = (answer(201, "a", true), answer(201, "b", true));
+        assert_eq!(distinct(&[&one, &two]), 2);
+    }
+
+    #[test]
+    fn another_status_is_no_other_work() {
+        let (one, again) = (answer(201, "a", false), answer(200, "a", false));
+        assert_eq!(distinct(&[&one, &again]), 1);
     }
 }

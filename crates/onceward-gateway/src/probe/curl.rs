@@ -1,11 +1,13 @@
 //! A request as a command that its reader can send.
 
+use http::{HeaderName, header};
+
 use super::operation::{Attempt, Line};
 
 /// What a body may have before it is only described.
 const MOST: usize = 2_000;
 
-/// One line for a shell. Credentials are not in it: the reader has them.
+/// One line for a shell. Secrets are not in it: the reader has them.
 pub(super) fn command(attempt: &Attempt) -> String {
     let mut words = vec!["curl -i".to_owned()];
     if attempt.method != "POST" || attempt.body.is_none() {
@@ -15,7 +17,11 @@ pub(super) fn command(attempt: &Attempt) -> String {
     for (name, value) in attempt.lines() {
         let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
         words.push(match (Some(&name) == secret, text.as_str()) {
-            (true, _) => format!("-H \"{name}: $CREDENTIAL\""),
+            (true, _) => format!("-H \"{name}: ${}\"", attempt.alias),
+            _ if is_secret(&name) => {
+                let variable = name.as_str().to_uppercase().replace('-', "_");
+                format!("-H \"{name}: ${variable}\"")
+            }
             // curl leaves out a line without a value, unless it ends so.
             (false, "") => format!("-H '{name};'"),
             (false, text) => format!("-H {}", quoted(&format!("{name}: {text}"))),
@@ -40,6 +46,40 @@ pub(super) fn line(text: &str) -> Result<Line, String> {
     let name = name.trim().parse().map_err(|_| format!("`{name}` is not a name of a header"))?;
     let value = value.trim().parse().map_err(|_| "its value is not one for a header".to_owned())?;
     Ok((name, value))
+}
+
+/// Whether a line of this name is for nobody else, also if it was not said to be a credential.
+fn is_secret(name: &HeaderName) -> bool {
+    let known = [header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE];
+    let parts = ["api-key", "apikey", "token", "secret", "password"];
+    known.contains(name) || parts.iter().any(|part| name.as_str().contains(part))
+}
+
+/// What must not be printed, wherever it comes from: an API may repeat what it was sent.
+pub(super) struct Secrets(Vec<String>);
+
+impl Secrets {
+    /// Of credentials, and of headers whose names say so.
+    pub(super) fn of<'a>(
+        credentials: impl IntoIterator<Item = &'a Line>,
+        headers: impl IntoIterator<Item = &'a Line>,
+    ) -> Self {
+        /// What is shorter is part of ordinary words.
+        const SHORTEST: usize = 4;
+        let headers = headers.into_iter().filter(|(name, _)| is_secret(name));
+        let values = credentials.into_iter().chain(headers);
+        let texts = values.map(|(_, value)| String::from_utf8_lossy(value.as_bytes()).into_owned());
+        // Of `Bearer abc` also the `abc`.
+        let words = texts.flat_map(|text| {
+            let last = text.split_whitespace().last().unwrap_or_default().to_owned();
+            [text, last]
+        });
+        Self(words.filter(|word| word.len() >= SHORTEST).collect())
+    }
+
+    pub(super) fn hide(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret, "$CREDENTIAL"))
+    }
 }
 
 fn quoted(text: &str) -> String {
@@ -69,6 +109,16 @@ mod tests {
             "curl -i -H 'x-shop: it'\\''s' -H \"x-api-key: $CREDENTIAL\" -H 'idempotency-key;' \
              -H 'idempotency-key: k' --data-binary '{}' 'http://h/pay'"
         );
+    }
+
+    #[test]
+    fn a_secret_is_hidden_wherever_it_comes_from() {
+        let lines =
+            ["Authorization: Bearer s3cret", "X-Shop: shop"].map(|text| line(text).unwrap());
+        let secrets = Secrets::of(&[], &lines);
+        let hidden = secrets.hide("no shop for s3cret, Bearer s3cret");
+        assert_eq!(hidden, "no shop for $CREDENTIAL, $CREDENTIAL");
+        assert!(lines.iter().map(|(name, _)| is_secret(name)).eq([true, false]));
     }
 
     #[test]

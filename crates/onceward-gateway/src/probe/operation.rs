@@ -33,6 +33,8 @@ pub(super) struct Attempt {
     pub(super) url: Uri,
     pub(super) headers: Vec<Line>,
     pub(super) credential: Option<Line>,
+    /// What stands for the credential where it must not be seen.
+    pub(super) alias: &'static str,
     pub(super) keys: Vec<String>,
     pub(super) body: Option<Bytes>,
     /// Whether the body goes without its length.
@@ -44,14 +46,14 @@ pub(super) struct Attempt {
 impl Operation {
     /// A new piece of work, with a new key.
     pub(super) fn fresh(&self) -> Attempt {
-        let fresh = uuid::Builder::from_random_bytes(fastrand::u128(..).to_be_bytes()).into_uuid();
-        let fresh = fresh.to_string();
+        let fresh = new();
         let body = self.data.as_ref().map(|data| fill(data, &fresh));
         let attempt = Attempt {
             method: self.method.clone(),
             url: self.url.clone(),
             headers: self.headers.clone(),
             credential: self.credentials.first().cloned(),
+            alias: "CREDENTIAL",
             keys: Vec::new(),
             body,
             chunked: false,
@@ -88,7 +90,11 @@ impl Operation {
     pub(super) fn other(&self, attempt: &Attempt) -> Attempt {
         let body = match (&self.other_data, &attempt.body) {
             (Some(data), _) => fill(data, &attempt.fresh),
-            (None, Some(body)) => changed(body),
+            (None, Some(body)) => match &self.data {
+                // Another piece of work is what the API surely accepts.
+                Some(data) if has_placeholder(data) => fill(data, &new()),
+                _ => changed(body),
+            },
             (None, None) => Bytes::from_static(b"{\"onceward_probe\": 1}"),
         };
         Attempt { body: Some(body), ..attempt.clone() }
@@ -115,8 +121,10 @@ impl Attempt {
         self
     }
 
+    /// By another caller, or by nobody.
     pub(super) fn credential(mut self, credential: Option<&Line>) -> Self {
         self.credential = credential.cloned();
+        self.alias = "OTHER_CREDENTIAL";
         self
     }
 
@@ -167,6 +175,16 @@ impl Attempt {
     }
 }
 
+/// What no other piece of work has.
+fn new() -> String {
+    let new = uuid::Builder::from_random_bytes(fastrand::u128(..).to_be_bytes());
+    new.into_uuid().to_string()
+}
+
+fn has_placeholder(data: &str) -> bool {
+    ["{{uuid}}", "{{number}}"].iter().any(|placeholder| data.contains(placeholder))
+}
+
 /// The placeholders are the same in all attempts at a piece of work.
 fn fill(text: &str, fresh: &str) -> Bytes {
     let number =
@@ -181,21 +199,38 @@ fn members(body: &[u8]) -> Option<BTreeMap<String, &RawValue>> {
 
 /// A body that means something else: another number, or another text.
 fn changed(body: &Bytes) -> Bytes {
-    let Ok(Value::Object(mut members)) = serde_json::from_slice(body) else {
+    let Ok(mut value) = serde_json::from_slice::<Value>(body) else {
         return [body, &b"1"[..]].concat().into();
     };
-    let number = members.values_mut().find_map(|value| match value {
-        Value::Number(number) => Some((number.as_i64()?, value)),
-        _ => None,
-    });
-    if let Some((number, value)) = number {
-        *value = Value::from(number.wrapping_add(1));
-    } else if let Some(Value::String(text)) = members.values_mut().find(|value| value.is_string()) {
-        text.push('x');
-    } else {
-        members.insert("onceward_probe".into(), Value::from(1));
+    if !change(&mut value, another_number) && !change(&mut value, another_text) {
+        match &mut value {
+            Value::Object(members) => drop(members.insert("onceward_probe".into(), 1.into())),
+            Value::Array(values) => values.push(1.into()),
+            other => *other = 1.into(),
+        }
     }
-    Value::Object(members).to_string().into()
+    value.to_string().into()
+}
+
+/// Changes the first that can be, at any depth, and says whether there was one.
+fn change(value: &mut Value, another: fn(&Value) -> Option<Value>) -> bool {
+    if let Some(other) = another(value) {
+        *value = other;
+        return true;
+    }
+    match value {
+        Value::Object(members) => members.values_mut().any(|value| change(value, another)),
+        Value::Array(values) => values.iter_mut().any(|value| change(value, another)),
+        _ => false,
+    }
+}
+
+fn another_number(value: &Value) -> Option<Value> {
+    Some(value.as_i64()?.wrapping_add(1).into())
+}
+
+fn another_text(value: &Value) -> Option<Value> {
+    Some(format!("{}x", value.as_str()?).into())
 }
 
 #[cfg(test)]
@@ -238,6 +273,18 @@ mod tests {
         assert_eq!(other(r#"{"to": "ada"}"#), r#"{"to":"adax"}"#);
         assert_eq!(other("{}"), r#"{"onceward_probe":1}"#);
         assert_eq!(other("cents=5"), "cents=51");
+        assert_eq!(other(r#"{"a": "b", "c": [{"d": 1}]}"#), r#"{"a":"b","c":[{"d":2}]}"#);
+        assert_eq!(other("[true]"), "[true,1]");
+    }
+
+    #[test]
+    fn something_else_with_placeholders_is_another_piece_of_work() {
+        let operation = operation(r#"{"order": "{{uuid}}"}"#);
+        let attempt = operation.fresh();
+        let other = operation.other(&attempt);
+        assert_eq!(other.keys, attempt.keys);
+        assert_ne!(text(&other), text(&attempt));
+        assert_eq!(text(&other).len(), text(&attempt).len());
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl Finding {
         }
     }
 
-    fn is_failure(&self) -> bool {
+    pub(super) fn is_failure(&self) -> bool {
         matches!(self.verdict, Verdict::Fail(_))
     }
 }

@@ -26,6 +26,17 @@ pub(super) enum Verdict {
     Skip(String),
 }
 
+impl Verdict {
+    /// The same, in other words.
+    pub(super) fn with_text(&self, change: impl Fn(&str) -> String) -> Self {
+        match self {
+            Self::Pass(text) => Self::Pass(change(text)),
+            Self::Fail(text) => Self::Fail(change(text)),
+            Self::Skip(text) => Self::Skip(change(text)),
+        }
+    }
+}
+
 pub(super) fn pass(text: impl Into<String>) -> Verdict {
     Verdict::Pass(text.into())
 }

@@ -37,18 +37,17 @@ type Sent = Result<Answer, Trouble>;
 type Body = BoxBody<Bytes, std::convert::Infallible>;
 type Sender = SendRequest<Body>;
 
-/// That no more requests may be sent.
+/// Why something could not be asked: it says nothing about the API.
 #[derive(Debug)]
-pub(super) struct Exhausted(u32);
+pub(super) struct Unasked(pub(super) String);
 
-impl fmt::Display for Exhausted {
+impl fmt::Display for Unasked {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(most) = self;
-        write!(formatter, "{most} requests are all that --max-requests allows")
+        formatter.write_str(&self.0)
     }
 }
 
-impl Error for Exhausted {}
+impl Error for Unasked {}
 
 /// Where requests go out.
 pub(super) struct Wire {
@@ -100,7 +99,7 @@ impl Wire {
 
     /// Sends one and reads its answer.
     pub(super) async fn send(&self, attempt: &Attempt) -> Sent {
-        self.admit(1, attempt).await?;
+        self.admit(1, attempt, String::new()).await?;
         self.ask(attempt).await
     }
 
@@ -119,7 +118,9 @@ impl Wire {
 
     /// Sends so many of the same in one moment.
     pub(super) async fn send_together(&self, attempt: &Attempt, count: u32) -> Vec<Sent> {
-        if let Err(trouble) = self.admit(count, attempt).await {
+        if let Err(trouble) =
+            self.admit(count, attempt, format!("   # {count} at the same time")).await
+        {
             return vec![Err(trouble)];
         }
         if self.is_dry() {
@@ -149,7 +150,7 @@ impl Wire {
         attempt: &Attempt,
         after: Duration,
     ) -> Result<(), Trouble> {
-        self.admit(1, attempt).await?;
+        self.admit(1, attempt, format!(" --max-time {:.3}", after.as_secs_f64())).await?;
         if self.is_dry() {
             return Ok(());
         }
@@ -163,19 +164,16 @@ impl Wire {
         bounded(self.limits.time_out, leave).await
     }
 
-    /// Waits for its turn, and writes down what is sent.
-    async fn admit(&self, count: u32, attempt: &Attempt) -> Result<(), Trouble> {
+    /// Waits for its turn, and writes down what is sent, and how.
+    async fn admit(&self, count: u32, attempt: &Attempt, how: String) -> Result<(), Trouble> {
         let turn = {
             let mut state = self.state();
             if state.sent + count > self.limits.most {
-                return Err(Exhausted(self.limits.most).into());
+                let most = self.limits.most;
+                return Err(Unasked(format!("--max-requests allows no more than {most}")).into());
             }
             state.sent += count;
-            let command = curl::command(attempt);
-            state.seen.push(match count {
-                1 => command,
-                _ => format!("{command}   # {count} at the same time"),
-            });
+            state.seen.push(curl::command(attempt) + &how);
             let turn = state.next.max(Instant::now());
             state.next = turn + Duration::from_secs(1) / self.limits.rate.max(1) * count;
             turn
@@ -230,6 +228,10 @@ async fn exchange(sender: &mut Sender, attempt: &Attempt, begun: Instant) -> Sen
     let response = sender.send_request(request(attempt)?).await?;
     let (parts, body) = response.into_parts();
     let body = read(body).await?;
+    if parts.status == StatusCode::TOO_MANY_REQUESTS {
+        let text = "the API limits how much is sent (429); lower --rate or --duplicates";
+        return Err(Unasked(text.to_owned()).into());
+    }
     Ok(Answer { status: parts.status, headers: parts.headers, body, took: begun.elapsed() })
 }
 

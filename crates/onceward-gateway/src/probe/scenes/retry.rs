@@ -1,5 +1,7 @@
 //! The same request again, after the first answer.
 
+use http::HeaderName;
+
 use super::{Stage, Verdict, Verdicts, all, fail, pass, skip, unready};
 use crate::probe::{answer::Answer, wire::Trouble};
 
@@ -62,7 +64,7 @@ fn headers(first: &Answer, again: &Answer) -> Verdict {
     let repeated = first.repeated();
     let lost = first.lost_in(again);
     let lost: Vec<&str> =
-        lost.iter().filter(|name| !repeated.contains(name)).map(|name| name.as_str()).collect();
+        lost.iter().filter(|name| !repeated.contains(name)).map(HeaderName::as_str).collect();
     match lost[..] {
         [] => pass("nothing is lost or changed"),
         _ => fail(format!("lost or changed: {}", lost.join(", "))),
@@ -73,7 +75,7 @@ fn repeated(first: &Answer, again: &Answer) -> Verdict {
     let repeated = first.repeated();
     let lost = first.lost_in(again);
     let lost: Vec<&str> =
-        lost.iter().filter(|name| repeated.contains(name)).map(|name| name.as_str()).collect();
+        lost.iter().filter(|name| repeated.contains(name)).map(HeaderName::as_str).collect();
     match (&repeated[..], &lost[..]) {
         ([], _) => skip("no header of the answer comes several times"),
         (_, []) => pass("they are as they were"),

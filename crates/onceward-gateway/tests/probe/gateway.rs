@@ -1,0 +1,49 @@
+//! Our own gateway has the full score.
+
+use std::thread;
+
+use crate::{
+    gateway_support::{Gateway, Upstream, route},
+    run::probe,
+};
+
+/// The upstream takes a moment, and answers with bytes that are no text.
+const TOLD: &str =
+    r#"x-do: {"delay": 0.03, "size": 300, "headers": [["link", "<a>"], ["link", "<b>"]]}"#;
+
+fn assert_perfect(profile: &str, lines: &str, skipped: &[&str]) {
+    let upstream = Upstream::any();
+    let gateway = Gateway::start(&upstream, &route(lines));
+    let url = format!("http://{}/pay", gateway.address);
+    let count = format!("{}/count", upstream.url());
+    let counted = ["--count-url", &count, "--count-json", "/total", "--header", TOLD];
+    let probed = probe(&url, &[&counted[..], &["--profile", profile]].concat());
+    // No request fails there.
+    probed.assert_perfect(lines, &[skipped, &["error-status"]].concat());
+}
+
+#[test]
+fn the_gateway_has_the_full_score_in_every_profile() {
+    thread::scope(|scope| {
+        for (profile, lines) in [
+            ("onceward", ""),
+            ("onceward", "max_request = \"8MiB\""),
+            ("onceward", "key = \"required\""),
+            ("ietf", ""),
+            ("stripe", "mismatch = 400\nprofile = \"stripe\""),
+        ] {
+            scope.spawn(move || assert_perfect(profile, lines, &[]));
+        }
+    });
+}
+
+#[test]
+fn the_gateway_has_the_full_score_where_duplicates_wait() {
+    let wait = "in_flight = \"wait\"\nwait = \"10s\"";
+    let stripe = format!("{wait}\nmismatch = 400\nprofile = \"stripe\"");
+    thread::scope(|scope| {
+        scope.spawn(|| assert_perfect("onceward", wait, &["retry-after"]));
+        scope.spawn(|| assert_perfect("ietf", wait, &[]));
+        scope.spawn(|| assert_perfect("stripe", &stripe, &[]));
+    });
+}
