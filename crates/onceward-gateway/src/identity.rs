@@ -20,9 +20,9 @@ mod token_tests;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use http::HeaderName;
 use http::request::Parts;
 use http::uri::Scheme;
+use http::{HeaderMap, HeaderName};
 use serde_json::Value;
 
 use crate::config::{Config, Jwt, Network, ScopePart};
@@ -31,27 +31,30 @@ pub(crate) use permission::may_see;
 pub(crate) use scope::{plain, scope_of};
 pub(crate) use token::TokenRefused;
 
+use forwarding::OwnHop;
 use token::Tokens;
 
-/// The other end of the connection; the listener puts it into the extensions of each request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The other end of a connection, the same for all of its requests.
+#[derive(Debug)]
 pub(crate) struct Peer {
-    pub(crate) address: SocketAddr,
+    address: IpAddr,
     /// The subject of the client's certificate, if it sent one and the listener verified it.
-    pub(crate) certificate_subject: Option<String>,
+    certificate_subject: Option<String>,
+    hop: OwnHop,
+}
+
+impl Peer {
+    pub(crate) fn new(address: SocketAddr, certificate_subject: Option<String>) -> Arc<Self> {
+        let address = address.ip().to_canonical();
+        Arc::new(Self { address, certificate_subject, hop: OwnHop::new(address) })
+    }
 }
 
 /// Who is at the other end of the connection of one request.
 #[derive(Clone)]
 struct Sender {
-    peer: Option<Peer>,
+    peer: Arc<Peer>,
     is_trusted_proxy: bool,
-}
-
-impl Sender {
-    fn address(&self) -> Option<IpAddr> {
-        Some(self.peer.as_ref()?.address.ip().to_canonical())
-    }
 }
 
 /// What is known about who asks, found out once for each request and kept in its extensions.
@@ -76,7 +79,7 @@ impl Caller {
 
     /// The subject of the verified client certificate.
     pub(crate) fn certificate_subject(&self) -> Option<&str> {
-        self.sender.peer.as_ref()?.certificate_subject.as_deref()
+        self.sender.peer.certificate_subject.as_deref()
     }
 }
 
@@ -127,14 +130,13 @@ impl Identity {
     }
 
     /// Verifies what the request says about its sender.
-    ///
-    /// A request without a [`Peer`] came from an unknown address, which is never trusted.
-    pub(crate) fn caller(&self, parts: &Parts) -> Caller {
+    pub(crate) fn caller(&self, headers: &HeaderMap, peer: Arc<Peer>) -> Caller {
         let claims = match &self.tokens {
-            Some(tokens) => tokens.verify(&parts.headers).map(Arc::new),
+            Some(tokens) => tokens.verify(headers).map(Arc::new),
             None => Err(TokenRefused::NotConfigured),
         };
-        Caller { sender: self.sender(parts), claims }
+        let is_trusted_proxy = self.trusts(peer.address);
+        Caller { sender: Sender { peer, is_trusted_proxy }, claims }
     }
 
     /// Makes the headers fit for the upstream: removes what outsiders must not say, see
@@ -142,16 +144,9 @@ impl Identity {
     ///
     /// Once for each request, after hop-by-hop headers are gone: else a client could name the new
     /// lines in `Connection` and so have them removed.
-    pub(crate) fn clean(&self, parts: &mut Parts) {
-        let sender = self.sender(parts);
-        self.strip(&mut parts.headers, &sender);
-        forwarding::set_forwarding(parts, &sender, &self.scheme);
-    }
-
-    fn sender(&self, parts: &Parts) -> Sender {
-        let peer = parts.extensions.get::<Peer>().cloned();
-        let is_trusted_proxy = peer.as_ref().is_some_and(|peer| self.trusts(peer.address.ip()));
-        Sender { peer, is_trusted_proxy }
+    pub(crate) fn clean(&self, parts: &mut Parts, caller: &Caller) {
+        self.strip(&mut parts.headers, &caller.sender);
+        forwarding::set_forwarding(parts, &caller.sender, &self.scheme);
     }
 
     /// Whether headers that come from this address are believed.
@@ -176,15 +171,15 @@ mod tests {
         let identity = Identity::new(&config).unwrap();
         for (address, trusted) in [("10.0.0.1:1", true), ("203.0.113.9:1", false)] {
             let (mut parts, ()) = Request::new(()).into_parts();
-            let address = address.parse().unwrap();
-            parts.extensions.insert(Peer { address, certificate_subject: None });
+            let peer = Peer::new(address.parse().unwrap(), None);
             parts.headers.insert("x-user", HeaderValue::from_static("ada"));
             parts.headers.insert("onceward-key", HeaderValue::from_static("forged"));
-            identity.clean(&mut parts);
+            let caller = identity.caller(&parts.headers, peer);
+            identity.clean(&mut parts, &caller);
             assert_eq!(parts.headers.contains_key("x-user"), trusted);
             assert!(!parts.headers.contains_key("onceward-key"));
             assert_eq!(parts.headers["x-forwarded-proto"], "http");
-            assert_eq!(identity.caller(&parts).is_behind_trusted_proxy(), trusted);
+            assert_eq!(caller.is_behind_trusted_proxy(), trusted);
         }
     }
 }

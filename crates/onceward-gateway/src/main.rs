@@ -14,6 +14,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// A request makes and frees about a hundred small things, on one thread and on others.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Makes writes safe to retry.
 ///
 /// Start with `onceward demo`: it needs nothing and shows in five seconds what this is about. Then

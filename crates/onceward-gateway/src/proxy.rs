@@ -33,7 +33,7 @@ use tower_layer::Layer as _;
 use tower_service::Service as _;
 
 use crate::{
-    config::{Authorize, Config, KeyRule, Route, Segment, has_dot_segments},
+    config::{Config, KeyRule, Route, Segment, has_dot_segments},
     identity::{self, Caller, Identity, Peer},
 };
 use forward::Forward;
@@ -129,7 +129,11 @@ impl Gateway {
     }
 
     /// One request, top to bottom.
-    pub(crate) async fn answer(self, request: Request<Incoming>, peer: Peer) -> Response<Body> {
+    pub(crate) async fn answer(
+        self,
+        request: Request<Incoming>,
+        peer: Arc<Peer>,
+    ) -> Response<Body> {
         let routes = self.current();
         let (mut parts, body) = request.into_parts();
         if has_dot_segments(parts.uri.path()) {
@@ -138,10 +142,9 @@ impl Gateway {
         }
         headers::strip_hop_by_hop(&mut parts.headers);
         headers::join_cookies(&mut parts.headers);
-        parts.extensions.insert(peer);
-        let client = || routes.identity.client_address(&parts);
-        tracing::debug!(client = ?client(), method = %parts.method, "a request");
-        let caller = Arc::new(routes.identity.caller(&parts));
+        let caller = Arc::new(routes.identity.caller(&parts.headers, peer));
+        let client = || routes.identity.client_address(&parts.headers, &caller);
+        tracing::debug!(client = %client(), method = %parts.method, "a request");
         // Only trailers that are announced go on.
         let body = match parts.headers.contains_key(http::header::TRAILER) {
             true => Body::new(without_identity(body, routes.clone(), caller.clone())),
@@ -150,7 +153,7 @@ impl Gateway {
         if let Some(path) = below(STATUS_PATH, parts.uri.path()) {
             return status::answer(&routes, path, &parts, &caller).await;
         }
-        routes.identity.clean(&mut parts);
+        routes.identity.clean(&mut parts, &caller);
         let Some((covered, parameters)) = routes.find(&parts) else {
             let request = Request::from_parts(parts, body);
             return forward::pass(&routes.upstream, request, PATIENCE).await;

@@ -1,6 +1,7 @@
 //! `onceward serve`: the gateway as a process.
 
 use std::{
+    env,
     error::Error,
     future::Future,
     io::{self, Write as _},
@@ -93,8 +94,8 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 /// One thread for each processor, or as many as `TOKIO_WORKER_THREADS` says. One thread alone needs
 /// nobody to share its work with.
 fn runtime() -> io::Result<Runtime> {
-    let said = std::env::var("TOKIO_WORKER_THREADS").ok().and_then(|said| said.parse().ok());
-    let threads = said.or_else(|| Some(std::thread::available_parallelism().ok()?.get()));
+    let said = env::var("TOKIO_WORKER_THREADS").ok().and_then(|said| said.parse().ok());
+    let threads = said.or_else(|| Some(thread::available_parallelism().ok()?.get()));
     match threads {
         Some(1) => Builder::new_current_thread().enable_all().build(),
         _ => Runtime::new(),

@@ -108,7 +108,8 @@ impl Route {
 
 /// Whether what a path means depends on who resolves it.
 pub(crate) fn has_dot_segments(path: &str) -> bool {
-    path.split('/').any(|segment| is_dots(&normalised(segment)))
+    // A dot, or an escaped one: most paths have neither.
+    path.contains(['.', '%']) && path.split('/').any(|segment| is_dots(&normalised(segment)))
 }
 
 fn covers(ours: &[Segment], theirs: &[Segment]) -> bool {

@@ -1,6 +1,7 @@
 //! Whom a request is forwarded for: believed only from trusted proxies, and told to the upstream.
 
 use std::net::IpAddr;
+use std::sync::OnceLock;
 
 use http::request::Parts;
 use http::uri::Scheme;
@@ -8,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::forwarded::{Hop, forwarded_hops, x_forwarded_for_hops};
 use super::strip::{remove_matching, with_hyphens};
-use super::{Identity, Sender};
+use super::{Caller, Identity, Sender};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -21,11 +22,10 @@ impl Identity {
     /// so when they disagree neither is believed and the answer is the peer.
     ///
     /// To be asked before [`Identity::clean`], which adds the peer to the headers.
-    pub(crate) fn client_address(&self, parts: &Parts) -> Option<IpAddr> {
-        let (sender, headers) = (self.sender(parts), &parts.headers);
-        let peer = sender.address()?;
-        if !sender.is_trusted_proxy {
-            return Some(peer);
+    pub(crate) fn client_address(&self, headers: &HeaderMap, caller: &Caller) -> IpAddr {
+        let peer = caller.sender.peer.address;
+        if !caller.sender.is_trusted_proxy {
+            return peer;
         }
         let standard = joined(headers, &header::FORWARDED).map(|text| {
             self.walk(peer, &text.and_then(|text| forwarded_hops(&text)).unwrap_or_default())
@@ -33,8 +33,8 @@ impl Identity {
         let older = joined(headers, &X_FORWARDED_FOR)
             .map(|text| self.walk(peer, &x_forwarded_for_hops(&text.unwrap_or_default())));
         match (standard, older) {
-            (Some(standard), Some(older)) if standard != older => Some(peer),
-            (standard, older) => Some(standard.or(older).unwrap_or(peer)),
+            (Some(standard), Some(older)) if standard != older => peer,
+            (standard, older) => standard.or(older).unwrap_or(peer),
         }
     }
 
@@ -59,11 +59,28 @@ impl Identity {
 /// speaks only one of the two dialects, the other is not started: an upstream that prefers it would
 /// take the proxy for the client.
 pub(super) fn set_forwarding(parts: &mut Parts, sender: &Sender, scheme: &Scheme) {
-    let hop = OwnHop { address: sender.address(), host: host_of(parts), scheme };
+    let (hop, host) = (&sender.peer.hop, host_of(parts));
+    let element = hop.element(host.as_ref(), scheme);
     let headers = &mut parts.headers;
-    if !sender.is_trusted_proxy {
-        remove_matching(headers, |name| is_about_forwarding(&with_hyphens(name)));
+    if sender.is_trusted_proxy {
+        return continue_forwarding(headers, hop, element, host, scheme);
     }
+    remove_matching(headers, |name| is_about_forwarding(&with_hyphens(name)));
+    headers.insert(header::FORWARDED, element);
+    headers.insert(X_FORWARDED_FOR, hop.address.clone());
+    headers.insert(X_FORWARDED_PROTO, said(scheme));
+    if let Some(host) = host {
+        headers.insert(X_FORWARDED_HOST, host);
+    }
+}
+
+fn continue_forwarding(
+    headers: &mut HeaderMap,
+    hop: &OwnHop,
+    element: HeaderValue,
+    host: Option<HeaderValue>,
+    scheme: &Scheme,
+) {
     let speaks_standard = headers.contains_key(header::FORWARDED);
     let speaks_older = [X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST]
         .iter()
@@ -72,63 +89,72 @@ pub(super) fn set_forwarding(parts: &mut Parts, sender: &Sender, scheme: &Scheme
     if speaks_standard || !speaks_older {
         let earlier = joined(headers, &header::FORWARDED).flatten();
         let earlier = earlier.filter(|text| forwarded_hops(text).is_some());
-        set(headers, header::FORWARDED, earlier.as_deref(), hop.as_element());
+        set(headers, header::FORWARDED, earlier.as_deref(), element);
     }
     if speaks_older || !speaks_standard {
         let earlier = joined(headers, &X_FORWARDED_FOR).flatten();
-        set(headers, X_FORWARDED_FOR, earlier.as_deref(), hop.as_address());
-        if !headers.contains_key(X_FORWARDED_PROTO) {
-            set(headers, X_FORWARDED_PROTO, None, hop.scheme.as_str().to_owned());
-        }
-        if let (false, Some(host)) = (headers.contains_key(X_FORWARDED_HOST), hop.host) {
-            set(headers, X_FORWARDED_HOST, None, host);
+        set(headers, X_FORWARDED_FOR, earlier.as_deref(), hop.address.clone());
+        headers.entry(X_FORWARDED_PROTO).or_insert_with(|| said(scheme));
+        if let Some(host) = host {
+            headers.entry(X_FORWARDED_HOST).or_insert(host);
         }
     }
 }
 
-/// What this gateway itself saw.
-struct OwnHop<'a> {
-    address: Option<IpAddr>,
-    host: Option<String>,
-    scheme: &'a Scheme,
+fn said(scheme: &Scheme) -> HeaderValue {
+    HeaderValue::from_static(if *scheme == Scheme::HTTPS { "https" } else { "http" })
 }
 
-impl OwnHop<'_> {
-    fn as_address(&self) -> String {
-        self.address.map_or_else(|| "unknown".into(), |address| address.to_string())
+/// What this gateway itself sees of a connection, written once for all of its requests.
+#[derive(Debug)]
+pub(super) struct OwnHop {
+    address: HeaderValue,
+    is_ipv6: bool,
+    /// A host that was named on the connection, and the element for it: most name only one.
+    element: OnceLock<(Option<HeaderValue>, HeaderValue)>,
+}
+
+impl OwnHop {
+    pub(super) fn new(address: IpAddr) -> Self {
+        let text = HeaderValue::try_from(address.to_string());
+        let address_text = text.unwrap_or(HeaderValue::from_static("unknown"));
+        Self { address: address_text, is_ipv6: address.is_ipv6(), element: OnceLock::new() }
     }
 
-    /// In pieces, not formatted: every request gets one.
-    fn as_element(&self) -> String {
-        let address = self.as_address();
-        let mut element = String::with_capacity(128);
-        match self.address {
-            Some(IpAddr::V6(_)) => element.extend(["for=\"[", &address, "]\""]),
-            _ => element.extend(["for=", &address]),
+    fn element(&self, host: Option<&HeaderValue>, scheme: &Scheme) -> HeaderValue {
+        let make = || (host.cloned(), self.new_element(host, scheme));
+        match self.element.get_or_init(make) {
+            (of, element) if of.as_ref() == host => element.clone(),
+            _ => self.new_element(host, scheme),
         }
-        if let Some(host) = &self.host {
-            element.push_str(";host=\"");
-            for letter in host.chars() {
-                if matches!(letter, '\\' | '"') {
-                    element.push('\\');
-                }
-                element.push(letter);
-            }
-            element.push('"');
-        }
-        element.extend([";proto=", self.scheme.as_str()]);
-        element
+    }
+
+    fn new_element(&self, host: Option<&HeaderValue>, scheme: &Scheme) -> HeaderValue {
+        let address = self.address.to_str().unwrap_or("unknown");
+        let node = match self.is_ipv6 {
+            true => format!("\"[{address}]\""),
+            false => address.to_owned(),
+        };
+        let host = host.and_then(|host| host.to_str().ok());
+        let host = host.map(|host| format!(";host={}", quoted(host))).unwrap_or_default();
+        HeaderValue::try_from(format!("for={node}{host};proto={scheme}"))
+            .unwrap_or(HeaderValue::from_static("for=unknown"))
     }
 }
 
 /// The host that the request names, if it names one and it is plain text.
-fn host_of(received: &Parts) -> Option<String> {
+fn host_of(received: &Parts) -> Option<HeaderValue> {
     if let Some(authority) = received.uri.authority() {
-        return Some(authority.as_str().rsplit('@').next()?.to_owned());
+        return authority.as_str().rsplit('@').next()?.parse().ok();
     }
     let mut lines = received.headers.get_all(header::HOST).iter();
-    let host = lines.next()?.to_str().ok()?;
-    (lines.next().is_none() && !host.is_empty()).then(|| host.to_owned())
+    let host = lines.next()?;
+    let is_one = lines.next().is_none() && !host.is_empty() && host.to_str().is_ok();
+    is_one.then(|| host.clone())
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 /// All lines as one list. `None` if there is none, `Some(None)` if one is not plain text.
@@ -141,15 +167,15 @@ fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<Option<String>> {
 }
 
 /// Writes one line, after what was said earlier.
-fn set(headers: &mut HeaderMap, name: HeaderName, earlier: Option<&str>, own: String) {
-    let text = match earlier.map(|text| text.trim_matches([' ', '\t', ','])) {
+fn set(headers: &mut HeaderMap, name: HeaderName, earlier: Option<&str>, own: HeaderValue) {
+    let value = match earlier.map(|text| text.trim_matches([' ', '\t', ','])) {
         None | Some("") => own,
-        Some(earlier) => format!("{earlier}, {own}"),
+        Some(earlier) => {
+            let text = [earlier.as_bytes(), b", ", own.as_bytes()].concat();
+            HeaderValue::try_from(text).unwrap_or(own)
+        }
     };
-    match HeaderValue::try_from(text) {
-        Ok(value) => drop(headers.insert(name, value)),
-        Err(_) => drop(headers.remove(name)),
-    }
+    headers.insert(name, value);
 }
 
 fn is_about_forwarding(name: &str) -> bool {

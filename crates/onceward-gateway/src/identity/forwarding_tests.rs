@@ -15,10 +15,8 @@ fn identity() -> Identity {
     Identity::build(None, &networks, |_| None).unwrap()
 }
 
-fn request(peer: &str, lines: &[(&'static str, &str)]) -> Parts {
+fn request(lines: &[(&'static str, &str)]) -> Parts {
     let (mut parts, ()) = Request::new(()).into_parts();
-    let address = peer.parse().unwrap();
-    parts.extensions.insert(Peer { address, certificate_subject: None });
     for (name, value) in lines {
         parts.headers.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
     }
@@ -26,15 +24,17 @@ fn request(peer: &str, lines: &[(&'static str, &str)]) -> Parts {
 }
 
 fn client(peer: &str, lines: &[(&'static str, &str)]) -> String {
-    let (identity, parts) = (identity(), request(peer, lines));
-    identity.client_address(&parts).unwrap().to_string()
+    let (identity, parts) = (identity(), request(lines));
+    let caller = identity.caller(&parts.headers, Peer::new(peer.parse().unwrap(), None));
+    identity.client_address(&parts.headers, &caller).to_string()
 }
 
 /// What the upstream gets, one `name: value` for each line.
 fn sent(peer: &str, lines: &[(&'static str, &str)]) -> Vec<String> {
     let identity = Identity { scheme: Scheme::HTTPS, ..identity() };
-    let mut parts = request(peer, lines);
-    identity.clean(&mut parts);
+    let mut parts = request(lines);
+    let caller = identity.caller(&parts.headers, Peer::new(peer.parse().unwrap(), None));
+    identity.clean(&mut parts, &caller);
     let mut headers = parts.headers;
     headers.remove("host");
     let line = |(name, value): (&HeaderName, &HeaderValue)| {
@@ -167,11 +167,14 @@ fn ipv6_is_written_as_each_header_wants_it() {
 }
 
 #[test]
-fn a_peer_that_nobody_knows_is_called_unknown() {
-    let mut parts = request(OUTSIDER, &[("x-forwarded-for", "10.0.0.9")]);
-    parts.extensions.clear();
-    assert_eq!(identity().client_address(&parts), None);
-    identity().clean(&mut parts);
-    assert_eq!(parts.headers["forwarded"], "for=unknown;proto=http");
-    assert_eq!(parts.headers["x-forwarded-for"], "unknown");
+fn requests_of_one_connection_may_name_different_hosts() {
+    let (identity, peer) = (identity(), Peer::new(OUTSIDER.parse().unwrap(), None));
+    for host in ["a.example", "b.example", "a.example"] {
+        let mut parts = request(&[("host", host)]);
+        let caller = identity.caller(&parts.headers, peer.clone());
+        identity.clean(&mut parts, &caller);
+        assert_eq!(parts.headers["x-forwarded-host"], host);
+        let element = format!("for=203.0.113.9;host=\"{host}\";proto=http");
+        assert_eq!(parts.headers["forwarded"], element);
+    }
 }

@@ -48,6 +48,7 @@ pub(super) fn with_hyphens(name: &HeaderName) -> Cow<'_, str> {
 mod tests {
     use http::HeaderValue;
 
+    use super::super::Peer;
     use super::*;
 
     fn names_left(sent: &[&'static str], is_trusted_proxy: bool) -> Vec<String> {
@@ -58,7 +59,8 @@ mod tests {
         for name in sent {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static("1"));
         }
-        identity.strip(&mut headers, &Sender { peer: None, is_trusted_proxy });
+        let peer = Peer::new(([203, 0, 113, 9], 4711).into(), None);
+        identity.strip(&mut headers, &Sender { peer, is_trusted_proxy });
         let mut left: Vec<String> = headers.keys().map(ToString::to_string).collect();
         left.sort();
         left

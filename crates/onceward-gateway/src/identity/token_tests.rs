@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::test_keys::{
     SigningKey, claims, ed25519, in_seconds, jwks, other_p256, p256, p384, rsa, shared,
 };
-use super::{Identity, TokenRefused};
+use super::{Identity, Peer, TokenRefused};
 use crate::config::{Jwt, JwtKeys};
 
 const SECRET: &str = "a secret of the tests with more than thirty-two bytes";
@@ -53,7 +53,8 @@ fn verify_lines(identity: &Identity, lines: &[&str]) -> Result<Value, TokenRefus
         let value = HeaderValue::from_str(line).unwrap();
         request.headers_mut().append(header::AUTHORIZATION, value);
     }
-    let caller = identity.caller(&request.into_parts().0);
+    let peer = Peer::new(([203, 0, 113, 9], 4711).into(), None);
+    let caller = identity.caller(request.headers(), peer);
     caller.claims().cloned().map_err(Clone::clone)
 }
 

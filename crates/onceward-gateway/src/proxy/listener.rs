@@ -55,7 +55,7 @@ pub(crate) async fn serve<F, Fut>(
     stopped: impl Future<Output = ()>,
     patience: Duration,
 ) where
-    F: Fn(Request<Incoming>, Peer) -> Fut + Clone + Send + Sync + 'static,
+    F: Fn(Request<Incoming>, Arc<Peer>) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Response<Body>> + Send + 'static,
 {
     let (room, graceful) = (Arc::new(Semaphore::new(MAX_CONNECTIONS)), GracefulShutdown::new());
@@ -80,10 +80,7 @@ pub(crate) async fn serve<F, Fut>(
         let (tls, answer, watcher) = (tls.clone(), answer.clone(), graceful.watcher());
         tokio::spawn(async move {
             let served = match tls {
-                None => {
-                    let peer = Peer { address, certificate_subject: None };
-                    connection(plain(stream), peer, answer, watcher).await
-                }
+                None => connection(plain(stream), Peer::new(address, None), answer, watcher).await,
                 Some(tls) => match agree(&tls, stream, address).await {
                     Ok((stream, peer)) => connection(stream, peer, answer, watcher).await,
                     Err(error) => Err(error.into()),
@@ -111,22 +108,22 @@ async fn agree(
     tls: &TlsAcceptor,
     stream: TcpStream,
     address: SocketAddr,
-) -> io::Result<(tokio_rustls::server::TlsStream<TcpStream>, Peer)> {
+) -> io::Result<(tokio_rustls::server::TlsStream<TcpStream>, Arc<Peer>)> {
     let agreed = timeout(HEAD, tls.accept(plain(stream))).await;
     let stream = agreed.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let certificate_subject = tls::subject(stream.get_ref().1);
-    Ok((stream, Peer { address, certificate_subject }))
+    Ok((stream, Peer::new(address, certificate_subject)))
 }
 
 async fn connection<S, F, Fut>(
     stream: S,
-    peer: Peer,
+    peer: Arc<Peer>,
     answer: F,
     watcher: hyper_util::server::graceful::Watcher,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    F: Fn(Request<Incoming>, Peer) -> Fut + Clone + Send + Sync + 'static,
+    F: Fn(Request<Incoming>, Arc<Peer>) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Response<Body>> + Send + 'static,
 {
     let begun = Arc::new(AtomicBool::new(false));
@@ -179,7 +176,7 @@ mod tests {
     /// A client's end of a connection that holds so many bytes on their way, and what becomes of it.
     fn served(room: usize) -> (DuplexStream, JoinHandle<Served>) {
         let (client, server) = duplex(room);
-        let peer = Peer { address: ([127, 0, 0, 1], 1).into(), certificate_subject: None };
+        let peer = Peer::new(([127, 0, 0, 1], 1).into(), None);
         let answer = |_, _| async {
             let mut response = Response::new(Body::from(vec![b'x'; 10_000]));
             *response.status_mut() = StatusCode::CREATED;

@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
     client::legacy::{
-        Client,
+        self, Client,
         connect::{HttpConnector, capture_connection},
     },
     rt::{TokioExecutor, TokioTimer},
@@ -118,11 +118,13 @@ impl Upstream {
             request.headers_mut().remove(header::HOST);
             request.headers_mut().insert(header::TE, HeaderValue::from_static("trailers"));
         }
-        let client = match lane {
-            Lane::Keyed => &self.keyed,
-            Lane::Other => &self.other,
-        };
-        exchange(client, request, patience).await
+        match lane {
+            Lane::Keyed => exchange(&self.keyed, request, patience).await,
+            Lane::Other => {
+                let answer = timeout(patience, self.other.request(http_11(request))).await;
+                answer.map_err(|_| Failure::TimedOut).and_then(judged)
+            }
+        }
     }
 
     /// Asks somebody else: the URI is whole.
@@ -149,22 +151,34 @@ async fn exchange(
     mut request: Request<Body>,
     patience: Duration,
 ) -> Result<Response<Incoming>, Failure> {
-    *request.version_mut() = Version::HTTP_11;
     let connection = capture_connection(&mut request);
-    match timeout(patience, client.request(request)).await {
-        // No upgrade is passed on, so nobody has asked for it, and there is no answer.
-        Ok(Ok(response)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-            Err(Failure::MaybeSent("the upstream switched protocols".to_owned()))
-        }
-        Ok(Ok(response)) => Ok(response),
-        Ok(Err(error)) if error.is_connect() || is_disowned(&error) => {
-            Err(Failure::NotSent(chain(&error)))
-        }
-        Ok(Err(error)) => Err(Failure::MaybeSent(chain(&error))),
+    match timeout(patience, client.request(http_11(request))).await {
+        Ok(answer) => judged(answer),
         Err(_) if connection.connection_metadata().is_none() => {
             Err(Failure::NotSent("no connection was made in time".to_owned()))
         }
         Err(_) => Err(Failure::TimedOut),
+    }
+}
+
+fn http_11(mut request: Request<Body>) -> Request<Body> {
+    *request.version_mut() = Version::HTTP_11;
+    request
+}
+
+fn judged(
+    answer: Result<Response<Incoming>, legacy::Error>,
+) -> Result<Response<Incoming>, Failure> {
+    match answer {
+        // No upgrade is passed on, so nobody has asked for it, and there is no answer.
+        Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+            Err(Failure::MaybeSent("the upstream switched protocols".to_owned()))
+        }
+        Ok(response) => Ok(response),
+        Err(error) if error.is_connect() || is_disowned(&error) => {
+            Err(Failure::NotSent(chain(&error)))
+        }
+        Err(error) => Err(Failure::MaybeSent(chain(&error))),
     }
 }
 
