@@ -81,13 +81,27 @@ impl Error for WireError {}
 /// Writes a record as bytes.
 #[must_use]
 pub fn encode(id: &Digest, record: &Record) -> Vec<u8> {
-    let mut bytes = alloc::vec![VERSION];
+    let mut bytes = Vec::with_capacity(USUAL_BYTES + body_bytes(record));
+    bytes.push(VERSION);
     let done: Result<_, EncodeError<Infallible>> =
         put_record(&mut Encoder::new(&mut bytes), record);
     done.expect("writing to a vector cannot fail");
     let checksum = checksum(id, &bytes);
     bytes.extend_from_slice(&checksum);
     bytes
+}
+
+/// What a record takes without its body, most often.
+const USUAL_BYTES: usize = 512;
+
+fn body_bytes(record: &Record) -> usize {
+    match &record.state {
+        State::Succeeded(outcome) | State::FailedFinal(outcome) => match &outcome.body {
+            Body::Inline(bytes) => bytes.len(),
+            _ => 0,
+        },
+        _ => 0,
+    }
 }
 
 /// Reads the bytes of a record. The checksum is looked at first, then the version.

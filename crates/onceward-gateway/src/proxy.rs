@@ -151,7 +151,7 @@ impl Gateway {
             false => Body::new(body),
         };
         if let Some(path) = below(STATUS_PATH, parts.uri.path()) {
-            return status::answer(&routes, path, &parts, &caller).await;
+            return Box::pin(status::answer(&routes, path, &parts, &caller)).await;
         }
         routes.identity.clean(&mut parts, &caller);
         let Some((covered, parameters)) = routes.find(&parts) else {
@@ -162,13 +162,27 @@ impl Gateway {
             let request = Request::from_parts(parts, body);
             return forward::pass(&routes.upstream, request, covered.route.timeout).await;
         }
-        let (json, body) = match ask::json_parts(&covered.route, &parts, body).await {
+        // In a box, like whatever is large: what only passes shall not carry it along.
+        Box::pin(covered.answer(Request::from_parts(parts, body), caller, parameters)).await
+    }
+}
+
+impl Covered {
+    /// One request that its route's layer answers.
+    async fn answer(
+        &self,
+        request: Request<Body>,
+        caller: Arc<Caller>,
+        parameters: BTreeMap<String, String>,
+    ) -> Response<Body> {
+        let (mut parts, body) = request.into_parts();
+        let (json, body) = match ask::json_parts(&self.route, &parts, body).await {
             Ok(read) => read,
             Err(problem) => return problem.into_response(),
         };
         let (parameters, json) = (Arc::new(parameters), Arc::new(json));
         parts.extensions.insert(Asked { caller, parameters, json });
-        let answered = covered.service.clone().call(Request::from_parts(parts, body)).await;
+        let answered = self.service.clone().call(Request::from_parts(parts, body)).await;
         answered.unwrap_or_else(|failure| forward::unanswered(&failure))
     }
 }

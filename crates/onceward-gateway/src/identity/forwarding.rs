@@ -65,7 +65,9 @@ pub(super) fn set_forwarding(parts: &mut Parts, sender: &Sender, scheme: &Scheme
     if sender.is_trusted_proxy {
         return continue_forwarding(headers, hop, element, host, scheme);
     }
-    remove_matching(headers, |name| is_about_forwarding(&with_hyphens(name)));
+    remove_matching(headers, |name| {
+        name.as_str().starts_with(['f', 'x']) && is_about_forwarding(&with_hyphens(name))
+    });
     headers.insert(header::FORWARDED, element);
     headers.insert(X_FORWARDED_FOR, hop.address.clone());
     headers.insert(X_FORWARDED_PROTO, said(scheme));

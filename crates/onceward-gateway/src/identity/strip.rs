@@ -21,6 +21,9 @@ impl Identity {
         let names = if sender.is_trusted_proxy { &[][..] } else { &self.identity_headers[..] };
         let identities: Vec<Cow<'_, str>> = names.iter().map(with_hyphens).collect();
         remove_matching(headers, |name| {
+            if identities.is_empty() && !name.as_str().starts_with('o') {
+                return false;
+            }
             let plain = with_hyphens(name);
             let is_reserved = plain.starts_with("onceward-") && !ALLOWED.contains(&name.as_str());
             is_reserved || identities.contains(&plain)
