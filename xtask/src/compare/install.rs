@@ -203,9 +203,26 @@ fn finish(command: &mut Command) -> Result<(), String> {
     if output.status.success() {
         return Ok(());
     }
-    let words = String::from_utf8_lossy(&output.stderr);
-    let reason = words.lines().find(|line| line.contains("rror")).or(words.lines().last());
-    Err(format!("`{shown}` failed: {}", reason.unwrap_or("without a word")))
+    Err(format!("`{shown}` failed: {}", reason_in(&String::from_utf8_lossy(&output.stderr))))
+}
+
+/// The lines that say what is wrong, without what is true only on this machine: paths and addresses.
+fn reason_in(words: &str) -> String {
+    let errors = words.lines().filter(|line| line.contains("rror")).take(2);
+    let mut lines: Vec<&str> = errors.collect();
+    if lines.is_empty() {
+        lines.extend(words.lines().last());
+    }
+    let shown = |word: &str| match word {
+        _ if word.contains("://") => "(URL)".to_owned(),
+        _ if word.starts_with('/') => "(path)".to_owned(),
+        _ => word.to_owned(),
+    };
+    let line = |line: &&str| line.split_whitespace().map(shown).collect::<Vec<_>>().join(" ");
+    match lines.is_empty() {
+        true => "without a word".to_owned(),
+        false => lines.iter().map(line).collect::<Vec<_>>().join(" / "),
+    }
 }
 
 #[cfg(test)]
@@ -249,10 +266,18 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_with_its_reason_and_without_paths() {
+    fn a_failure_is_told_with_its_reason() {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "echo first >&2; echo 'Error: no such package' >&2; exit 1"]);
         let reason = finish(&mut command).unwrap_err();
         assert!(reason.starts_with("`sh -c ") && reason.ends_with("Error: no such package"));
+    }
+
+    #[test]
+    fn a_reason_names_neither_addresses_nor_paths() {
+        let words = "npm error code E404\nnpm error 404 GET https://host.example/x - not found\nnpm error 3";
+        assert_eq!(reason_in(words), "npm error code E404 / npm error 404 GET (URL) - not found");
+        assert_eq!(reason_in("a\nno space at /tmp/x left"), "no space at (path) left");
+        assert_eq!(reason_in(""), "without a word");
     }
 }
