@@ -4,6 +4,7 @@
 mod bench;
 mod cargo;
 mod ci;
+mod compare;
 mod failure;
 mod purity;
 mod results;
@@ -29,7 +30,8 @@ use crate::failure::Failure;
     after_help = "Examples:\n  cargo xtask test          everything that a change must pass\n  \
                   cargo xtask test --long   the same with the long suites\n  \
                   cargo xtask ci            what the continuous integration runs, in its order\n  \
-                  cargo xtask bench store   measure the stores"
+                  cargo xtask bench store   measure the stores\n  \
+                  cargo xtask compare       probe other implementations, and write docs/comparison.md"
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -43,6 +45,7 @@ enum Task {
     Purity(purity::Arguments),
     Tidy(tidy::Arguments),
     Bench(bench::Arguments),
+    Compare(compare::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -63,5 +66,6 @@ fn run(task: &Task) -> Result<ExitCode, Failure> {
         Task::Purity(arguments) => purity::run(&root, arguments).map(|()| ExitCode::SUCCESS),
         Task::Tidy(arguments) => tidy::run(&root, arguments).map(|()| ExitCode::SUCCESS),
         Task::Bench(arguments) => bench::run(&root, arguments).map(|()| ExitCode::SUCCESS),
+        Task::Compare(arguments) => compare::run(&root, arguments).map(|()| ExitCode::SUCCESS),
     }
 }
