@@ -31,7 +31,9 @@ pub(super) async fn together(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
     }
     let count = stage.duplicates;
     let concurrent = match (most, unclear) {
-        (2.., _) => fail(format!("{count} at the same time with one key landed {most} times")),
+        (2.., _) => {
+            fail(format!("{count} with one key at the same time, and a retry: landed {most} times"))
+        }
         (_, Some(reason)) => skip(reason),
         (0, _) => fail(format!("none of {count} at the same time landed")),
         (1, _) => pass(format!("{count} at the same time, {ROUNDS} times, landed once each")),
