@@ -113,12 +113,12 @@ impl Report {
         for finding in failures {
             show_failure(out, ink, finding)?;
         }
-        for (word, findings) in [("pass", passed), ("skip", skipped)] {
-            for finding in findings {
-                let (id, detail) = (finding.check.id, finding.result().1);
-                let title = finding.check.title;
-                writeln!(out, "{}  {id:<17} {title}: {detail}", ink.word(word))?;
-            }
+        for finding in passed {
+            let (Check { id, title, .. }, detail) = (finding.check, finding.result().1);
+            writeln!(out, "{}  {id:<17} {title}: {detail}", ink.word("pass"))?;
+        }
+        for (reason, ids) in by_reason(&skipped) {
+            writeln!(out, "{}  {}: {reason}", ink.word("skip"), ids.join(", "))?;
         }
         writeln!(out, "\n{}", ink.strong(&self.conclusion()))
     }
@@ -149,6 +149,19 @@ impl<'a> Row<'a> {
         let (severity, requests) = (finding.severity.name(), &finding.requests[..]);
         Self { id, title, severity, result, detail, harm, fix, requests }
     }
+}
+
+/// What was skipped for the same reason stands together.
+fn by_reason<'a>(skipped: &[&'a Finding]) -> Vec<(&'a str, Vec<&'a str>)> {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for finding in skipped {
+        let (reason, id) = (finding.result().1, finding.check.id);
+        match reasons.iter_mut().find(|(known, _)| *known == reason) {
+            Some((_, ids)) => ids.push(id),
+            None => reasons.push((reason, vec![id])),
+        }
+    }
+    reasons
 }
 
 fn show_failure(out: &mut dyn Write, ink: Ink, finding: &Finding) -> io::Result<()> {
