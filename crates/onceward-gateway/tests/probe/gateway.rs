@@ -3,8 +3,8 @@
 use std::thread;
 
 use crate::{
-    gateway_support::{Gateway, Upstream, route},
-    run::probe,
+    gateway_support::{Certificates, Gateway, Plan, Upstream, route},
+    run::{Probed, command, probe},
 };
 
 /// The upstream takes a moment, and answers with bytes that are no text.
@@ -46,4 +46,24 @@ fn the_gateway_has_the_full_score_where_duplicates_wait() {
         scope.spawn(|| assert_perfect("ietf", wait, &[]));
         scope.spawn(|| assert_perfect("stripe", &stripe, &[]));
     });
+}
+
+#[test]
+fn an_api_with_tls_is_probed_if_its_certificate_is_trusted() {
+    let upstream = Upstream::any();
+    let text = format!("[tls]\ncert = \"server.pem\"\nkey = \"server.key\"\n{}", route(""));
+    let plan = Plan::new(&upstream.url(), &text);
+    let directory = plan.directory.clone();
+    if Certificates::make(directory.path(), &[]).is_none() {
+        return;
+    }
+    let gateway = plan.start();
+    let url = format!("https://{}/pay", gateway.address);
+    let arguments = [&url, "--data", "{}", "--credential", "X-Api-Key: a", "--only", "once"];
+    let authority = directory.path().join("ca.pem");
+    let trusting = Probed::of(command(&arguments).env("SSL_CERT_FILE", authority));
+    assert_eq!(trusting.code, 0, "{trusting}");
+    let wary = Probed::of(command(&arguments).env("SSL_CERT_FILE", directory.path().join("none")));
+    assert_eq!(wary.code, 1, "{wary}");
+    assert!(wary.stderr.contains("https://") && wary.stdout.is_empty(), "{wary}");
 }

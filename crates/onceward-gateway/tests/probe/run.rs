@@ -19,13 +19,13 @@ pub(crate) struct Probed {
 
 /// Runs it with these arguments.
 pub(crate) fn onceward_probe(arguments: &[&str]) -> Probed {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_onceward")).arg("probe").args(arguments).output().unwrap();
-    Probed {
-        code: output.status.code().unwrap(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
+    Probed::of(&mut command(arguments))
+}
+
+pub(crate) fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
+    command.arg("probe").args(arguments);
+    command
 }
 
 /// A request for a payment, by two callers, as quickly as the machine can.
@@ -52,6 +52,15 @@ pub(crate) fn probe_counted(server: &Server, more: &[&str]) -> Probed {
 }
 
 impl Probed {
+    pub(crate) fn of(command: &mut Command) -> Self {
+        let output = command.output().unwrap();
+        Self {
+            code: output.status.code().unwrap(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|_| panic!("no JSON: {self}"))
     }
