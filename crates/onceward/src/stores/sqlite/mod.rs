@@ -175,11 +175,11 @@ impl Store for SqliteStore {
         Box::pin(async {
             let Inner { readers, writer, known, .. } = &*self.inner;
             // A duplicate only reads: it neither waits for a commit nor takes the write lock.
-            if change.expected.is_none() && known.expects(&change.id) {
-                let stored = readers.get(change.id).await?;
-                if stored.is_some() {
-                    return Ok(Swap::Conflict(decode(&change.id, stored)?));
-                }
+            if change.expected.is_none()
+                && known.expects(&change.id)
+                && let Ok(Some(stored)) = readers.get(change.id).await
+            {
+                return Ok(Swap::Conflict(stored.decode(&change.id)?));
             }
             let applied = writer.write(Work::Swap(Proposal::of(change))).await?;
             let is_first = change.expected.is_none() && matches!(applied, Applied::Written { .. });
