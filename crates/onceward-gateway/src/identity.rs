@@ -44,9 +44,14 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(address: SocketAddr, certificate_subject: Option<String>) -> Arc<Self> {
+    /// On a connection of this scheme.
+    pub(crate) fn new(
+        address: SocketAddr,
+        scheme: &Scheme,
+        certificate_subject: Option<String>,
+    ) -> Arc<Self> {
         let address = address.ip().to_canonical();
-        Arc::new(Self { address, certificate_subject, hop: OwnHop::new(address) })
+        Arc::new(Self { address, certificate_subject, hop: OwnHop::new(address, scheme) })
     }
 }
 
@@ -89,8 +94,6 @@ pub(crate) struct Identity {
     tokens: Option<Tokens>,
     /// The names of the `header:` scopes, which only trusted proxies may send.
     identity_headers: Vec<HeaderName>,
-    /// Of the public listener.
-    scheme: Scheme,
 }
 
 impl Identity {
@@ -103,8 +106,7 @@ impl Identity {
             ScopePart::Header(name) => Some(name.clone()),
             _ => None,
         });
-        let scheme = if config.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
-        Ok(Self { identity_headers: identity_headers.collect(), scheme, ..identity })
+        Ok(Self { identity_headers: identity_headers.collect(), ..identity })
     }
 
     fn build(
@@ -114,7 +116,7 @@ impl Identity {
     ) -> Result<Self, String> {
         let tokens = jwt.map(|jwt| Tokens::load(jwt, environment)).transpose()?;
         let trusted_proxies = trusted_proxies.to_vec();
-        Ok(Self { trusted_proxies, tokens, identity_headers: Vec::new(), scheme: Scheme::HTTP })
+        Ok(Self { trusted_proxies, tokens, identity_headers: Vec::new() })
     }
 
     /// Reads the file of public keys again and says how many keys are in use.
@@ -146,7 +148,7 @@ impl Identity {
     /// lines in `Connection` and so have them removed.
     pub(crate) fn clean(&self, parts: &mut Parts, caller: &Caller) {
         self.strip(&mut parts.headers, &caller.sender);
-        forwarding::set_forwarding(parts, &caller.sender, &self.scheme);
+        forwarding::set_forwarding(parts, &caller.sender);
     }
 
     /// Whether headers that come from this address are believed.
@@ -171,7 +173,7 @@ mod tests {
         let identity = Identity::new(&config).unwrap();
         for (address, trusted) in [("10.0.0.1:1", true), ("203.0.113.9:1", false)] {
             let (mut parts, ()) = Request::new(()).into_parts();
-            let peer = Peer::new(address.parse().unwrap(), None);
+            let peer = Peer::new(address.parse().unwrap(), &Scheme::HTTP, None);
             parts.headers.insert("x-user", HeaderValue::from_static("ada"));
             parts.headers.insert("onceward-key", HeaderValue::from_static("forged"));
             let caller = identity.caller(&parts.headers, peer);

@@ -4,6 +4,7 @@
 //! finds the route and the caller, and passes on what has no key.
 
 mod ask;
+mod body;
 mod forward;
 mod framing;
 mod headers;
@@ -20,10 +21,8 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use http::{Request, Response, request::Parts};
-use http_body_util::BodyExt as _;
-use hyper::body::{Frame, Incoming};
+use hyper::body::Incoming;
 use onceward::{
     Engine, OperationName, Scope,
     server::{Body, Code, Idempotency, IdempotencyBuilder, Idempotent, Problem},
@@ -145,11 +144,7 @@ impl Gateway {
         let caller = Arc::new(routes.identity.caller(&parts.headers, peer));
         let client = || routes.identity.client_address(&parts.headers, &caller);
         tracing::debug!(client = %client(), method = %parts.method, "a request");
-        // Only trailers that are announced go on.
-        let body = match parts.headers.contains_key(http::header::TRAILER) {
-            true => Body::new(without_identity(body, routes.clone(), caller.clone())),
-            false => Body::new(body),
-        };
+        let body = body::of_client(body, &parts.headers, &routes, &caller);
         if let Some(path) = below(STATUS_PATH, parts.uri.path()) {
             return Box::pin(status::answer(&routes, path, &parts, &caller)).await;
         }
@@ -185,21 +180,6 @@ impl Covered {
         let answered = self.service.clone().call(Request::from_parts(parts, body)).await;
         answered.unwrap_or_else(|failure| forward::unanswered(&failure))
     }
-}
-
-/// What outsiders must not say in the head, they must not say after the body either.
-fn without_identity(
-    body: Incoming,
-    routes: Arc<Routes>,
-    caller: Arc<Caller>,
-) -> impl http_body::Body<Data = Bytes, Error = hyper::Error> + Send + 'static {
-    body.map_frame(move |frame| match frame.into_trailers() {
-        Ok(mut lines) => {
-            routes.identity.strip_identity(&mut lines, &caller);
-            Frame::trailers(lines)
-        }
-        Err(frame) => frame,
-    })
 }
 
 impl Routes {

@@ -184,15 +184,17 @@ fn open(screen: &mut Screen, service: &Service, options: &Options) -> io::Result
     ))
 }
 
-/// Ends with Ctrl-C or when the process is asked to terminate; listens from now on.
+/// Ends with Ctrl-C, or when the process is asked to terminate or loses its terminal; listens from now on.
 #[cfg(unix)]
 fn stopped() -> io::Result<impl Future<Output = ()>> {
     use signal::unix::{SignalKind, signal};
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
+    let mut hung_up = signal(SignalKind::hangup())?;
     Ok(async move {
         tokio::select! {
             _ = interrupted.recv() => {}
+            _ = hung_up.recv() => {}
             _ = terminated.recv() => {}
         }
     })

@@ -131,9 +131,10 @@ impl Summary {
         screen.line(format_args!(
             "{tick} each answer, first or replayed, has the very bytes that the upstream made"
         ))?;
-        screen.line(format_args!(
-            "{tick} each key that came back with another amount was refused with 422"
-        ))?;
+        if self.refused > 0 {
+            let text = "keys came back with another amount and were refused with 422";
+            screen.line(format_args!("{tick} {} {text}", self.refused))?;
+        }
         if let Some(ordeal) = &self.ordeal {
             ordeal.show(screen)?;
         }

@@ -58,22 +58,27 @@ impl Identity {
 /// appended, and its scheme and host, which are those that the client used, are kept. If that proxy
 /// speaks only one of the two dialects, the other is not started: an upstream that prefers it would
 /// take the proxy for the client.
-pub(super) fn set_forwarding(parts: &mut Parts, sender: &Sender, scheme: &Scheme) {
+pub(super) fn set_forwarding(parts: &mut Parts, sender: &Sender) {
     let (hop, host) = (&sender.peer.hop, host_of(parts));
-    let element = hop.element(host.as_ref(), scheme);
+    let element = hop.element(host.as_ref());
     let headers = &mut parts.headers;
     if sender.is_trusted_proxy {
-        return continue_forwarding(headers, hop, element, host, scheme);
+        return continue_forwarding(headers, hop, element, host);
     }
-    remove_matching(headers, |name| {
-        name.as_str().starts_with(['f', 'x']) && is_about_forwarding(&with_hyphens(name))
-    });
+    strip_forwarding(headers);
     headers.insert(header::FORWARDED, element);
     headers.insert(X_FORWARDED_FOR, hop.address.clone());
-    headers.insert(X_FORWARDED_PROTO, said(scheme));
+    headers.insert(X_FORWARDED_PROTO, hop.scheme.clone());
     if let Some(host) = host {
         headers.insert(X_FORWARDED_HOST, host);
     }
+}
+
+/// Takes away what an outsider says about whom it forwards for.
+pub(super) fn strip_forwarding(headers: &mut HeaderMap) {
+    remove_matching(headers, |name| {
+        name.as_str().starts_with(['f', 'x']) && is_about_forwarding(&with_hyphens(name))
+    });
 }
 
 fn continue_forwarding(
@@ -81,7 +86,6 @@ fn continue_forwarding(
     hop: &OwnHop,
     element: HeaderValue,
     host: Option<HeaderValue>,
-    scheme: &Scheme,
 ) {
     let speaks_standard = headers.contains_key(header::FORWARDED);
     let speaks_older = [X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST]
@@ -96,15 +100,11 @@ fn continue_forwarding(
     if speaks_older || !speaks_standard {
         let earlier = joined(headers, &X_FORWARDED_FOR).flatten();
         set(headers, X_FORWARDED_FOR, earlier.as_deref(), hop.address.clone());
-        headers.entry(X_FORWARDED_PROTO).or_insert_with(|| said(scheme));
+        headers.entry(X_FORWARDED_PROTO).or_insert_with(|| hop.scheme.clone());
         if let Some(host) = host {
             headers.entry(X_FORWARDED_HOST).or_insert(host);
         }
     }
-}
-
-fn said(scheme: &Scheme) -> HeaderValue {
-    HeaderValue::from_static(if *scheme == Scheme::HTTPS { "https" } else { "http" })
 }
 
 /// What this gateway itself sees of a connection, written once for all of its requests.
@@ -112,26 +112,30 @@ fn said(scheme: &Scheme) -> HeaderValue {
 pub(super) struct OwnHop {
     address: HeaderValue,
     is_ipv6: bool,
+    scheme: HeaderValue,
     /// A host that was named on the connection, and the element for it: most name only one.
     element: OnceLock<(Option<HeaderValue>, HeaderValue)>,
 }
 
 impl OwnHop {
-    pub(super) fn new(address: IpAddr) -> Self {
-        let text = HeaderValue::try_from(address.to_string());
-        let address_text = text.unwrap_or(HeaderValue::from_static("unknown"));
-        Self { address: address_text, is_ipv6: address.is_ipv6(), element: OnceLock::new() }
+    pub(super) fn new(address: IpAddr, scheme: &Scheme) -> Self {
+        let scheme = if *scheme == Scheme::HTTPS { "https" } else { "http" };
+        let (scheme, is_ipv6) = (HeaderValue::from_static(scheme), address.is_ipv6());
+        let address = HeaderValue::try_from(address.to_string());
+        let address = address.unwrap_or(HeaderValue::from_static("unknown"));
+        Self { address, is_ipv6, scheme, element: OnceLock::new() }
     }
 
-    fn element(&self, host: Option<&HeaderValue>, scheme: &Scheme) -> HeaderValue {
-        let make = || (host.cloned(), self.new_element(host, scheme));
+    fn element(&self, host: Option<&HeaderValue>) -> HeaderValue {
+        let make = || (host.cloned(), self.new_element(host));
         match self.element.get_or_init(make) {
             (of, element) if of.as_ref() == host => element.clone(),
-            _ => self.new_element(host, scheme),
+            _ => self.new_element(host),
         }
     }
 
-    fn new_element(&self, host: Option<&HeaderValue>, scheme: &Scheme) -> HeaderValue {
+    fn new_element(&self, host: Option<&HeaderValue>) -> HeaderValue {
+        let scheme = self.scheme.to_str().unwrap_or("http");
         let address = self.address.to_str().unwrap_or("unknown");
         let node = match self.is_ipv6 {
             true => format!("\"[{address}]\""),

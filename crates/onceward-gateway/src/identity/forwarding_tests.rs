@@ -25,15 +25,16 @@ fn request(lines: &[(&'static str, &str)]) -> Parts {
 
 fn client(peer: &str, lines: &[(&'static str, &str)]) -> String {
     let (identity, parts) = (identity(), request(lines));
-    let caller = identity.caller(&parts.headers, Peer::new(peer.parse().unwrap(), None));
+    let peer = Peer::new(peer.parse().unwrap(), &Scheme::HTTP, None);
+    let caller = identity.caller(&parts.headers, peer);
     identity.client_address(&parts.headers, &caller).to_string()
 }
 
 /// What the upstream gets, one `name: value` for each line.
 fn sent(peer: &str, lines: &[(&'static str, &str)]) -> Vec<String> {
-    let identity = Identity { scheme: Scheme::HTTPS, ..identity() };
-    let mut parts = request(lines);
-    let caller = identity.caller(&parts.headers, Peer::new(peer.parse().unwrap(), None));
+    let (identity, mut parts) = (identity(), request(lines));
+    let peer = Peer::new(peer.parse().unwrap(), &Scheme::HTTPS, None);
+    let caller = identity.caller(&parts.headers, peer);
     identity.clean(&mut parts, &caller);
     let mut headers = parts.headers;
     headers.remove("host");
@@ -168,7 +169,7 @@ fn ipv6_is_written_as_each_header_wants_it() {
 
 #[test]
 fn requests_of_one_connection_may_name_different_hosts() {
-    let (identity, peer) = (identity(), Peer::new(OUTSIDER.parse().unwrap(), None));
+    let (identity, peer) = (identity(), Peer::new(OUTSIDER.parse().unwrap(), &Scheme::HTTP, None));
     for host in ["a.example", "b.example", "a.example"] {
         let mut parts = request(&[("host", host)]);
         let caller = identity.caller(&parts.headers, peer.clone());

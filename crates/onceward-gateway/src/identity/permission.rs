@@ -27,7 +27,7 @@ mod tests {
 
     fn caller(subject: Option<&str>) -> Caller {
         let address = "203.0.113.9:4711".parse().unwrap();
-        let peer = Peer::new(address, subject.map(Into::into));
+        let peer = Peer::new(address, &http::uri::Scheme::HTTP, subject.map(Into::into));
         let sender = Sender { peer, is_trusted_proxy: false };
         Caller { sender, claims: Err(TokenRefused::Expired) }
     }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use http::HeaderValue;
 use serde_json::json;
 
+use http::uri::Scheme;
+
 use super::super::{Identity, Peer, Sender, TokenRefused};
 use super::*;
 use crate::config::Network;
@@ -19,7 +21,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let peer = Peer::new(proxy(), Some("CN=ada,O=acme".into()));
+        let peer = Peer::new(proxy(), &Scheme::HTTP, Some("CN=ada,O=acme".into()));
         let claims = json!({
             "sub": "ada", "tenant": 7, "admin": true, "groups": ["x"], "nothing": null, "empty": "",
             "share": 0.5, "huge": 1e30, "a/b": "slash", "realm": {"name": "acme", "a/b": "inner"},
@@ -127,7 +129,7 @@ fn the_subject_of_the_certificate_is_a_scope() {
     let mut bench = Bench::new();
     assert_eq!(bench.value(&ScopePart::CertificateSubject).unwrap(), "CN=ada,O=acme");
     for subject in [Some(String::new()), None] {
-        bench.caller.sender.peer = Peer::new(proxy(), subject);
+        bench.caller.sender.peer = Peer::new(proxy(), &Scheme::HTTP, subject);
         assert!(bench.is_missing(&ScopePart::CertificateSubject));
     }
 }
@@ -139,7 +141,7 @@ fn a_header_counts_only_from_a_trusted_proxy() {
     let mut request = http::Request::new(());
     request.headers_mut().insert("x-user", HeaderValue::from_static("ada"));
     let value_from = |address: &str| {
-        let peer = Peer::new(address.parse().unwrap(), None);
+        let peer = Peer::new(address.parse().unwrap(), &Scheme::HTTP, None);
         let caller = identity.caller(request.headers(), peer);
         Bench { caller, ..Bench::new() }.value(&user_header()).ok()
     };

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderName};
 
+use super::forwarding::strip_forwarding;
 use super::{Caller, Identity, Sender};
 
 /// What a client may say to the gateway; the gateway reads, bounds and writes them anew.
@@ -15,6 +16,9 @@ impl Identity {
     /// [`Identity::clean`] does it for headers; trailers need it too.
     pub(crate) fn strip_identity(&self, headers: &mut HeaderMap, caller: &Caller) {
         self.strip(headers, &caller.sender);
+        if !caller.sender.is_trusted_proxy {
+            strip_forwarding(headers);
+        }
     }
 
     pub(super) fn strip(&self, headers: &mut HeaderMap, sender: &Sender) {
@@ -62,7 +66,7 @@ mod tests {
         for name in sent {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static("1"));
         }
-        let peer = Peer::new(([203, 0, 113, 9], 4711).into(), None);
+        let peer = Peer::new(([203, 0, 113, 9], 4711).into(), &http::uri::Scheme::HTTP, None);
         identity.strip(&mut headers, &Sender { peer, is_trusted_proxy });
         let mut left: Vec<String> = headers.keys().map(ToString::to_string).collect();
         left.sort();

@@ -53,7 +53,7 @@ fn verify_lines(identity: &Identity, lines: &[&str]) -> Result<Value, TokenRefus
         let value = HeaderValue::from_str(line).unwrap();
         request.headers_mut().append(header::AUTHORIZATION, value);
     }
-    let peer = Peer::new(([203, 0, 113, 9], 4711).into(), None);
+    let peer = Peer::new(([203, 0, 113, 9], 4711).into(), &http::uri::Scheme::HTTP, None);
     let caller = identity.caller(request.headers(), peer);
     caller.claims().cloned().map_err(Clone::clone)
 }

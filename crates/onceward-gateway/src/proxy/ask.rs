@@ -31,9 +31,6 @@ use crate::{
 /// How long anybody may take who is asked.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a client may pause within a request: what is read whole shall not wait for ever.
-const PAUSE: Duration = Duration::from_secs(30);
-
 /// How long a client may take to send all of a request that is read whole.
 const WHOLE: Duration = Duration::from_secs(300);
 
@@ -196,7 +193,7 @@ async fn whole(response: Response<Incoming>) -> Result<Bytes, BoxError> {
 pub(super) async fn json_parts(
     route: &Route,
     parts: &Parts,
-    body: impl http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + Unpin + 'static,
+    body: Body,
 ) -> Result<(BTreeMap<String, String>, Body), Problem> {
     let pointers: Vec<&String> = route
         .scope
@@ -207,9 +204,11 @@ pub(super) async fn json_parts(
         })
         .collect();
     let has_key = parts.headers.contains_key(super::KEY);
-    let body = Timed::pieces(body, PAUSE);
-    let body = if has_key { body.until(Instant::now() + WHOLE) } else { body };
-    if pointers.is_empty() || !has_key {
+    if !has_key {
+        return Ok((BTreeMap::new(), body));
+    }
+    let body = Timed::whole(body, Instant::now() + WHOLE);
+    if pointers.is_empty() {
         return Ok((BTreeMap::new(), Body::new(body)));
     }
     let read = Limited::new(body, route.max_request).collect().await;

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, Response};
+use http::{Request, Response, uri::Scheme};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -80,7 +80,15 @@ pub(crate) async fn serve<F, Fut>(
         let (tls, answer, watcher) = (tls.clone(), answer.clone(), graceful.watcher());
         tokio::spawn(async move {
             let served = match tls {
-                None => connection(plain(stream), Peer::new(address, None), answer, watcher).await,
+                None => {
+                    connection(
+                        plain(stream),
+                        Peer::new(address, &Scheme::HTTP, None),
+                        answer,
+                        watcher,
+                    )
+                    .await
+                }
                 Some(tls) => match agree(&tls, stream, address).await {
                     Ok((stream, peer)) => connection(stream, peer, answer, watcher).await,
                     Err(error) => Err(error.into()),
@@ -112,7 +120,7 @@ async fn agree(
     let agreed = timeout(HEAD, tls.accept(plain(stream))).await;
     let stream = agreed.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let certificate_subject = tls::subject(stream.get_ref().1);
-    Ok((stream, Peer::new(address, certificate_subject)))
+    Ok((stream, Peer::new(address, &Scheme::HTTPS, certificate_subject)))
 }
 
 async fn connection<S, F, Fut>(
@@ -176,7 +184,7 @@ mod tests {
     /// A client's end of a connection that holds so many bytes on their way, and what becomes of it.
     fn served(room: usize) -> (DuplexStream, JoinHandle<Served>) {
         let (client, server) = duplex(room);
-        let peer = Peer::new(([127, 0, 0, 1], 1).into(), None);
+        let peer = Peer::new(([127, 0, 0, 1], 1).into(), &Scheme::HTTP, None);
         let answer = |_, _| async {
             let mut response = Response::new(Body::from(vec![b'x'; 10_000]));
             *response.status_mut() = StatusCode::CREATED;

@@ -33,11 +33,6 @@ impl<B> Timed<B> {
         Self { body, pause: Some(pause), until: None, sleep: None, is_waiting: false }
     }
 
-    /// And all of it must be there by then.
-    pub(crate) fn until(self, until: Instant) -> Self {
-        Self { until: Some(until), ..self }
-    }
-
     /// When the piece that is waited for comes too late.
     fn too_late(&self) -> Option<Instant> {
         let pause = self.pause.map(|pause| Instant::now() + pause);

@@ -30,6 +30,12 @@ const FRESH: Duration = Duration::from_millis(900);
 /// How long a connection for other requests is kept.
 const IDLE: Duration = Duration::from_secs(60);
 
+/// How much of one answer may be on its way with HTTP/2.
+const STREAM_WINDOW: u32 = 256 << 10;
+
+/// How often a connection of HTTP/2 is asked whether it lives, and how long it may take to say so.
+const PING: Duration = Duration::from_secs(5);
+
 type Connections = Client<HttpsConnector<HttpConnector>, Body>;
 
 /// The upstream.
@@ -96,11 +102,21 @@ impl Upstream {
             Client::builder(TokioExecutor::new())
                 .pool_timer(TokioTimer::new())
                 .pool_idle_timeout(idle)
+                .timer(TokioTimer::new())
                 .http2_only(protocol == Protocol::Http2)
+                // Who reads an answer slowly shall not stop the others on the connection.
+                .http2_initial_stream_window_size(STREAM_WINDOW)
+                .http2_initial_connection_window_size(256 * STREAM_WINDOW)
+                .http2_keep_alive_interval(Some(PING))
+                .http2_keep_alive_timeout(PING)
                 .build(connector)
         };
         let (keyed, other) = (client(protocol, FRESH), client(protocol, IDLE));
         Ok(Self { base, protocol, keyed, other, asked: client(Protocol::Http1, IDLE) })
+    }
+
+    pub(crate) fn speaks_http2(&self) -> bool {
+        self.protocol == Protocol::Http2
     }
 
     /// Sends a request on; its URI is the client's path and query. Gives the answer's head.
@@ -118,9 +134,10 @@ impl Upstream {
             request.headers_mut().remove(header::HOST);
             request.headers_mut().insert(header::TE, HeaderValue::from_static("trailers"));
         }
-        match lane {
-            Lane::Keyed => exchange(&self.keyed, request, patience).await,
-            Lane::Other => {
+        match (lane, self.protocol) {
+            (Lane::Keyed, _) => exchange(&self.keyed, request, patience).await,
+            (Lane::Other, Protocol::Http2) => exchange(&self.other, request, patience).await,
+            (Lane::Other, Protocol::Http1) => {
                 let answer = timeout(patience, self.other.request(http_11(request))).await;
                 answer.map_err(|_| Failure::TimedOut).and_then(judged)
             }
@@ -154,10 +171,14 @@ async fn exchange(
     let connection = capture_connection(&mut request);
     match timeout(patience, client.request(http_11(request))).await {
         Ok(answer) => judged(answer),
-        Err(_) if connection.connection_metadata().is_none() => {
-            Err(Failure::NotSent("no connection was made in time".to_owned()))
-        }
-        Err(_) => Err(Failure::TimedOut),
+        Err(_) => match &*connection.connection_metadata() {
+            None => Err(Failure::NotSent("no connection was made in time".to_owned())),
+            Some(connection) => {
+                // With HTTP/2 others use it, too, and it may be dead.
+                connection.poison();
+                Err(Failure::TimedOut)
+            }
+        },
     }
 }
 
@@ -184,13 +205,13 @@ fn judged(
 
 /// Whether the upstream itself says that it did not look at the request: RFC 9113, section 8.7.
 ///
-/// A GOAWAY shows only at requests above its last id. Those below end as they may.
+/// A GOAWAY is no such word. It means that for requests above its last id, but hyper shows it also at
+/// one below that was just handed over, and nobody can tell them apart.
 fn is_disowned(error: &(dyn Error + 'static)) -> bool {
     let causes = std::iter::successors(Some(error), |&error| error.source());
     let mut of_http2 = causes.filter_map(|error| error.downcast_ref::<h2::Error>());
     of_http2.any(|error| {
-        let is_refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
-        error.is_remote() && (is_refused || error.is_go_away())
+        error.is_remote() && error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM)
     })
 }
 

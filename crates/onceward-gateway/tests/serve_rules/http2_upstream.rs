@@ -11,6 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body::Frame;
 use http_body_util::{BodyExt as _, Full};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
@@ -25,7 +26,7 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
 
 use crate::{
-    gateway_support::{Certificates, Gateway, Plan, Version, route},
+    gateway_support::{Certificates, Gateway, Link, Pipe, Plan, Reply, Version, route},
     pay,
 };
 
@@ -72,7 +73,9 @@ where
         let number = count.fetch_add(1, Ordering::Relaxed) + 1;
         async move {
             let (parts, body) = request.into_parts();
-            let size = body.collect().await?.to_bytes().len();
+            let collected = body.collect().await?;
+            let said = collected.trailers().map_or(0, HeaderMap::len);
+            let size = collected.to_bytes().len() + 1000 * said;
             let host = parts.headers.contains_key("host");
             let forwarded = parts.headers["x-forwarded-host"].to_str().unwrap();
             let text = format!("{:?} {number} {size} {host} {forwarded}", parts.version);
@@ -111,6 +114,32 @@ async fn an_upstream_may_speak_http2_in_the_clear() {
     let upstream = Upstream::start(None).await;
     let gateway = Plan::new(&format!("h2c://{}", upstream.address), &route("")).start();
     assert_runs_once(&gateway, &upstream, "HTTP/2.0", false).await;
+}
+
+#[tokio::test]
+async fn only_announced_and_harmless_trailers_reach_it() {
+    let upstream = Upstream::start(None).await;
+    let gateway = Plan::new(&format!("h2c://{}", upstream.address), &route("")).start();
+    let said = ["x-sum", "x-user", "onceward-key", "x-forwarded-for", "x-forwarded_for"];
+    for (announced, expected) in
+        [("", 0), ("x-sum", 1), ("x-sum, onceward-key, x-forwarded-for", 1)]
+    {
+        for call in [pay(&format!("k{expected}{}", announced.len())), pay("").without_key()] {
+            let call = match announced {
+                "" => call,
+                _ => call.header("trailer", announced),
+            };
+            let mut link = Link::open(gateway.address, Version::Http2).await;
+            let (pieces, body) = Pipe::new();
+            pieces.send(Frame::data(Bytes::from_static(b"{}"))).await.unwrap();
+            let lines = said.map(|name| (name.parse().unwrap(), HeaderValue::from_static("1")));
+            pieces.send(Frame::trailers(HeaderMap::from_iter(lines))).await.unwrap();
+            drop(pieces);
+            let reply = Reply::read(link.stream(&call, body).await.unwrap()).await.unwrap();
+            let size = reply.text().split(' ').nth(2).unwrap().to_owned();
+            assert_eq!(size, (2 + 1000 * expected).to_string(), "{announced:?}: {reply:?}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -200,15 +229,36 @@ async fn say(mut stream: TcpStream, word: Word) {
 #[tokio::test]
 async fn rule_13_what_an_upstream_disowns_was_not_done() {
     const REFUSED_STREAM: u32 = 7;
-    for word in [Word::Reset(REFUSED_STREAM), Word::GoAway(0, 0), Word::GoAway(0, 2)] {
-        let address = curt_upstream(word).await;
-        let gateway = Plan::new(&format!("h2c://{address}"), &route("")).start();
-        let reply = gateway.send(&pay("k")).await;
-        assert_eq!(reply.problem(), (502, "upstream-unreachable".into()), "{word:?}");
-        assert_eq!(reply.json()["retryable"], json!(true));
-        let status = gateway.status_of(&reply, &pay("k")).await;
-        assert_eq!(status.json()["state"], "released", "{word:?}");
-    }
+    let address = curt_upstream(Word::Reset(REFUSED_STREAM)).await;
+    let gateway = Plan::new(&format!("h2c://{address}"), &route("")).start();
+    let reply = gateway.send(&pay("k")).await;
+    assert_eq!(reply.problem(), (502, "upstream-unreachable".into()));
+    assert_eq!(reply.json()["retryable"], json!(true));
+    let status = gateway.status_of(&reply, &pay("k")).await;
+    assert_eq!(status.json()["state"], "released");
+}
+
+/// Answers what comes on its second connection, and nothing on its first.
+async fn deaf_at_first() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (deaf, _) = listener.accept().await.unwrap();
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(serve(stream, Arc::new(AtomicU64::new(0))));
+        }
+        drop(deaf);
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_connection_that_does_not_answer_is_not_used_again() {
+    let address = deaf_at_first().await;
+    let text = route("timeout = \"500ms\"");
+    let gateway = Plan::new(&format!("h2c://{address}"), &text).start();
+    assert_eq!(gateway.send(&pay("k")).await.problem(), (504, "outcome-unknown".into()));
+    assert_eq!(gateway.send(&pay("other")).await.status, 201);
 }
 
 #[tokio::test]
@@ -218,6 +268,8 @@ async fn rule_13_what_an_upstream_does_not_disown_is_unknown() {
     let words = [
         Word::Reset(INTERNAL_ERROR),
         Word::Reset(CANCEL),
+        Word::GoAway(0, 0),
+        Word::GoAway(0, INTERNAL_ERROR),
         Word::GoAway(1, 0),
         Word::GoAway(1, INTERNAL_ERROR),
         Word::HangUp,

@@ -97,7 +97,7 @@ pub fn sqlite_version() -> &'static str {
 /// Dropping the last clone blocks until everything that was handed over is written, then closes
 /// the file.
 ///
-/// - A swap that was polled once is not cancelled by dropping its future.
+/// - A swap that was handed to the writer is not cancelled by dropping its future.
 /// - Claims are refused while the file system has less than the reserve left; duplicates still get
 ///   their answers, and what runs can be settled.
 /// - A list by status finds damaged records only among those that were open; without a status it
