@@ -167,23 +167,32 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 
 fn list(options: &Options) -> io::Result<ExitCode> {
     let mut out = io::stdout().lock();
-    for check in &CHECKS {
-        if let Some(severity) = check.severity(options.profile) {
-            writeln!(out, "{:<17} {severity:<9} {}", check.id, check.title)?;
-        }
-    }
+    let mut line = |check: &catalogue::Check| match check.severity(options.profile) {
+        Some(severity) => writeln!(out, "{:<17} {severity:<9} {}", check.id, check.title),
+        None => Ok(()),
+    };
+    heard(CHECKS.iter().try_for_each(&mut line))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Who does not read on has heard enough.
+fn heard(written: io::Result<()>) -> io::Result<()> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
 }
 
 async fn probe(options: &Options) -> Result<ExitCode, Trouble> {
     let operation = operation(options)?;
-    if !options.dry_run && !options.yes && !is_here(&operation.url).await {
-        return Err(format!(
-            "{} is not on this computer, and about 80 requests would run there for real; say --yes \
-             if you may do this, or see them with --dry-run",
-            operation.url
-        )
-        .into());
+    for url in [Some(&operation.url), options.count_url.as_ref()].into_iter().flatten() {
+        if !options.dry_run && !options.yes && !is_here(url).await {
+            return Err(format!(
+                "{url} is not on this computer, and about 80 requests would run there for real; say \
+                 --yes if you may do this, or see them with --dry-run"
+            )
+            .into());
+        }
     }
     let secrets = Secrets::of(&operation.credentials, &operation.headers);
     // An API may repeat in an error what it was sent.
@@ -219,7 +228,8 @@ async fn examine(
         findings.extend(play(&stage, scene, options).await);
     }
     if options.dry_run {
-        return show_plan(&rehearsal, &findings);
+        heard(show_plan(&rehearsal, &findings))?;
+        return Ok(ExitCode::SUCCESS);
     }
     leave_out_what_says_nothing(&mut findings);
     findings.retain(|finding| is_asked(finding.check.id, options));
@@ -351,12 +361,13 @@ fn is_wanted(scene: &Scene, options: &Options) -> bool {
 async fn play(stage: &Stage<'_>, scene: &Scene, options: &Options) -> Vec<Finding> {
     let _ = stage.wire.take_seen();
     let wanted = wanted(scene, options);
+    let first = wanted.iter().position(|(id, _)| is_asked(id, options));
     let verdicts = (scene.play)(stage).await.unwrap_or_else(|trouble| {
         let text = chain(&*trouble);
         let verdict = |(index, (id, _)): (usize, &(&'static str, Severity))| {
             let verdict = match index {
                 _ if trouble.is::<Unasked>() => Verdict::Skip(text.clone()),
-                0 => Verdict::Fail(format!("{NO_ANSWER}{text}")),
+                _ if Some(index) == first => Verdict::Fail(format!("{NO_ANSWER}{text}")),
                 // One trouble is one finding.
                 _ => Verdict::Skip(format!("{NO_ANSWER}{text}")),
             };
@@ -383,7 +394,7 @@ fn operation(options: &Options) -> Result<Operation, Trouble> {
     let mut headers = options.header.clone();
     let says_type = headers.iter().any(|(name, _)| name == header::CONTENT_TYPE);
     if let (Some(data), false) = (&data, says_type) {
-        let kind = match data.trim_start().starts_with(['{', '[']) {
+        let kind = match operation::looks_like_json(data) {
             true => "application/json",
             false => "application/x-www-form-urlencoded",
         };
@@ -460,16 +471,16 @@ fn progress(options: &Options, scene: &Scene) {
 fn show(report: &Report, options: &Options) -> Result<(), Trouble> {
     if options.json {
         let colour = AutoStream::choice(&io::stderr()) != ColorChoice::Never;
-        report.show(&mut io::stderr(), colour)?;
-        writeln!(io::stdout(), "{}", report.json()?)?;
+        heard(report.show(&mut io::stderr(), colour))?;
+        heard(writeln!(io::stdout(), "{}", report.json()?))?;
         return Ok(());
     }
     let colour = AutoStream::choice(&io::stdout()) != ColorChoice::Never;
-    Ok(report.show(&mut io::stdout().lock(), colour)?)
+    Ok(heard(report.show(&mut io::stdout().lock(), colour))?)
 }
 
 /// What would be sent, if every answer were a success.
-fn show_plan(rehearsal: &[String], findings: &[Finding]) -> Result<ExitCode, Trouble> {
+fn show_plan(rehearsal: &[String], findings: &[Finding]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "# First: whether it works at all")?;
     for request in rehearsal {
@@ -487,7 +498,7 @@ fn show_plan(rehearsal: &[String], findings: &[Finding]) -> Result<ExitCode, Tro
             writeln!(out)?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// An error with its causes, in one line.

@@ -3,6 +3,7 @@
 use std::{
     io::Read as _,
     net::TcpListener,
+    process::Stdio,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -12,7 +13,7 @@ use std::{
 
 use crate::{
     gateway_support::free_port,
-    run::{CALLERS, DATA, Probed, onceward_probe, probe, probe_counted},
+    run::{CALLERS, DATA, Probed, command, onceward_probe, probe, probe_counted},
     server::{Answers, Defect, Nature, Server},
 };
 
@@ -87,6 +88,19 @@ fn what_says_nothing_is_left_out_also_if_only_that_is_asked_for() {
 }
 
 #[test]
+fn who_does_not_read_on_is_no_trouble() {
+    for arguments in [&["--list"][..], &["http://127.0.0.1:1/", "--dry-run"]] {
+        let mut command = command(arguments);
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        let output = output.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), said.as_ref()), (Some(0), ""));
+    }
+}
+
+#[test]
 fn keys_and_callers_that_cannot_be_are_refused() {
     let with = |more: &[&str]| onceward_probe(&[&["http://127.0.0.1:1/"], more].concat());
     let key = with(&["-H", "Idempotency-Key: mine"]);
@@ -113,6 +127,9 @@ fn another_computer_is_left_alone_without_a_yes() {
     let begun = std::time::Instant::now();
     let probed = probe("http://192.0.2.1/payments", &[]);
     assert_cannot(&probed, &["192.0.2.1", "--yes", "--dry-run"]);
+    let count = ["--count-url", "http://192.0.2.1/count", "--count-json", "/n"];
+    let counted = probe("http://127.0.0.1:1/payments", &count);
+    assert_cannot(&counted, &["192.0.2.1/count", "--yes"]);
     assert!(begun.elapsed().as_secs() < 5);
 }
 
