@@ -359,7 +359,7 @@ fn is_wanted(scene: &Scene, options: &Options) -> bool {
 }
 
 async fn play(stage: &Stage<'_>, scene: &Scene, options: &Options) -> Vec<Finding> {
-    let _ = stage.wire.take_seen();
+    let _ = (stage.wire.take_seen(), stage.wire.take_unsteady());
     let wanted = wanted(scene, options);
     let first = wanted.iter().position(|(id, _)| is_asked(id, options));
     let verdicts = (scene.play)(stage).await.unwrap_or_else(|trouble| {
@@ -376,12 +376,18 @@ async fn play(stage: &Stage<'_>, scene: &Scene, options: &Options) -> Vec<Findin
         wanted.iter().enumerate().map(verdict).collect()
     });
     let requests = stage.wire.take_seen();
+    let unsteady = stage.wire.take_unsteady();
+    // What was sent again for another reason may have landed again for it.
+    let steady = |verdict| match (verdict, &unsteady) {
+        (Verdict::Fail(_), Some(reason)) => Verdict::Skip(reason.clone()),
+        (verdict, _) => verdict,
+    };
     let finding = |(id, verdict): (&'static str, Verdict)| {
         let (_, severity) = *wanted.iter().find(|(wanted, _)| *wanted == id)?;
         Some(Finding {
             check: catalogue::check(id)?,
             severity,
-            verdict,
+            verdict: steady(verdict),
             requests: requests.clone(),
         })
     };
