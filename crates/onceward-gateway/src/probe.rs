@@ -39,7 +39,8 @@ use wire::{Limits, Trouble, Unasked, Wire};
 /// landed once, what users would suffer if not, and how to mend it. About 80 requests really run the
 /// operation, so use a test environment; for anything but this computer it wants `--yes`.
 ///
-/// Exit codes: 0 nothing found, 3 minor findings, 4 major, 5 critical; 1 it could not be probed.
+/// Exit codes: 0 nothing found, 3 minor findings, 4 major, 5 critical; 1 it could not be probed, or
+/// nothing of weight could be asked; 2 the command line is wrong.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -67,7 +68,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DATA")]
     bad_data: Option<String>,
     /// A line of all requests. JSON data is sent as `application/json` by itself.
-    #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = curl::line)]
+    #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = header_line)]
     header: Vec<Line>,
     /// A line that says who is calling; give two, of two callers, to see whether they are apart.
     // It is read later, so that no message about the command line repeats it.
@@ -125,6 +126,14 @@ fn url(text: &str) -> Result<Uri, String> {
     }
 }
 
+fn header_line(text: &str) -> Result<Line, String> {
+    let line = curl::line(text)?;
+    match line.0 == operation::KEY {
+        true => Err("the probe chooses the keys itself".to_owned()),
+        false => Ok(line),
+    }
+}
+
 fn pointer(text: &str) -> Result<String, String> {
     match text.is_empty() || text.starts_with('/') {
         true => Ok(text.to_owned()),
@@ -158,23 +167,32 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 
 fn list(options: &Options) -> io::Result<ExitCode> {
     let mut out = io::stdout().lock();
-    for check in &CHECKS {
-        if let Some(severity) = check.severity(options.profile) {
-            writeln!(out, "{:<17} {severity:<9} {}", check.id, check.title)?;
-        }
-    }
+    let mut line = |check: &catalogue::Check| match check.severity(options.profile) {
+        Some(severity) => writeln!(out, "{:<17} {severity:<9} {}", check.id, check.title),
+        None => Ok(()),
+    };
+    heard(CHECKS.iter().try_for_each(&mut line))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Who does not read on has heard enough.
+fn heard(written: io::Result<()>) -> io::Result<()> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
 }
 
 async fn probe(options: &Options) -> Result<ExitCode, Trouble> {
     let operation = operation(options)?;
-    if !options.dry_run && !options.yes && !is_here(&operation.url).await {
-        return Err(format!(
-            "{} is not on this computer, and about 80 requests would run there for real; say --yes \
-             if you may do this, or see them with --dry-run",
-            operation.url
-        )
-        .into());
+    for url in [Some(&operation.url), options.count_url.as_ref()].into_iter().flatten() {
+        if !options.dry_run && !options.yes && !is_here(url).await {
+            return Err(format!(
+                "{url} is not on this computer, and about 80 requests would run there for real; say \
+                 --yes if you may do this, or see them with --dry-run"
+            )
+            .into());
+        }
     }
     let secrets = Secrets::of(&operation.credentials, &operation.headers);
     // An API may repeat in an error what it was sent.
@@ -210,9 +228,11 @@ async fn examine(
         findings.extend(play(&stage, scene, options).await);
     }
     if options.dry_run {
-        return show_plan(&rehearsal, &findings);
+        heard(show_plan(&rehearsal, &findings))?;
+        return Ok(ExitCode::SUCCESS);
     }
     leave_out_what_says_nothing(&mut findings);
+    findings.retain(|finding| is_asked(finding.check.id, options));
     for finding in &mut findings {
         finding.verdict = finding.verdict.with_text(|text| secrets.hide(text));
     }
@@ -226,7 +246,7 @@ async fn examine(
     };
     show(&report, options)?;
     Ok(ExitCode::from(match report.worst() {
-        None | Some(Severity::Info) => 0,
+        None | Some(Severity::Info) => u8::from(report.score().is_none()),
         Some(Severity::Minor) => 3,
         Some(Severity::Major) => 4,
         Some(Severity::Critical) => 5,
@@ -274,6 +294,9 @@ async fn rehearse(
     Ok((api.unwrap_or(told), usual(&one).min(usual(&two))))
 }
 
+/// How a failure begins that has no answer to tell about.
+const NO_ANSWER: &str = "no answer: ";
+
 /// What fails with another check, for the same reason.
 const IMPLIED: [(&str, &[&str], &str); 2] = [
     (
@@ -295,7 +318,11 @@ const IMPLIED: [(&str, &[&str], &str); 2] = [
 /// Where keys have no effect, some checks pass or fail by themselves.
 fn leave_out_what_says_nothing(findings: &mut [Finding]) {
     for (cause, implied, reason) in IMPLIED {
-        let is_cause = |finding: &Finding| finding.check.id == cause && finding.is_failure();
+        let is_cause = |finding: &Finding| {
+            let is_seen = |text: &str| !text.starts_with(NO_ANSWER);
+            finding.check.id == cause
+                && matches!(&finding.verdict, Verdict::Fail(text) if is_seen(text))
+        };
         if !findings.iter().any(is_cause) {
             continue;
         }
@@ -312,14 +339,19 @@ fn leave_out_what_says_nothing(findings: &mut [Finding]) {
     }
 }
 
-/// The checks of a scene that the profile and the user ask for.
+fn is_asked(id: &str, options: &Options) -> bool {
+    options.only.is_empty() || options.only.contains(&id)
+}
+
+/// The checks of a scene that the profile and the user ask for, and the one that all others need: where
+/// keys change nothing, they say nothing.
 fn wanted(scene: &Scene, options: &Options) -> Vec<(&'static str, Severity)> {
-    let is_asked = |id: &&'static str| options.only.is_empty() || options.only.contains(id);
     let severity = |id: &'static str| {
         let severity = catalogue::check(id)?.severity(options.profile)?;
         Some((id, severity))
     };
-    scene.ids.iter().filter(|id| is_asked(id)).filter_map(|id| severity(id)).collect()
+    let is_wanted = |id: &&&'static str| **id == "once" || is_asked(id, options);
+    scene.ids.iter().filter(is_wanted).filter_map(|id| severity(id)).collect()
 }
 
 fn is_wanted(scene: &Scene, options: &Options) -> bool {
@@ -327,28 +359,35 @@ fn is_wanted(scene: &Scene, options: &Options) -> bool {
 }
 
 async fn play(stage: &Stage<'_>, scene: &Scene, options: &Options) -> Vec<Finding> {
-    let _ = stage.wire.take_seen();
+    let _ = (stage.wire.take_seen(), stage.wire.take_unsteady());
     let wanted = wanted(scene, options);
+    let first = wanted.iter().position(|(id, _)| is_asked(id, options));
     let verdicts = (scene.play)(stage).await.unwrap_or_else(|trouble| {
         let text = chain(&*trouble);
         let verdict = |(index, (id, _)): (usize, &(&'static str, Severity))| {
             let verdict = match index {
                 _ if trouble.is::<Unasked>() => Verdict::Skip(text.clone()),
-                0 => Verdict::Fail(format!("no answer: {text}")),
+                _ if Some(index) == first => Verdict::Fail(format!("{NO_ANSWER}{text}")),
                 // One trouble is one finding.
-                _ => Verdict::Skip(format!("no answer: {text}")),
+                _ => Verdict::Skip(format!("{NO_ANSWER}{text}")),
             };
             (*id, verdict)
         };
         wanted.iter().enumerate().map(verdict).collect()
     });
     let requests = stage.wire.take_seen();
+    let unsteady = stage.wire.take_unsteady();
+    // What was sent again for another reason may have landed again for it.
+    let steady = |verdict| match (verdict, &unsteady) {
+        (Verdict::Fail(_), Some(reason)) => Verdict::Skip(reason.clone()),
+        (verdict, _) => verdict,
+    };
     let finding = |(id, verdict): (&'static str, Verdict)| {
         let (_, severity) = *wanted.iter().find(|(wanted, _)| *wanted == id)?;
         Some(Finding {
             check: catalogue::check(id)?,
             severity,
-            verdict,
+            verdict: steady(verdict),
             requests: requests.clone(),
         })
     };
@@ -361,7 +400,7 @@ fn operation(options: &Options) -> Result<Operation, Trouble> {
     let mut headers = options.header.clone();
     let says_type = headers.iter().any(|(name, _)| name == header::CONTENT_TYPE);
     if let (Some(data), false) = (&data, says_type) {
-        let kind = match data.trim_start().starts_with(['{', '[']) {
+        let kind = match operation::looks_like_json(data) {
             true => "application/json",
             false => "application/x-www-form-urlencoded",
         };
@@ -371,16 +410,27 @@ fn operation(options: &Options) -> Result<Operation, Trouble> {
         url: options.url.clone().ok_or("there is no URL")?,
         method: options.method.clone(),
         headers,
-        credentials: options
-            .credential
-            .iter()
-            .map(|text| credential(text))
-            .collect::<Result<_, _>>()?,
+        credentials: credentials(options)?,
         data,
         other_data: read(&options.other_data)?,
         bad_data: read(&options.bad_data)?,
         profile: options.profile,
     })
+}
+
+fn credentials(options: &Options) -> Result<Vec<Line>, Trouble> {
+    let texts = options.credential.iter();
+    let credentials: Vec<Line> = texts.map(|text| credential(text)).collect::<Result<_, _>>()?;
+    match &credentials[..] {
+        lines if lines.iter().any(|(name, _)| *name == operation::KEY) => {
+            Err("a key is no --credential; the probe chooses the keys itself".into())
+        }
+        [one, other] if one == other => {
+            Err("both --credential are the same; give those of two callers".into())
+        }
+        [_, _, _, ..] => Err("give at most two --credential, of two callers".into()),
+        _ => Ok(credentials),
+    }
 }
 
 fn credential(text: &str) -> Result<Line, Trouble> {
@@ -417,8 +467,9 @@ async fn is_here(url: &Uri) -> bool {
 }
 
 fn progress(options: &Options, scene: &Scene) {
-    if !options.dry_run {
-        let ids: Vec<&str> = wanted(scene, options).iter().map(|(id, _)| *id).collect();
+    let ids: Vec<&str> = wanted(scene, options).iter().map(|(id, _)| *id).collect();
+    let ids: Vec<&str> = ids.into_iter().filter(|id| is_asked(id, options)).collect();
+    if !options.dry_run && !ids.is_empty() {
         let _ = writeln!(io::stderr(), "asking: {}", ids.join(", "));
     }
 }
@@ -426,16 +477,16 @@ fn progress(options: &Options, scene: &Scene) {
 fn show(report: &Report, options: &Options) -> Result<(), Trouble> {
     if options.json {
         let colour = AutoStream::choice(&io::stderr()) != ColorChoice::Never;
-        report.show(&mut io::stderr(), colour)?;
-        writeln!(io::stdout(), "{}", report.json()?)?;
+        heard(report.show(&mut io::stderr(), colour))?;
+        heard(writeln!(io::stdout(), "{}", report.json()?))?;
         return Ok(());
     }
     let colour = AutoStream::choice(&io::stdout()) != ColorChoice::Never;
-    Ok(report.show(&mut io::stdout().lock(), colour)?)
+    Ok(heard(report.show(&mut io::stdout().lock(), colour))?)
 }
 
 /// What would be sent, if every answer were a success.
-fn show_plan(rehearsal: &[String], findings: &[Finding]) -> Result<ExitCode, Trouble> {
+fn show_plan(rehearsal: &[String], findings: &[Finding]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "# First: whether it works at all")?;
     for request in rehearsal {
@@ -453,7 +504,7 @@ fn show_plan(rehearsal: &[String], findings: &[Finding]) -> Result<ExitCode, Tro
             writeln!(out)?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// An error with its causes, in one line.

@@ -49,7 +49,7 @@ pub(super) fn line(text: &str) -> Result<Line, String> {
 }
 
 /// Whether a line of this name is for nobody else, also if it was not said to be a credential.
-fn is_secret(name: &HeaderName) -> bool {
+pub(super) fn is_secret(name: &HeaderName) -> bool {
     let known = [header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE];
     let parts = ["api-key", "apikey", "token", "secret", "password"];
     known.contains(name) || parts.iter().any(|part| name.as_str().contains(part))

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Uri};
 use serde_json::{Value, value::RawValue};
 
-use super::catalogue::Profile;
+use super::{catalogue::Profile, curl};
 
 pub(super) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
@@ -59,15 +59,27 @@ impl Operation {
             chunked: false,
             fresh: fresh.clone(),
         };
-        attempt.key(&self.spelled(&format!("probe-{fresh}")))
+        attempt.key(&self.spelled(&fresh))
     }
 
-    /// Something to ask, that changes nothing.
+    /// Something to ask, that changes nothing. Another host gets no secrets.
     pub(super) fn question(&self, url: &Uri) -> Attempt {
         let attempt = self.fresh().keys(&[]);
-        let is_about_data = |line: &Line| line.0 == http::header::CONTENT_TYPE;
-        let headers = attempt.headers.iter().filter(|line| !is_about_data(line)).cloned().collect();
-        Attempt { url: url.clone(), method: Method::GET, body: None, headers, ..attempt }
+        let is_trusted = self.trusts(url);
+        let is_for_it = |(name, _): &&Line| {
+            *name != http::header::CONTENT_TYPE && (is_trusted || !curl::is_secret(name))
+        };
+        let headers = attempt.headers.iter().filter(is_for_it).cloned().collect();
+        let credential = attempt.credential.clone().filter(|_| is_trusted);
+        let (url, method) = (url.clone(), Method::GET);
+        Attempt { url, method, body: None, headers, credential, ..attempt }
+    }
+
+    /// Whether it is the same host, and as safe on the way.
+    fn trusts(&self, url: &Uri) -> bool {
+        let host = |url: &Uri| url.host().map(str::to_ascii_lowercase);
+        let is_safe = |url: &Uri| url.scheme_str() == Some("https");
+        host(url) == host(&self.url) && (is_safe(url) || !is_safe(&self.url))
     }
 
     /// A key as clients of this profile write it: the draft has it in quotes.
@@ -83,7 +95,7 @@ impl Operation {
             name == http::header::CONTENT_TYPE
                 && value.to_str().is_ok_and(|value| value.contains("json"))
         });
-        is_said && self.data.as_ref().is_some_and(|data| members(data.as_bytes()).is_some())
+        is_said && self.data.as_ref().is_some_and(|data| members(&fill(data, &new())).is_some())
     }
 
     /// The same key for something else.
@@ -181,6 +193,11 @@ fn new() -> String {
     new.into_uuid().to_string()
 }
 
+/// Whether data is JSON by its start, with its placeholders filled.
+pub(super) fn looks_like_json(data: &str) -> bool {
+    matches!(fill(data, &new()).trim_ascii_start(), [b'{' | b'[', ..])
+}
+
 fn has_placeholder(data: &str) -> bool {
     ["{{uuid}}", "{{number}}"].iter().any(|placeholder| data.contains(placeholder))
 }
@@ -261,6 +278,29 @@ mod tests {
         assert_ne!((text(&one), &one.keys), (text(&two), &two.keys));
         let order: Value = serde_json::from_str(&text(&one)).unwrap();
         assert!(order["n"].is_u64() && one.keys[0].contains(order["order"].as_str().unwrap()));
+    }
+
+    #[test]
+    fn placeholders_outside_of_quotes_are_json_when_they_are_filled() {
+        let mut operation = operation(r#"{"n": {{number}}}"#);
+        let json = HeaderValue::from_static("application/json");
+        operation.headers.push((http::header::CONTENT_TYPE, json));
+        assert!(operation.is_json());
+        assert!(looks_like_json(r#" {"n": {{number}}}"#) && !looks_like_json("{{uuid}}"));
+    }
+
+    #[test]
+    fn another_host_gets_no_secrets() {
+        let mut operation = operation("{}");
+        let secret = || HeaderValue::from_static("secret");
+        operation.headers.push((http::header::AUTHORIZATION, secret()));
+        operation.credentials.push((HeaderName::from_static("x-caller"), secret()));
+        let sent =
+            |operation: &Operation, url| operation.question(&Uri::from_static(url)).lines().len();
+        assert_eq!(sent(&operation, "http://127.0.0.1:2/count"), 2);
+        assert_eq!(sent(&operation, "http://127.0.0.2:1/count"), 0);
+        operation.url = Uri::from_static("https://127.0.0.1/pay");
+        assert_eq!(sent(&operation, "http://127.0.0.1/count"), 0);
     }
 
     #[test]

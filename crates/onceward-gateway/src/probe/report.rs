@@ -135,9 +135,18 @@ impl Report {
             .map(|severity| format!("{} {severity}", count(severity)))
             .collect();
         let found = if found.is_empty() { "nothing found".to_owned() } else { found.join(", ") };
+        let is_skipped = |finding: &&Finding| finding.result().0 == "skip";
+        let skipped = self.findings.iter().filter(is_skipped).count();
+        let asked = format!("of {} checks", self.findings.len() - skipped);
+        let asked = match skipped {
+            0 => asked,
+            _ => format!("{asked}; {skipped} could not be asked"),
+        };
         match self.score() {
-            Some(score) => format!("{score} of 100: {found}"),
-            None => format!("no score: {found}, because nothing could be asked"),
+            Some(score) => format!("{score} of 100: {found} ({asked})"),
+            None => {
+                format!("no score, because nothing of weight could be asked: {found} ({asked})")
+            }
         }
     }
 }
@@ -240,6 +249,16 @@ mod tests {
         assert_eq!(report(vec![pass(""), fail(""), fail("")]).score(), Some(66));
         assert_eq!(report(vec![skip(""), pass(""), skip("")]).score(), Some(100));
         assert_eq!(report(vec![skip(""), skip(""), pass("")]).score(), None);
+    }
+
+    #[test]
+    fn the_end_says_how_much_was_not_asked() {
+        let end = |verdicts| report(verdicts).conclusion();
+        assert_eq!(end(vec![pass("")]), "100 of 100: nothing found (of 1 checks)");
+        assert_eq!(
+            end(vec![pass(""), fail(""), skip("")]),
+            "66 of 100: 1 major (of 2 checks; 1 could not be asked)"
+        );
     }
 
     #[test]

@@ -49,6 +49,9 @@ pub(super) fn skip(text: impl Into<String>) -> Verdict {
     Verdict::Skip(text.into())
 }
 
+const UNCLEAR: &str =
+    "the answers are alike, whatever is done, so it cannot be told; give --count-url";
+
 /// Everything that a scene needs.
 pub(super) struct Stage<'a> {
     pub(super) operation: &'a Operation,
@@ -111,9 +114,7 @@ impl Stage<'_> {
         match landed.times() {
             Some(0 | 1) => None,
             Some(times) => Some(fail(format!("it landed {times} times"))),
-            None => Some(skip(
-                "the answers are alike, whatever is done, so it cannot be told; give --count-url",
-            )),
+            None => Some(skip(UNCLEAR)),
         }
     }
 }

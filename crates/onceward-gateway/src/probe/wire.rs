@@ -27,7 +27,7 @@ use tokio_rustls::{
     rustls::{ClientConfig, pki_types::ServerName},
 };
 
-use super::{answer::Answer, curl, operation::Attempt};
+use super::{answer::Answer, chain, curl, operation::Attempt};
 
 /// How much of an answer is read.
 const MAX_ANSWER: usize = 32 << 20;
@@ -75,11 +75,13 @@ struct State {
     sent: u32,
     /// As commands, since they were last taken.
     seen: Vec<String>,
+    /// Why a request was sent again, since it was last taken.
+    unsteady: Option<String>,
 }
 
 impl Wire {
     pub(super) fn new(limits: Limits) -> Self {
-        let state = State { next: Instant::now(), sent: 0, seen: Vec::new() };
+        let state = State { next: Instant::now(), sent: 0, seen: Vec::new(), unsteady: None };
         Self { limits, tls: OnceLock::new(), state: Mutex::new(state) }
     }
 
@@ -100,7 +102,20 @@ impl Wire {
     /// Sends one and reads its answer.
     pub(super) async fn send(&self, attempt: &Attempt) -> Sent {
         self.admit(1, attempt, String::new()).await?;
-        self.ask(attempt).await
+        let sent = self.ask(attempt).await;
+        let Some(reason) = passing(&sent) else {
+            return sent;
+        };
+        self.state().unsteady = Some(reason);
+        sleep(Duration::from_millis(200)).await;
+        self.admit(1, attempt, String::new()).await?;
+        let again = self.ask(attempt).await;
+        passing(&again).map_or(again, |reason| Err(Unasked(reason).into()))
+    }
+
+    /// Why a request was sent again since this was last asked, if one was.
+    pub(super) fn take_unsteady(&self) -> Option<String> {
+        self.state().unsteady.take()
     }
 
     /// Sends one that changes nothing: it is not counted, and waits for no turn.
@@ -141,7 +156,11 @@ impl Wire {
             })
         };
         let together: JoinSet<Sent> = (0..count).map(|_| one()).collect();
-        together.join_all().await
+        let asked = |sent: Sent| match passing(&sent) {
+            Some(reason) => Err(Unasked(reason).into()),
+            None => sent,
+        };
+        together.join_all().await.into_iter().map(asked).collect()
     }
 
     /// Sends one and closes the connection a while later, without an answer.
@@ -161,7 +180,8 @@ impl Wire {
                 () = sleep(after) => Ok(()),
             }
         };
-        bounded(self.limits.time_out, leave).await
+        let left = bounded(self.limits.time_out, leave).await;
+        left.map_err(|trouble| gone(&trouble).map_or(trouble, |reason| Unasked(reason).into()))
     }
 
     /// Waits for its turn, and writes down what is sent, and how.
@@ -198,6 +218,29 @@ impl Wire {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What is about the moment or the way, and says nothing about keys.
+fn passing(sent: &Sent) -> Option<String> {
+    match sent {
+        Ok(answer) if matches!(answer.status.as_u16(), 502..=504) => {
+            Some(format!("the API is not there at times: {}", answer.shown()))
+        }
+        Ok(_) => None,
+        Err(trouble) => gone(trouble),
+    }
+}
+
+/// The same of a connection.
+fn gone(trouble: &Trouble) -> Option<String> {
+    use std::io::ErrorKind::{ConnectionRefused, ConnectionReset};
+    let first: &(dyn Error + 'static) = &**trouble;
+    let mut causes = std::iter::successors(Some(first), |&error| error.source());
+    let is_gone = causes.any(|error| {
+        let error = error.downcast_ref::<std::io::Error>();
+        error.is_some_and(|error| matches!(error.kind(), ConnectionRefused | ConnectionReset))
+    });
+    is_gone.then(|| format!("the API is not there at times: {}", chain(first)))
 }
 
 async fn connect(tls: Option<&TlsConnector>, url: &Uri) -> Result<Sender, Trouble> {

@@ -3,6 +3,7 @@
 use std::{
     io::Read as _,
     net::TcpListener,
+    process::Stdio,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -12,7 +13,7 @@ use std::{
 
 use crate::{
     gateway_support::free_port,
-    run::{CALLERS, DATA, Probed, onceward_probe, probe, probe_counted},
+    run::{CALLERS, DATA, Probed, command, onceward_probe, probe, probe_counted},
     server::{Answers, Defect, Nature, Server},
 };
 
@@ -75,6 +76,44 @@ fn only_what_is_asked_for_is_checked() {
     assert!(server.requests() < 10, "{} requests", server.requests());
 }
 
+/// Where keys change nothing, no other check says anything, whether or not that was asked for.
+#[test]
+fn what_says_nothing_is_left_out_also_if_only_that_is_asked_for() {
+    let only = ["--only", "scope,key-case,key-long"];
+    let probed = probe_counted(&Server::wrong(Defect::NoIdempotency), &only);
+    assert_eq!(probed.ids("skip"), ["scope", "key-case", "key-long"], "{probed}");
+    assert_eq!((probed.checks().len(), probed.code), (3, 1), "{probed}");
+    assert!(probed.stderr.contains("of 0 checks; 3 could not be asked"), "{probed}");
+    assert!(!probed.stderr.contains("asking: once"), "{probed}");
+}
+
+#[test]
+fn who_does_not_read_on_is_no_trouble() {
+    for arguments in [&["--list"][..], &["http://127.0.0.1:1/", "--dry-run"]] {
+        let mut command = command(arguments);
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        let output = output.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), said.as_ref()), (Some(0), ""));
+    }
+}
+
+#[test]
+fn keys_and_callers_that_cannot_be_are_refused() {
+    let with = |more: &[&str]| onceward_probe(&[&["http://127.0.0.1:1/"], more].concat());
+    let key = with(&["-H", "Idempotency-Key: mine"]);
+    assert_eq!(key.code, 2, "{key}");
+    assert!(key.stderr.contains("chooses the keys itself"), "{key}");
+    let (one, two, three) = ("X-Api-Key: one1", "X-Api-Key: two2", "X-Api-Key: three3");
+    let same = with(&["--credential", one, "--credential", one]);
+    assert_cannot(&same, &["are the same"]);
+    let many = with(&["--credential", one, "--credential", two, "--credential", three]);
+    assert_cannot(&many, &["at most two"]);
+    assert_cannot(&with(&["--credential", "Idempotency-Key: mine"]), &["no --credential"]);
+}
+
 #[test]
 fn an_unknown_check_is_refused_with_a_suggestion() {
     let probed = probe("http://127.0.0.1:1/", &["--only", "concurent"]);
@@ -88,6 +127,9 @@ fn another_computer_is_left_alone_without_a_yes() {
     let begun = std::time::Instant::now();
     let probed = probe("http://192.0.2.1/payments", &[]);
     assert_cannot(&probed, &["192.0.2.1", "--yes", "--dry-run"]);
+    let count = ["--count-url", "http://192.0.2.1/count", "--count-json", "/n"];
+    let counted = probe("http://127.0.0.1:1/payments", &count);
+    assert_cannot(&counted, &["192.0.2.1/count", "--yes"]);
     assert!(begun.elapsed().as_secs() < 5);
 }
 

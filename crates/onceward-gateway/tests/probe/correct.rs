@@ -59,6 +59,17 @@ fn an_api_that_limits_requests_is_no_finding() {
 }
 
 #[test]
+fn an_api_that_is_not_there_at_times_is_no_finding() {
+    for every in [1, 2, 5, 7] {
+        let server = Server::start(Nature { flaky: Some(every), ..Nature::default() });
+        let probed = probe_counted(&server, &[]);
+        probed.assert_fails("flaky", &[]);
+        assert_eq!(server.requests(), probed.json()["requests"], "{probed}");
+        assert!(probed.stdout.contains("not there at times: 503"), "{probed}");
+    }
+}
+
+#[test]
 fn a_changed_request_that_is_refused_by_itself_says_nothing() {
     let other = r#"{"to": "ada", "cents": "many"}"#;
     let probed = probe_counted(&Server::right(), &["--other-data", other]);

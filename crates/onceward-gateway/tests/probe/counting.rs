@@ -40,7 +40,18 @@ fn a_bad_replay_is_told_from_a_second_effect() {
 fn an_api_whose_answers_are_all_alike_has_no_false_finding() {
     let right = uncounted(None, Answers::Alike);
     right.assert_fails("alike", &[]);
-    for id in ["once", "concurrent", "disconnect", "scope", "key-case", "json-order", "chunked"] {
+    for id in [
+        "once",
+        "concurrent",
+        "disconnect",
+        "scope",
+        "key-case",
+        "json-order",
+        "chunked",
+        "replay-status",
+        "replay-body",
+        "replay-headers",
+    ] {
         assert!(right.ids("skip").contains(&id.to_owned()), "{id}: {right}");
     }
     assert!(right.ids("pass").contains(&"mismatch".to_owned()), "{right}");

@@ -82,6 +82,8 @@ pub(crate) struct Nature {
     pub(crate) largest: Option<u64>,
     /// After so many requests it says 429.
     pub(crate) budget: Option<u64>,
+    /// Every so many requests it says 503.
+    pub(crate) flaky: Option<u64>,
     /// Whether answers repeat the credential.
     pub(crate) is_talkative: bool,
 }
@@ -96,6 +98,7 @@ impl Default for Nature {
             is_unique: false,
             largest: None,
             budget: None,
+            flaky: None,
             is_talkative: false,
         }
     }
@@ -173,6 +176,9 @@ async fn serve(State(api): State<Arc<Api>>, request: axum::extract::Request) -> 
     let number = api.requests.fetch_add(1, Ordering::SeqCst) + 1;
     if api.nature.budget.is_some_and(|budget| number > budget) {
         return problem(&api, 429, "too much").response();
+    }
+    if api.nature.flaky.is_some_and(|every| number > 2 && number % every == 0) {
+        return problem(&api, 503, "not now").response();
     }
     let asked = match Asked::read(&api.nature, request).await {
         Ok(asked) => asked,

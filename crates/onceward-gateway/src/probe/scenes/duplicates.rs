@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::{Stage, Verdict, Verdicts, fail, pass, skip};
+use super::{Stage, UNCLEAR, Verdict, Verdicts, fail, pass, skip};
 use crate::probe::{answer::Answer, counter::Landed, wire::Trouble};
 
 pub(super) const IDS: &[&str] = &["concurrent", "in-flight", "retry-after"];
@@ -30,6 +30,7 @@ pub(super) async fn together(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
         others.extend(answers.into_iter().filter(|answer| !answer.is_success()));
     }
     let count = stage.duplicates;
+    let is_unclear = unclear.is_some();
     let concurrent = match (most, unclear) {
         (2.., _) => {
             fail(format!("{count} with one key at the same time, and a retry: landed {most} times"))
@@ -42,6 +43,7 @@ pub(super) async fn together(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
     let in_flight = match others.iter().find(|answer| answer.status != 409) {
         _ if most > 1 => skip("they were not taken for duplicates"),
         Some(other) => fail(format!("a duplicate of a running request got {}", other.shown())),
+        None if conflicts.is_empty() && is_unclear => skip(UNCLEAR),
         None if conflicts.is_empty() => pass("all duplicates got the answer"),
         None => {
             pass(format!("{} duplicates were told 409, the others got the answer", conflicts.len()))

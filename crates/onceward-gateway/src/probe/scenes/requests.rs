@@ -89,13 +89,15 @@ async fn after(
     let landed = stage.landed(mark, &[]).await?;
     let is_first =
         second.is_marked_after(first) || second.is_like(first) && landed != Landed::Unclear;
-    Ok(match (second.is_refusal(), landed.times()) {
-        (_, Some(1..)) => Err(fail(format!("the other request was done: {}", second.shown()))),
+    Ok(match (second.is_refusal(), landed) {
+        (_, Landed::Exactly(1..)) => {
+            Err(fail(format!("the other request was done: {}", second.shown())))
+        }
         (true, _) => Ok(second),
         (false, _) if is_first => {
             Err(fail(format!("it got the answer of the first: {}", second.shown())))
         }
-        (false, Some(_)) if second.is_success() => {
+        (false, Landed::Seen(_)) if second.is_success() => {
             Err(fail(format!("the other request was done: {}", second.shown())))
         }
         _ => Err(fail(format!("it was not refused: {}", second.shown()))),
