@@ -27,7 +27,7 @@ const DATA: &str = r#"{"cents": 500, "to": "ada"}"#;
 
 /// Probes other implementations of idempotency keys, and writes docs/comparison.md.
 ///
-/// Installs them from npm, `PyPI`, crates.io, the Go modules and the distribution, below
+/// Installs them from npm, `PyPI`, Cargo's registry, the Go modules and the distribution, below
 /// target/compare; starts each with the same small service on loopback; runs `onceward probe` on it;
 /// and ends it. A peer that cannot be installed or started is listed with the reason. Not part of
 /// the continuous integration. What the probe printed is kept in target/compare/results.
