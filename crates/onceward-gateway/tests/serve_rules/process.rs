@@ -189,3 +189,19 @@ async fn a_log_that_nobody_reads_makes_no_outcome_unknown() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
+
+#[tokio::test]
+async fn a_reload_does_not_make_a_plain_connection_a_secure_one() {
+    let upstream = Upstream::any();
+    let gateway = Gateway::start(&upstream, &route(""));
+    if Certificates::make(gateway.directory.path(), &[]).is_none() {
+        return;
+    }
+    let tls = "[tls]\ncert = \"server.pem\"\nkey = \"server.key\"\n[[route]]";
+    gateway.reload(&gateway.configuration().replacen("[[route]]", tls, 1));
+    gateway.wait_for("another `[tls]` counts only after a restart");
+    gateway.wait_for("the routes were read again");
+    assert_eq!(gateway.send(&pay("k")).await.status, 201);
+    assert_eq!(upstream.last_lines("x-forwarded-proto").await, ["http"]);
+    assert!(upstream.last_lines("forwarded").await[0].ends_with(";proto=http"));
+}
