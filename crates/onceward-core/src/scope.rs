@@ -1,7 +1,7 @@
 //! To whom an operation belongs.
 
-use alloc::{boxed::Box, vec::Vec};
-use core::{error::Error, fmt};
+use alloc::{boxed::Box, string::String, vec::Vec};
+use core::{error::Error, fmt, str::FromStr};
 
 /// To whom an operation belongs: named parts such as tenant and user. There is no default.
 ///
@@ -109,6 +109,49 @@ impl fmt::Display for Scope {
 }
 
 /// A piece in which only the last character may need it.
+/// The scope that is shown as this text.
+///
+/// ```
+/// use onceward_core::Scope;
+///
+/// let scope = Scope::new([("tenant", "a,b"), ("user", "7")])?;
+/// assert_eq!("tenant=a%2Cb,user=7".parse(), Ok(scope));
+/// assert_eq!("global".parse(), Ok(Scope::global()));
+/// # Ok::<(), onceward_core::ScopeError>(())
+/// ```
+impl FromStr for Scope {
+    type Err = ScopeError;
+
+    fn from_str(text: &str) -> Result<Self, ScopeError> {
+        if text == "global" {
+            return Ok(Self::global());
+        }
+        let part = |part: &str| match part.split_once('=') {
+            Some((name, value)) => Ok((unescaped(name)?, unescaped(value)?)),
+            None => Err(ScopeError::NotShown),
+        };
+        Self::new(text.split(',').map(part).collect::<Result<Vec<_>, _>>()?)
+    }
+}
+
+/// Only the three characters that are escaped may be.
+fn unescaped(text: &str) -> Result<String, ScopeError> {
+    let mut pieces = text.split('%');
+    let mut plain = String::from(pieces.next().unwrap_or_default());
+    for piece in pieces {
+        let code = piece.split_at_checked(2);
+        let (character, rest) = match code {
+            Some(("25", rest)) => ('%', rest),
+            Some(("2C", rest)) => (',', rest),
+            Some(("3D", rest)) => ('=', rest),
+            _ => return Err(ScopeError::NotShown),
+        };
+        plain.push(character);
+        plain.push_str(rest);
+    }
+    Ok(plain)
+}
+
 fn write_escaped(formatter: &mut fmt::Formatter<'_>, piece: &str) -> fmt::Result {
     match piece.strip_suffix(['%', ',', '=']) {
         None => formatter.write_str(piece),
@@ -131,11 +174,17 @@ pub enum ScopeError {
     TooLong(Box<str>),
     /// Two parts have this name.
     Repeated(Box<str>),
+    /// A text does not show a scope.
+    NotShown,
 }
 
 impl fmt::Display for ScopeError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NotShown => formatter.write_str(
+                "this is not how a scope is shown; write `global`, or `name=value` with commas \
+                 between several, and `%2C`, `%3D`, `%25` for `,`, `=`, `%` inside of them",
+            ),
             Self::Count(0) => formatter.write_str(
                 "the scope has no parts; name who the operation belongs to, or use Scope::global()",
             ),
@@ -163,6 +212,7 @@ impl Error for ScopeError {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use std::string::ToString;
 
     #[test]
@@ -179,5 +229,23 @@ mod tests {
             Scope::new([("a", "1"), ("b=,%", "2,")]).unwrap().to_string(),
             "a=1,b%3D%2C%25=2%2C"
         );
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_is_read_back(
+            parts in proptest::collection::btree_map("[a%,=é]{1,4}", "[a%,=é ]{1,4}", 1..4),
+        ) {
+            let scope = Scope::new(parts).unwrap();
+            prop_assert_eq!(scope.to_string().parse(), Ok(scope));
+        }
+    }
+
+    #[test]
+    fn what_shows_no_scope_is_refused() {
+        for text in ["", "tenant", "tenant=", "=acme", "a=1,", "a=%2c", "a=%", "a=%zz", "a=%é"] {
+            assert!(text.parse::<Scope>().is_err(), "{text}");
+        }
+        assert_eq!("a=1=2".parse(), Scope::of("a", "1=2"), "a spare `=` can only be the value's");
     }
 }

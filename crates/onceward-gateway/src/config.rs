@@ -47,6 +47,8 @@ pub(crate) struct Config {
     pub(crate) trusted_proxies: Vec<Network>,
     pub(crate) tls: Option<Tls>,
     pub(crate) jwt: Option<Jwt>,
+    /// Who may use the operators' listener; nobody is named: whoever is on this machine.
+    pub(crate) admin_tokens: Vec<AdminToken>,
     /// First match wins; what matches none passes without a key.
     pub(crate) routes: Vec<Route>,
     /// What is allowed and should be known: warnings and notes, by line.
@@ -94,6 +96,24 @@ pub(crate) enum JwtKeys {
     Jwks(PathBuf),
     /// The name of the environment variable that holds a shared secret.
     SecretEnv(String),
+}
+
+/// One line of `[admin_tokens]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AdminToken {
+    /// Who it is, in the trail.
+    pub(crate) name: String,
+    /// The name of the environment variable that holds the token.
+    pub(crate) token_env: String,
+    pub(crate) role: Role,
+}
+
+/// What an operator may do; each may also do what the ones before it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Role {
+    Read,
+    Resolve,
+    Purge,
 }
 
 /// One `[[route]]`, with what it leaves out taken from `[defaults]` and the built-in defaults.

@@ -13,7 +13,7 @@ use super::{
 };
 
 /// They are spelled out in the design and not built yet.
-const LATER: [&str; 2] = ["encryption", "admin_tokens"];
+const LATER: [&str; 1] = ["encryption"];
 
 impl Config {
     /// Reads and checks everything; all mistakes at once, by line, and warnings with them.
@@ -42,6 +42,13 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
     let trusted_proxies = reader.list("trusted_proxies", "[\"127.0.0.1/32\"]", addresses::network);
     let tls_section = reader.table("tls");
     let jwt_section = reader.table("jwt");
+    let admin_tokens = reader.table("admin_tokens").then(|section, place| {
+        if section.is_empty() {
+            let help = "name a token in it, or leave it out: then only this machine may ask";
+            reader.mistakes.error(place, "[admin_tokens] is empty", help);
+        }
+        Some(sections::admin_tokens(section.clone(), &sources.environment, reader.mistakes))
+    });
     reader.refuse_later(&LATER);
     let mut client_certificates = !tls_section.is_missing();
     let tls = tls_section.then(|section, _| {
@@ -61,18 +68,26 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
     if let (Some(guarantee), Some(store)) = (&guarantee, &addresses.store) {
         check_guarantee(guarantee, store, reader.mistakes);
     }
+    let has_tokens = !admin_tokens.is_missing();
+    if let Some(admin) = &addresses.admin {
+        check_admin(admin, has_tokens, tls.is_missing(), reader.mistakes);
+    } else if let Some(tokens) = admin_tokens.given() {
+        let help = "write admin = \"127.0.0.1:8081\", or leave [admin_tokens] out";
+        reader.mistakes.warning(&tokens.place, "without `admin` nobody needs a token", help);
+    }
     reader.finish();
     let proxies =
         trusted_proxies.given().map(|list| list.value.iter().map(|one| one.value).collect());
     Some(Config {
         listen: addresses.listen?,
-        admin: addresses.admin,
+        admin: addresses.admin.map(|admin| admin.value),
         upstream: addresses.upstream?,
         store: addresses.store?,
         guarantee: guarantee?.value,
         trusted_proxies: proxies.unwrap_or_default(),
         tls: tls.given().map(|tls| tls.value.clone()),
         jwt: jwt.given().map(|jwt| jwt.value.clone()),
+        admin_tokens: admin_tokens.given().map(|tokens| tokens.value.clone()).unwrap_or_default(),
         routes,
         notes: Vec::new(),
     })
@@ -80,7 +95,7 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
 
 struct Addresses {
     listen: Option<std::net::SocketAddr>,
-    admin: Option<std::net::SocketAddr>,
+    admin: Option<Placed<std::net::SocketAddr>>,
     upstream: Option<http::Uri>,
     store: Option<StoreUrl>,
 }
@@ -115,7 +130,7 @@ impl Addresses {
         }
         Self {
             listen: listen.map(|placed| placed.value),
-            admin: admin.given().map(|placed| placed.value),
+            admin: admin.given().cloned(),
             upstream: upstream.given().map(|placed| placed.value.clone()),
             store,
         }
@@ -136,6 +151,28 @@ fn store(reader: &mut Reader<'_>, directory: &Path, whole: &Place) -> Option<Sto
         _ => directory.to_owned(),
     };
     addresses::store(&said.value, &said.place, &directory, reader.mistakes)
+}
+
+/// Operators see and change what belongs to all callers: nobody else may reach them by accident.
+fn check_admin(
+    admin: &Placed<std::net::SocketAddr>,
+    has_tokens: bool,
+    is_plain: bool,
+    mistakes: &mut Mistakes,
+) {
+    if admin.value.ip().is_loopback() {
+        return;
+    }
+    if !has_tokens {
+        let message = "`admin` can be reached from other machines, and there are no [admin_tokens]";
+        let help = "write \"127.0.0.1:8081\", or say who may use it: [admin_tokens] with \
+                    ops = { token_env = \"ONCEWARD_TOKEN\", role = \"resolve\" }";
+        mistakes.error(&admin.place, message, help);
+    } else if is_plain {
+        let message = "`admin` can be reached from other machines, and tokens cross the network in \
+                       the clear";
+        mistakes.warning(&admin.place, message, "add [tls], or keep that network to yourself");
+    }
 }
 
 fn check_guarantee(guarantee: &Placed<Guarantee>, store: &StoreUrl, mistakes: &mut Mistakes) {

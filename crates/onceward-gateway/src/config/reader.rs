@@ -111,8 +111,17 @@ impl Section {
         self.entries.insert(key, (key_place, value));
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     pub(super) fn has(&self, key: &str) -> bool {
         self.entries.contains_key(key)
+    }
+
+    /// All there is, by name.
+    pub(super) fn into_entries(self) -> impl Iterator<Item = (String, Place, Placed<Value>)> {
+        self.entries.into_iter().map(|(key, (place, value))| (key, place, value))
     }
 
     /// Whether something else stood there.

@@ -1,11 +1,11 @@
-//! `[tls]` and `[jwt]`.
+//! `[tls]`, `[jwt]` and `[admin_tokens]`.
 
 use std::{collections::BTreeMap, path::Path};
 
 use super::{
-    Jwt, JwtKeys, Place, Tls, addresses,
+    AdminToken, Jwt, JwtKeys, Place, Role, Tls, addresses,
     mistake::Mistakes,
-    reader::{Reader, Section, Setting},
+    reader::{Placed, Reader, Section, Setting, Value},
 };
 
 pub(super) fn tls(section: Section, directory: &Path, mistakes: &mut Mistakes) -> Option<Tls> {
@@ -51,7 +51,8 @@ pub(super) fn jwt(
     let mut reader = Reader::new(section, mistakes);
     let jwks = file(&mut reader, "jwks", directory);
     let secret = reader.text("secret_env", "\"JWT_SECRET\"").then(|name, place| {
-        check_variable(name, place, environment, reader.mistakes).then(|| name.clone())
+        check_variable("secret_env", name, place, environment, reader.mistakes)
+            .then(|| name.clone())
     });
     let issuer = not_empty(&mut reader, "issuer", "\"https://login.example.com\"");
     let audience = not_empty(&mut reader, "audience", "\"payments\"");
@@ -74,6 +75,54 @@ pub(super) fn jwt(
     Some(Jwt { keys, issuer: text(issuer), audience: text(audience) })
 }
 
+/// Who may use the operators' listener: a name for each token, and its role.
+pub(super) fn admin_tokens(
+    section: Section,
+    environment: &BTreeMap<String, String>,
+    mistakes: &mut Mistakes,
+) -> Vec<AdminToken> {
+    let mut tokens = Vec::new();
+    for (name, place, found) in section.into_entries() {
+        tokens.extend(admin_token(name, &place, found, environment, mistakes));
+    }
+    tokens
+}
+
+fn admin_token(
+    name: String,
+    place: &Place,
+    found: Placed<Value>,
+    environment: &BTreeMap<String, String>,
+    mistakes: &mut Mistakes,
+) -> Option<AdminToken> {
+    let help = format!("write {name} = {{ token_env = \"ONCEWARD_TOKEN\", role = \"read\" }}");
+    let is_name = !name.is_empty() && name.len() <= 64;
+    if !is_name || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+    {
+        let message = "the name of a token has letters, digits, `-`, `_` and `.`, 64 at most";
+        mistakes.error(place, message, "it is how the trail says who changed something");
+        return None;
+    }
+    let Value::Table(section) = found.value else {
+        mistakes.error(&found.place, "a token is a table with `token_env` and `role`", help);
+        return None;
+    };
+    let mut reader = Reader::new(section, mistakes);
+    let variable = reader.text("token_env", "\"ONCEWARD_TOKEN\"").then(|name, place| {
+        check_variable("token_env", name, place, environment, reader.mistakes).then(|| name.clone())
+    });
+    let role = reader.choice("role", &Role::ALL.map(|role| (role.as_str(), role)));
+    for (option, is_missing) in [("token_env", variable.is_missing()), ("role", role.is_missing())]
+    {
+        if is_missing {
+            reader.mistakes.error(place, format!("this token has no `{option}`"), help.clone());
+        }
+    }
+    reader.finish();
+    let (token_env, role) = (variable.given()?.value.clone(), role.given()?.value);
+    Some(AdminToken { name, token_env, role })
+}
+
 fn not_empty(reader: &mut Reader<'_>, option: &'static str, example: &str) -> Setting<String> {
     reader.text(option, example).then(|text, place| {
         if text.is_empty() {
@@ -87,6 +136,7 @@ fn not_empty(reader: &mut Reader<'_>, option: &'static str, example: &str) -> Se
 
 /// The value is never quoted: somebody may have written the secret itself.
 fn check_variable(
+    option: &str,
     name: &str,
     place: &Place,
     environment: &BTreeMap<String, String>,
@@ -95,11 +145,11 @@ fn check_variable(
     let is_name = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     if !is_name {
-        let message = "`secret_env` is not the name of an environment variable";
+        let message = format!("`{option}` is not the name of an environment variable");
         let help = "write its name, as \"JWT_SECRET\", and keep the secret itself out of the file";
         mistakes.error(place, message, help);
     } else if environment.get(name).is_none_or(String::is_empty) {
-        let message = "the environment variable that `secret_env` names is not set here";
+        let message = format!("the environment variable that `{option}` names is not set here");
         mistakes.warning(
             place,
             message,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{
-    Authorize, Guarantee, InFlightRule, KeyRule, Route, RouteEffect, RouteProfile, ScopePart,
+    Authorize, Guarantee, InFlightRule, KeyRule, Role, Route, RouteEffect, RouteProfile, ScopePart,
     StoreUrl, limits,
 };
 
@@ -59,6 +59,18 @@ impl Guarantee {
         match self {
             Self::Strict => "strict",
             Self::Relaxed => "relaxed",
+        }
+    }
+}
+
+impl Role {
+    pub(crate) const ALL: [Self; 3] = [Self::Read, Self::Resolve, Self::Purge];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Resolve => "resolve",
+            Self::Purge => "purge",
         }
     }
 }
