@@ -132,7 +132,7 @@ fn mistake_document(mistake: &Mistake) -> Value {
     })
 }
 
-fn config_document(config: &Config) -> Value {
+pub(crate) fn config_document(config: &Config) -> Value {
     json!({
         "listen": config.listen.to_string(),
         "admin": config.admin.map(|admin| admin.to_string()),

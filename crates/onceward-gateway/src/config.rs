@@ -28,6 +28,7 @@ pub(crate) use self::pattern::has_dot_segments;
 pub(crate) use self::{
     mistake::{Mistake, Place, Severity},
     source::{Overrides, Sources},
+    units::parse_duration as duration,
 };
 
 /// Everything, checked.

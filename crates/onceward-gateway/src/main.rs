@@ -1,5 +1,6 @@
 //! The `onceward` command.
 
+mod admin;
 mod check;
 mod config;
 mod demo;

@@ -36,10 +36,10 @@ use crate::{
     identity::{self, Caller, Identity, Peer},
 };
 use forward::Forward;
-use upstream::Upstream;
 
 pub(crate) use listener::serve;
 pub(crate) use tls::acceptor;
+pub(crate) use upstream::{Lane, Upstream};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -66,7 +66,7 @@ struct Routes {
     root: Idempotency,
     /// For each route of the configuration, unless it has no keys.
     covered: Vec<Option<Covered>>,
-    config: Config,
+    config: Arc<Config>,
 }
 
 struct Covered {
@@ -103,8 +103,10 @@ impl Gateway {
         let now = &routes.config;
         let changes = [
             ("listen", now.listen != config.listen),
+            ("admin", now.admin != config.admin),
             ("store", now.store != config.store),
             ("[tls]", now.tls != config.tls),
+            ("[admin_tokens]", now.admin_tokens != config.admin_tokens),
         ];
         changes.into_iter().filter_map(|(name, is_other)| is_other.then_some(name)).collect()
     }
@@ -121,6 +123,16 @@ impl Gateway {
 
     fn current(&self) -> Arc<Routes> {
         self.routes.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The configuration that requests are answered by now.
+    pub(crate) fn config(&self) -> Arc<Config> {
+        self.current().config.clone()
+    }
+
+    /// What is promised for each route.
+    pub(crate) fn capabilities(&self) -> serde_json::Value {
+        self.current().root.capabilities_document()
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -199,7 +211,7 @@ impl Routes {
             Ok(Some(Covered { route, service }))
         };
         let covered = config.routes.iter().map(cover).collect::<Result<_, _>>()?;
-        Ok(Self { identity, upstream, root, covered, config })
+        Ok(Self { identity, upstream, root, covered, config: Arc::new(config) })
     }
 
     /// The first route that matches decides; one without keys covers nothing.
@@ -211,17 +223,6 @@ impl Routes {
         Some((covered.as_ref()?, parameters))
     }
 
-    /// The routes whose operations have this name; they may differ in their scope.
-    fn named(&self, name: &str) -> impl Iterator<Item = &Route> {
-        let is_named = move |route: &&Route| match &route.name {
-            Some(fixed) => fixed == name,
-            None => name.split_once(' ').is_some_and(|(method, path)| {
-                route.methods.iter().any(|known| known.as_str() == method)
-                    && (path == route.pattern.text || route.pattern.parameters(path).is_some())
-            }),
-        };
-        self.covered.iter().flatten().map(|covered| &*covered.route).filter(is_named)
-    }
 }
 
 /// What follows in a path, if it is this one or below it.

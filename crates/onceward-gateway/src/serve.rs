@@ -5,6 +5,7 @@ use std::{
     error::Error,
     future::Future,
     io::{self, Write as _},
+    net::SocketAddr,
     path::PathBuf,
     process::ExitCode,
     sync::Arc,
@@ -13,17 +14,23 @@ use std::{
 };
 
 use clap::Args;
-use onceward::{Sweeper, stores::sqlite::SqliteStore};
+use http::Request;
+use hyper::body::Incoming;
+use onceward::{Sweeper, server::Body, stores::sqlite::SqliteStore};
 use tokio::{
     net::TcpListener,
     runtime::{Builder, Runtime},
     signal::unix::{SignalKind, signal},
     sync::oneshot,
+    task::JoinHandle,
 };
+use tokio_rustls::TlsAcceptor;
+use tower_service::Service as _;
 
 use tracing_subscriber::EnvFilter;
 
 use crate::{
+    admin::{Access, Admin, InEffect, Repair},
     config::{Config, Mistake, Overrides, Sources, StoreUrl},
     proxy::{self, Gateway},
 };
@@ -33,6 +40,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long others may keep the store to themselves before clients are told that it is unavailable.
 const LOCKED: Duration = Duration::from_secs(2);
+
+/// How long an operator's last question may take when the gateway has ended.
+const GOODBYE: Duration = Duration::from_secs(1);
 
 /// How often records are looked for whose time is over.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -122,17 +132,22 @@ async fn serve(options: &Options, config: Config) -> Result<(), Failure> {
     let store = SqliteStore::builder(path).busy_timeout(LOCKED).open()?;
     let _sweeper = Sweeper::start(Arc::new(store.clone()), SWEEP);
     let tls = config.tls.as_ref().map(proxy::acceptor).transpose()?;
-    let listener = TcpListener::bind(config.listen).await;
-    let listener =
-        listener.map_err(|error| format!("cannot listen on {}: {error}", config.listen))?;
-    let scheme = if tls.is_some() { "https" } else { "http" };
+    let access = Access::new(&config.admin_tokens)?;
+    let listener = bind(config.listen).await?;
+    let for_operators = match config.admin {
+        Some(address) => Some(bind(address).await?),
+        None => None,
+    };
     let ready = format!(
-        "listening on {scheme}://{}, in front of {}, records in {}",
-        listener.local_addr()?,
+        "listening on {}, in front of {}, records in {}",
+        url(&listener, tls.as_ref())?,
         config.upstream,
         config.store
     );
-    let gateway = Gateway::new(config, store)?;
+    let gateway = Gateway::new(config, store.clone())?;
+    let admin = admin(&gateway, store, access);
+    let (close, closed) = oneshot::channel();
+    let operators = for_operators.map(|listener| operators(listener, &admin, tls.clone(), closed));
     let reloads = tokio::spawn(reload_on_hangup(
         options.config.clone(),
         options.overrides.clone(),
@@ -143,6 +158,10 @@ async fn serve(options: &Options, config: Config) -> Result<(), Failure> {
         tell(&format!("warning: a key for tokens is not used: {reason}"));
     }
     let stopped = stopped(options.until_input_closes)?;
+    let stopped = async {
+        stopped.await;
+        admin.stop();
+    };
     tell(&ready);
     let answering = gateway.clone();
     let answer = move |request, peer| answering.clone().answer(request, peer);
@@ -153,7 +172,52 @@ async fn serve(options: &Options, config: Config) -> Result<(), Failure> {
     if drained.abandoned > 0 {
         tell(&format!("{} operations were not settled in time", drained.abandoned));
     }
+    drop(close);
+    if let Some(operators) = operators {
+        operators?.await?;
+    }
     Ok(())
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+    let listener = TcpListener::bind(address).await;
+    Ok(listener.map_err(|error| format!("cannot listen on {address}: {error}"))?)
+}
+
+fn url(listener: &TcpListener, tls: Option<&TlsAcceptor>) -> io::Result<String> {
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    Ok(format!("{scheme}://{}", listener.local_addr()?))
+}
+
+fn admin(gateway: &Gateway, store: SqliteStore, access: Access) -> Admin {
+    let of = gateway.clone();
+    let in_effect: InEffect = Arc::new(move || Some(of.config()));
+    let repair = Repair::new(gateway.engine().clone(), Arc::new(store), in_effect);
+    Admin::new(gateway.clone(), repair, access)
+}
+
+/// Serves operators until the gateway has ended, so that they can see how it does. On this machine
+/// alone without TLS: nobody else can listen there.
+fn operators(
+    listener: TcpListener,
+    admin: &Admin,
+    tls: Option<TlsAcceptor>,
+    closed: oneshot::Receiver<()>,
+) -> io::Result<JoinHandle<()>> {
+    let tls = tls.filter(|_| listener.local_addr().is_ok_and(|at| !at.ip().is_loopback()));
+    tell(&format!("operators on {}", url(&listener, tls.as_ref())?));
+    let router = admin.router();
+    let answer = move |request: Request<Incoming>, _| {
+        let answering = router.clone().call(request);
+        async {
+            let Ok(response) = answering.await;
+            response.map(Body::new)
+        }
+    };
+    let closed = async {
+        let _ = closed.await;
+    };
+    Ok(tokio::spawn(proxy::serve(listener, tls, answer, closed, GOODBYE)))
 }
 
 /// Reads the configuration again with every SIGHUP. One that is wrong changes nothing.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{
-    Authorize, Guarantee, InFlightRule, KeyRule, Role, Route, RouteEffect, RouteProfile, ScopePart,
+    Authorize, Config, Guarantee, InFlightRule, KeyRule, Role, Route, RouteEffect, RouteProfile, ScopePart,
     StoreUrl, limits,
 };
 
@@ -122,7 +122,25 @@ impl InFlightRule {
     }
 }
 
+impl Config {
+    /// The routes whose operations have this name; they may differ in their scope.
+    pub(crate) fn named(&self, name: &str) -> impl Iterator<Item = &Route> {
+        self.routes.iter().filter(move |route| route.takes_keys() && route.is_named(name))
+    }
+}
+
 impl Route {
+    /// Whether its operations have this name, or may have it.
+    fn is_named(&self, name: &str) -> bool {
+        match &self.name {
+            Some(fixed) => fixed == name,
+            None => name.split_once(' ').is_some_and(|(method, path)| {
+                self.methods.iter().any(|known| known.as_str() == method)
+                    && (path == self.pattern.text || self.pattern.parameters(path).is_some())
+            }),
+        }
+    }
+
     /// The profile that counts: the one that was said, or the effect's own (rule 12).
     pub(crate) fn profile_in_force(&self) -> RouteProfile {
         self.profile.unwrap_or(match self.effect {

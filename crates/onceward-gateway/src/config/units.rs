@@ -29,6 +29,14 @@ pub(super) fn duration(text: &str) -> Result<Duration, Option<String>> {
     number_and_unit(text, &TIMES).map(Duration::from_millis)
 }
 
+/// A duration that was said outside of a file, or what to write instead.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    duration(text).map_err(|meant| match meant {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => "write a whole number and ms, s, m, h or d, as `30s`".to_owned(),
+    })
+}
+
 /// A number of bytes, or what was probably meant.
 pub(super) fn size(text: &str) -> Result<u64, Option<String>> {
     number_and_unit(text, &SIZES)

@@ -47,7 +47,7 @@ pub(super) async fn answer(
 /// Whether the caller's scope, by the route of that operation, is the record's. The parts that come
 /// from the request's path and body are the record's own.
 fn owns(routes: &Routes, record: &Record, parts: &Parts, caller: &Caller) -> bool {
-    routes.named(record.operation.as_str()).any(|route| owns_by(route, record, parts, caller))
+    routes.config.named(record.operation.as_str()).any(|route| owns_by(route, record, parts, caller))
 }
 
 fn owns_by(route: &Route, record: &Record, parts: &Parts, caller: &Caller) -> bool {
@@ -95,7 +95,7 @@ fn named(routes: &Routes, parts: &Parts, caller: &Caller) -> Result<Vec<Operatio
     };
     let name = OperationName::new(name).map_err(|_| malformed("`operation` is not a name"))?;
     let key = Key::new(key).map_err(|_| malformed("`key` is not a key"))?;
-    let scopes = routes.named(name.as_str()).map(|route| plain_scope(route, parts, caller));
+    let scopes = routes.config.named(name.as_str()).map(|route| plain_scope(route, parts, caller));
     let (known, missing): (Vec<_>, Vec<_>) = scopes.partition(Result::is_ok);
     if known.is_empty() {
         return Err(missing.into_iter().find_map(Result::err).unwrap_or_else(not_found));

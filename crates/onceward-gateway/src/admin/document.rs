@@ -1,0 +1,115 @@
+//! Records as operators see them. Keys are digests; of answers the sizes and names are shown, never what
+//! they say.
+
+use axum::response::Response;
+use http::{HeaderValue, StatusCode, header};
+use onceward::{
+    Body as KeptBody, Digest, Effect, Found, Listed, Outcome, State, Status, Stored, Timestamp,
+    TrailEntry,
+};
+use serde_json::{Map, Value, json};
+
+/// One line of a list.
+pub(super) fn line(listed: &Listed) -> Value {
+    match &listed.found {
+        Found::Record(stored) => readable(listed.id, stored),
+        Found::Unreadable { .. } | Found::Nothing => unreadable(listed.id),
+    }
+}
+
+/// Everything that may be shown of one operation, also after its record is gone.
+pub(super) fn whole(id: Digest, found: &Found, trail: &[TrailEntry]) -> Value {
+    let mut document = match found {
+        Found::Record(stored) => {
+            let mut document = readable(id, stored);
+            document["effect"] = effect(stored.record.effect).into();
+            document["execution"] = stored.record.execution.to_string().into();
+            document["answer"] = match &stored.record.state {
+                State::Succeeded(outcome) | State::FailedFinal(outcome) => answered(outcome),
+                _ => Value::Null,
+            };
+            document
+        }
+        Found::Unreadable { .. } => unreadable(id),
+        Found::Nothing => absent(id),
+    };
+    document["trail"] = trail.iter().map(entry).collect();
+    document
+}
+
+fn readable(id: Digest, stored: &Stored) -> Value {
+    let record = &stored.record;
+    json!({
+        "operation": id.to_string(),
+        "scope": record.scope.to_string(),
+        "name": record.operation.as_str(),
+        "key_digest": record.key_digest.to_string(),
+        "state": stored.status().as_str(),
+        "attempt": record.attempts,
+        "started_at": time(stored.started_at()),
+        "updated_at": time(stored.updated_at),
+        "expires_at": stored.expires_at().and_then(time),
+    })
+}
+
+/// The names that every line has.
+const NAMES: [&str; 8] = [
+    "scope", "name", "key_digest", "state", "attempt", "started_at", "updated_at", "expires_at",
+];
+
+fn absent(id: Digest) -> Value {
+    let mut document: Map<_, _> = NAMES.iter().map(|name| ((*name).into(), Value::Null)).collect();
+    document.insert("operation".into(), id.to_string().into());
+    document.into()
+}
+
+/// Damage is not absence: nobody knows what became of it.
+fn unreadable(id: Digest) -> Value {
+    let mut document = absent(id);
+    document["state"] = Status::Unknown.as_str().into();
+    document["readable"] = false.into();
+    document
+}
+
+fn answered(outcome: &Outcome) -> Value {
+    let (kept, bytes) = match &outcome.body {
+        KeptBody::Inline(bytes) => ("inline", Some(bytes.len() as u64)),
+        KeptBody::Spooled { length, .. } => ("spooled", Some(*length)),
+        KeptBody::Reference { .. } => ("reference", None),
+        KeptBody::Unavailable => ("unavailable", None),
+    };
+    let headers: Vec<&str> = outcome.headers.iter().map(|(name, _)| &**name).collect();
+    json!({ "status": outcome.status, "kept": kept, "bytes": bytes, "headers": headers })
+}
+
+fn entry(entry: &TrailEntry) -> Value {
+    json!({
+        "at": time(entry.at),
+        "kind": entry.note.kind.as_str(),
+        "execution": entry.note.execution.to_string(),
+        "actor": entry.note.actor,
+        "reason": entry.note.reason,
+    })
+}
+
+fn effect(effect: Effect) -> &'static str {
+    match effect {
+        Effect::Transactional => "transactional",
+        Effect::External => "external",
+        Effect::Repeatable { .. } => "repeatable",
+    }
+}
+
+fn time(time: Timestamp) -> Option<String> {
+    Some(jiff::Timestamp::from_microsecond(time.unix_micros()).ok()?.to_string())
+}
+
+/// A document, with an end of line for people who read it in a terminal.
+pub(super) fn answer(status: StatusCode, document: &Value) -> Response {
+    let mut response = Response::new(format!("{document}\n").into());
+    *response.status_mut() = status;
+    let lines = response.headers_mut();
+    lines.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    lines.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

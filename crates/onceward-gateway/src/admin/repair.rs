@@ -1,0 +1,316 @@
+//! What operators find and change: the same for the listener and for the command line.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use http::StatusCode;
+use onceward::{
+    Digest, Effect, Engine, Execution, Filter, Force, FoundOut, Found as Stored, GivenBack, Inspect,
+    Listed, Note, NoteKind, OperationId, OperationName, Page, Purge, ReleaseFailure, ResolveError,
+    ResolveFailure, Resolution, Status, StoreError, Swap, Terms, Trail,
+};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::{
+    access::Operator,
+    document,
+    refusal::Refusal,
+    wanted::{Found, Many, Wanted, Why},
+};
+use crate::config::Config;
+
+/// How long the store may take for one question of an operator.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often a change is made again because somebody else was faster.
+const MAX_TRIES: u32 = 3;
+
+/// A store that operators can look into.
+pub(crate) trait Records: Inspect + Trail {}
+
+impl<S: Inspect + Trail> Records for S {}
+
+/// Where the configuration comes from that is in effect now, if there is one.
+pub(crate) type InEffect = Arc<dyn Fn() -> Option<Arc<Config>> + Send + Sync>;
+
+#[derive(Clone)]
+pub(crate) struct Repair {
+    engine: Engine,
+    records: Arc<dyn Records>,
+    in_effect: InEffect,
+}
+
+impl Repair {
+    pub(crate) fn new(engine: Engine, records: Arc<dyn Records>, in_effect: InEffect) -> Self {
+        Self { engine, records, in_effect }
+    }
+
+    pub(super) fn config(&self) -> Option<Arc<Config>> {
+        (self.in_effect)()
+    }
+
+    /// One page.
+    pub(super) async fn list(&self, wanted: &Wanted) -> Result<Value, Refusal> {
+        let page = self.page(&wanted.filter()?).await?;
+        let operations: Vec<Value> = page.listed.iter().map(document::line).collect();
+        Ok(json!({ "operations": operations, "next": page.next.map(|next| next.0) }))
+    }
+
+    async fn page(&self, filter: &Filter) -> Result<Page, Refusal> {
+        // Who names all three names one operation, and it need not be searched for.
+        if let Filter { scope: Some(scope), operation: Some(name), key: Some(key), .. } = filter {
+            let id = OperationId::new(scope.clone(), name.clone(), key.clone()).digest();
+            let found = self.read(id).await?;
+            let is_wanted = match &found {
+                Stored::Nothing => false,
+                Stored::Record(stored) => filter.matches(stored),
+                Stored::Unreadable { .. } => filter.status.is_none_or(|it| it == Status::Unknown),
+            };
+            let listed = is_wanted.then_some(Listed { id, found }).into_iter().collect();
+            return Ok(Page { listed, next: None });
+        }
+        bounded(self.records.list(filter)).await
+    }
+
+    /// One operation with its trail.
+    pub(super) async fn show(&self, id: Digest) -> Result<Value, Refusal> {
+        let found = self.read(id).await?;
+        let trail = bounded(self.records.trail(&id)).await?;
+        match (&found, trail.is_empty()) {
+            (Stored::Nothing, true) => Err(Refusal::not_found()),
+            _ => Ok(document::whole(id, &found, &trail)),
+        }
+    }
+
+    /// Ends an unknown outcome.
+    pub(super) async fn resolve(
+        &self,
+        id: Digest,
+        operator: &Operator,
+        found: &Found,
+    ) -> Result<Value, Refusal> {
+        let (resolution, reason) = (found.resolution()?, found.reason()?);
+        self.resolve_one(id, operator, &resolution, reason, force(found.force)).await?;
+        self.show(id).await
+    }
+
+    async fn resolve_one(
+        &self,
+        id: Digest,
+        operator: &Operator,
+        resolution: &Resolution,
+        reason: &str,
+        force: Force,
+    ) -> Result<(), Refusal> {
+        for _ in 0..MAX_TRIES {
+            let stored = match self.read(id).await? {
+                Stored::Record(stored) => stored,
+                other => return Err(unresolvable(&other)),
+            };
+            let terms = self.terms(&stored.record.operation);
+            let (actor, reason) = (Some(operator.name.as_str()), Some(reason));
+            let resolution = resolution.clone();
+            let found_out = FoundOut { resolution, terms: &terms, actor, reason, force };
+            match self.engine.resolve(id, &stored, found_out).await {
+                Ok(Swap::Stored { .. }) => return Ok(()),
+                Ok(Swap::Conflict(_)) => {}
+                Err(ResolveFailure::Store(error)) => return Err(error.into()),
+                Err(ResolveFailure::Refused(error)) => return Err(refused(error)),
+            }
+        }
+        Err(changing())
+    }
+
+    /// One page of unknown outcomes, all with the same end.
+    pub(super) async fn resolve_many(
+        &self,
+        operator: &Operator,
+        many: &Many,
+    ) -> Result<Value, Refusal> {
+        let found = many.found();
+        let (resolution, reason) = (found.resolution()?, found.reason()?);
+        let filter = Filter { status: Some(Status::Unknown), ..many.filter.filter()? };
+        if many.filter.state.as_deref().is_some_and(|state| state != Status::Unknown.as_str()) {
+            return Err(Refusal::malformed("only what is `unknown` is resolved in bulk"));
+        }
+        let page = self.page(&filter).await?;
+        let (mut resolved, mut left) = (Vec::new(), Vec::new());
+        for Listed { id, found } in page.listed {
+            let done = match many.dry_run {
+                true => self.would_resolve(id, &found, &resolution),
+                false => self.resolve_one(id, operator, &resolution, reason, Force::No).await,
+            };
+            match done {
+                Ok(()) => resolved.push(id.to_string()),
+                Err(Refusal { code, detail, .. }) => {
+                    left.push(json!({ "operation": id.to_string(), "code": code, "detail": detail }));
+                }
+            }
+        }
+        Ok(json!({
+            "dry_run": many.dry_run,
+            "resolved": resolved,
+            "left": left,
+            "next": page.next.map(|next| next.0),
+        }))
+    }
+
+    fn would_resolve(
+        &self,
+        id: Digest,
+        found: &Stored,
+        resolution: &Resolution,
+    ) -> Result<(), Refusal> {
+        let Stored::Record(stored) = found else { return Err(unresolvable(found)) };
+        let terms = self.terms(&stored.record.operation);
+        let resolve = onceward::Resolve {
+            id,
+            resolution: resolution.clone(),
+            terms: &terms,
+            fence: stored.record.fence,
+            execution: stored.record.execution,
+            actor: None,
+            reason: None,
+            force: Force::No,
+        };
+        resolve.of(stored).map(drop).map_err(refused)
+    }
+
+    /// Gives a key back.
+    pub(super) async fn release(
+        &self,
+        id: Digest,
+        operator: &Operator,
+        why: &Why,
+    ) -> Result<Value, Refusal> {
+        let reason = why.reason()?;
+        for _ in 0..MAX_TRIES {
+            let stored = match self.read(id).await? {
+                Stored::Record(stored) => stored,
+                other => return Err(unresolvable(&other)),
+            };
+            let terms = self.terms(&stored.record.operation);
+            let (actor, reason) = (Some(operator.name.as_str()), Some(reason));
+            let given_back = GivenBack { terms: &terms, actor, reason, force: force(why.force) };
+            match self.engine.release(id, &stored, given_back).await {
+                Ok(Swap::Stored { .. }) => return self.show(id).await,
+                Ok(Swap::Conflict(_)) => {}
+                Err(ReleaseFailure::Store(error)) => return Err(error.into()),
+                Err(ReleaseFailure::Refused(error)) => {
+                    return Err(Refusal::conflict("not-releasable", error.to_string()));
+                }
+            }
+        }
+        Err(changing())
+    }
+
+    /// Deletes what has ended, or what cannot be read if that is forced.
+    pub(super) async fn purge(
+        &self,
+        id: Digest,
+        operator: &Operator,
+        why: &Why,
+    ) -> Result<Value, Refusal> {
+        let reason = why.reason()?;
+        for _ in 0..MAX_TRIES {
+            let (fence, execution) = match self.read(id).await? {
+                Stored::Record(stored) => (stored.record.fence, stored.record.execution),
+                Stored::Unreadable { fence } if why.force => (fence, Execution::from_bytes([0; 16])),
+                other => return Err(unresolvable(&other)),
+            };
+            let note = Note {
+                actor: Some(operator.name.clone()),
+                reason: Some(reason.to_owned()),
+                ..Note::of_protocol(NoteKind::Purge, execution)
+            };
+            match bounded(self.records.purge(&id, fence, &note)).await? {
+                Purge::Purged => return self.show(id).await,
+                Purge::Conflict(_) => {}
+                Purge::Open => {
+                    let text = "it has not ended, and a deleted key would run again: resolve or \
+                                release it first; nothing was changed";
+                    return Err(Refusal::conflict("open", text));
+                }
+                Purge::Recent => {
+                    let text = "it was changed less than a minute ago, and a claim may still be on \
+                                its way: try again in a minute; nothing was changed";
+                    let pause = Duration::from_secs(60);
+                    return Err(Refusal::conflict("recent", text).retry_after(pause));
+                }
+            }
+        }
+        Err(changing())
+    }
+
+    /// Whether the store answers.
+    pub(super) async fn ping(&self) -> Result<(), StoreError> {
+        let nothing = Digest([0; 32]);
+        let asked = timeout(Duration::from_secs(1), self.records.get(&nothing)).await;
+        asked.unwrap_or_else(|_| Err(StoreError::Unavailable("no answer within 1s".into()))).map(drop)
+    }
+
+    async fn read(&self, id: Digest) -> Result<Stored, Refusal> {
+        bounded(self.records.get(&id)).await
+    }
+
+    /// How long things are kept, by the routes of this name: the longest of each counts. The built-in
+    /// defaults, where no configuration says anything.
+    fn terms(&self, name: &OperationName) -> Terms {
+        let config = self.config();
+        let routes = config.iter().flat_map(|config| config.named(name.as_str()));
+        let (mut lease, mut max_run, mut retain) = Default::default();
+        for route in routes {
+            lease = route.lease.max(lease);
+            max_run = route.max_run.max(max_run);
+            retain = route.retain.max(retain);
+        }
+        let usual = Terms::of(Effect::External).build().expect("the defaults fit together");
+        match retain.is_zero() {
+            true => usual,
+            false => {
+                let terms = Terms::of(Effect::External).lease(lease).max_run(max_run).retain(retain);
+                terms.build().unwrap_or(usual)
+            }
+        }
+    }
+}
+
+async fn bounded<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result<T, Refusal> {
+    let answer = timeout(PATIENCE, call).await;
+    let late = || Err(StoreError::Unavailable(format!("no answer within {PATIENCE:?}")));
+    answer.unwrap_or_else(|_| late()).map_err(Refusal::from)
+}
+
+fn force(is_forced: bool) -> Force {
+    match is_forced {
+        true => Force::Yes,
+        false => Force::No,
+    }
+}
+
+fn refused(error: ResolveError) -> Refusal {
+    match error {
+        ResolveError::NotUnknown(_) => Refusal::conflict("not-unknown", error.to_string()),
+        ResolveError::TooEarly { left } => {
+            Refusal::conflict("too-early", error.to_string()).retry_after(left)
+        }
+    }
+}
+
+/// There is no record that could be changed.
+fn unresolvable(found: &Stored) -> Refusal {
+    match found {
+        Stored::Unreadable { .. } => {
+            let text = "its record cannot be read, so that it cannot be ended with an answer: find \
+                        out by business data what became of it; only `purge` with `force` frees the \
+                        key, and then it may run again; nothing was changed";
+            Refusal::conflict("unreadable", text)
+        }
+        _ => Refusal::not_found(),
+    }
+}
+
+fn changing() -> Refusal {
+    let text = "it is being changed by others all the time; look at it again; nothing was changed";
+    Refusal::new(StatusCode::CONFLICT, "changed", text).retry_after(Duration::from_secs(1))
+}

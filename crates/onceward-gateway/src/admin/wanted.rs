@@ -1,0 +1,234 @@
+//! What an operator asks for: parsed once, with everything that is wrong said in words.
+
+use std::{borrow::Cow, time::Duration};
+
+use base64ct::Encoding as _;
+use http::{HeaderName, HeaderValue};
+use onceward::{
+    Body as KeptBody, Cursor, Filter, Key, OperationName, Order, Outcome, Resolution, Scope, Status,
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::refusal::Refusal;
+use crate::config;
+
+/// The longest reason: a few sentences.
+const MAX_REASON: usize = 1000;
+
+/// The largest answer that is kept in a record itself, as the gateway does it.
+const MAX_ANSWER: usize = 64 << 10;
+
+/// Which operations.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Wanted {
+    pub(super) state: Option<String>,
+    scope: Option<String>,
+    name: Option<String>,
+    older: Option<String>,
+    pub(super) key: Option<String>,
+    order: Option<String>,
+    after: Option<String>,
+    limit: Option<u32>,
+}
+
+impl Wanted {
+    /// From the query of a URL, which does not take keys: URLs are logged.
+    pub(super) fn of_query(query: &str) -> Result<Self, Refusal> {
+        let mut members = serde_json::Map::new();
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            let value = match &*name {
+                "key" => {
+                    let text = "a key does not belong into a URL: send it as JSON to \
+                                /v1/operations/search";
+                    return Err(Refusal::malformed(text));
+                }
+                "limit" => value.parse::<u32>().map_or_else(|_| Value::from(&*value), Value::from),
+                _ => Value::from(&*value),
+            };
+            if members.insert(name.clone().into_owned(), value).is_some() {
+                return Err(Refusal::malformed(format!("`{name}` is there twice")));
+            }
+        }
+        read_value(members.into())
+    }
+
+    pub(super) fn filter(&self) -> Result<Filter, Refusal> {
+        let limit = self.limit.unwrap_or(Filter::default().limit);
+        if !(1..=Filter::MAX_PAGE).contains(&limit) {
+            let text = format!("`limit` is from 1 to {}", Filter::MAX_PAGE);
+            return Err(Refusal::malformed(text));
+        }
+        Ok(Filter {
+            status: self.state.as_deref().map(state).transpose()?,
+            scope: parsed("scope", self.scope.as_deref(), str::parse::<Scope>)?,
+            operation: parsed("name", self.name.as_deref(), OperationName::new)?,
+            key: parsed("key", self.key.as_deref(), Key::new)?,
+            older: self.older.as_deref().map(duration).transpose()?,
+            order: self.order.as_deref().map(order).transpose()?.unwrap_or_default(),
+            after: self.after.clone().map(Cursor),
+            limit,
+        })
+    }
+}
+
+fn parsed<'a, T, E: std::fmt::Display>(
+    name: &str,
+    text: Option<&'a str>,
+    parse: impl FnOnce(&'a str) -> Result<T, E>,
+) -> Result<Option<T>, Refusal> {
+    let wrong = |error| Refusal::malformed(format!("`{name}`: {error}"));
+    text.map(|text| parse(text).map_err(wrong)).transpose()
+}
+
+fn state(text: &str) -> Result<Status, Refusal> {
+    let names = Status::ALL.map(Status::as_str);
+    let known = Status::ALL.into_iter().find(|status| status.as_str() == text);
+    known.ok_or_else(|| Refusal::malformed(format!("`state` is one of {}", names.join(", "))))
+}
+
+fn order(text: &str) -> Result<Order, Refusal> {
+    match text {
+        "oldest" => Ok(Order::OldestFirst),
+        "newest" => Ok(Order::NewestFirst),
+        _ => Err(Refusal::malformed("`order` is `oldest` or `newest`")),
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, Refusal> {
+    config::duration(text).map_err(|help| Refusal::malformed(format!("`older`: {help}")))
+}
+
+/// What was found out about an unknown outcome.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Found {
+    outcome: String,
+    response: Option<Given>,
+    reason: String,
+    #[serde(default)]
+    pub(super) force: bool,
+}
+
+/// The answer that duplicates shall get.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Given {
+    status: u16,
+    #[serde(default)]
+    headers: Vec<(String, String)>,
+    body: Option<String>,
+    body_base64: Option<String>,
+}
+
+impl Found {
+    pub(super) fn reason(&self) -> Result<&str, Refusal> {
+        reason(&self.reason)
+    }
+
+    pub(super) fn resolution(&self) -> Result<Resolution, Refusal> {
+        match (self.outcome.as_str(), &self.response) {
+            ("applied", None) => {
+                let outcome = Outcome::inline(200, Vec::new());
+                Ok(Resolution::Applied(Outcome { body: KeptBody::Unavailable, ..outcome }))
+            }
+            ("applied", Some(given)) => Ok(Resolution::Applied(given.outcome()?)),
+            ("not_applied", None) => Ok(Resolution::Never),
+            ("not_applied", Some(_)) => {
+                Err(Refusal::malformed("what did not happen has no `response`: leave it out"))
+            }
+            _ => Err(Refusal::malformed("`outcome` is `applied` or `not_applied`")),
+        }
+    }
+}
+
+impl Given {
+    fn outcome(&self) -> Result<Outcome, Refusal> {
+        if !(200..=599).contains(&self.status) {
+            return Err(Refusal::malformed("`response.status` is from 200 to 599"));
+        }
+        let body = match (&self.body, &self.body_base64) {
+            (None, None) => Vec::new(),
+            (Some(text), None) => text.clone().into_bytes(),
+            (None, Some(text)) => base64ct::Base64::decode_vec(text)
+                .map_err(|_| Refusal::malformed("`response.body_base64` is not base64"))?,
+            (Some(_), Some(_)) => {
+                return Err(Refusal::malformed("`response` has two bodies: leave one out"));
+            }
+        };
+        if body.len() > MAX_ANSWER {
+            let text = "the body of `response` has more than 64 KiB; resolve without a response, and \
+                        duplicates are told that it happened";
+            return Err(Refusal::malformed(text));
+        }
+        let mut outcome = Outcome::inline(self.status, body);
+        for (name, value) in &self.headers {
+            let is_right = HeaderValue::from_str(value).is_ok();
+            let name = HeaderName::try_from(name.as_str()).ok().filter(|_| is_right);
+            let Some(name) = name else {
+                return Err(Refusal::malformed("`response.headers` has one that is none"));
+            };
+            outcome = outcome.header(name.as_str(), value.as_bytes());
+        }
+        Ok(outcome)
+    }
+}
+
+/// A change that needs nothing but a reason.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Why {
+    reason: String,
+    #[serde(default)]
+    pub(super) force: bool,
+}
+
+impl Why {
+    pub(super) fn reason(&self) -> Result<&str, Refusal> {
+        reason(&self.reason)
+    }
+}
+
+/// Many unknown outcomes at once.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Many {
+    pub(super) filter: Wanted,
+    pub(super) outcome: String,
+    pub(super) reason: String,
+    pub(super) dry_run: bool,
+}
+
+impl Many {
+    /// Each of them gets the same end, so that there is no answer of its own.
+    pub(super) fn found(&self) -> Found {
+        let (outcome, reason) = (self.outcome.clone(), self.reason.clone());
+        Found { outcome, response: None, reason, force: false }
+    }
+}
+
+fn reason(text: &str) -> Result<&str, Refusal> {
+    let text = text.trim();
+    let is_plain = !text.chars().any(|letter| letter.is_control() && letter != '\n');
+    match (1..=MAX_REASON).contains(&text.len()) && is_plain {
+        true => Ok(text),
+        false => Err(Refusal::malformed(
+            "`reason` says in up to 1000 bytes of plain text why; it is kept in the trail",
+        )),
+    }
+}
+
+/// The document of a request.
+pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+    let value = serde_json::from_slice(body)
+        .map_err(|error| Refusal::malformed(format!("this is not JSON: {error}")))?;
+    read_value(value)
+}
+
+fn read_value<T: DeserializeOwned>(value: Value) -> Result<T, Refusal> {
+    if !value.is_object() {
+        return Err(Refusal::malformed("send a JSON object"));
+    }
+    serde_json::from_value(value).map_err(|error| Refusal::malformed(Cow::from(error.to_string())))
+}

@@ -1,0 +1,382 @@
+//! `onceward keys`: find operations and repair them, through the operators' listener or on the store
+//! itself.
+
+mod desk;
+mod table;
+mod watch;
+
+use std::{
+    error::Error,
+    io::{self, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
+
+use clap::{ArgGroup, Args, Subcommand};
+use serde_json::{Map, Value, json};
+
+use crate::config;
+use desk::Desk;
+
+type Failure = Box<dyn Error + Send + Sync>;
+
+/// Finds operations and repairs them.
+///
+/// Through the operators' listener of a running gateway (`--admin`), or on the store itself (`--store`,
+/// `--config`), also while gateways use it. Without any of them: the store of ./onceward.toml. Keys are
+/// never shown: an operation is named by its reference, as in the header `Onceward-Operation`.
+#[derive(Args)]
+#[command(
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  onceward keys list --state unknown --older 1h          what somebody has to look at
+  onceward keys show --key 8e03978e-40d5-43dd            one operation, with its trail
+  onceward keys resolve --operation REF --applied --reason \"charge ch_7 is in the ledger\"
+  onceward keys resolve --state unknown --older 1d --not-applied --reason \"provider was down\"
+                                                         in bulk: a dry run, until you say --yes
+  onceward keys watch --admin http://127.0.0.1:8081      follows what happens"
+)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    List(List),
+    Show(Show),
+    Resolve(Resolve),
+    Release(Change),
+    Purge(Change),
+    Watch(Watch),
+}
+
+/// Where to ask.
+#[derive(Args, Clone)]
+#[command(group = ArgGroup::new("place").args(["config", "store", "admin"]))]
+struct Place {
+    /// The store of this configuration, and how long its routes keep things.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// This store, as `sqlite://onceward.db`.
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// The operators' listener of a gateway, as `http://127.0.0.1:8081`.
+    #[arg(long, value_name = "URL")]
+    admin: Option<String>,
+    /// The environment variable that holds the token for `--admin`.
+    #[arg(long, value_name = "NAME", default_value = "ONCEWARD_ADMIN_TOKEN")]
+    token_env: String,
+    /// Writes JSON to standard output; everything for people goes to standard error.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Which operations.
+#[derive(Args, Clone)]
+struct Which {
+    /// in_progress, succeeded, failed_final, failed_retryable, unknown, interrupted, released or
+    /// expired.
+    #[arg(long, value_name = "STATE")]
+    state: Option<String>,
+    /// To whom they belong, as a list shows it: `jwt:sub=alice`.
+    #[arg(long, value_name = "SCOPE")]
+    scope: Option<String>,
+    /// What is done, as a list shows it: `charge.create`.
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// First claimed so long ago or longer: 90s, 2h, 7d.
+    #[arg(long, value_name = "DURATION", value_parser = config::duration)]
+    older: Option<Duration>,
+    /// The exact key of the client, in whichever scope, or with --scope and --name exactly that one.
+    #[arg(long, value_name = "KEY", conflicts_with = "operation")]
+    key: Option<String>,
+    /// The reference of one operation.
+    #[arg(long, value_name = "REF")]
+    operation: Option<String>,
+}
+
+/// Lists operations, oldest first.
+#[derive(Args)]
+struct List {
+    #[command(flatten)]
+    which: Which,
+    /// How many.
+    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    limit: usize,
+    /// Newest first.
+    #[arg(long)]
+    newest: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Shows one operation with everything that was done to it.
+#[derive(Args)]
+struct Show {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Ends unknown outcomes, because you found out what became of them.
+///
+/// One, by --operation or --key; or all that --state unknown, --scope, --name and --older select: that is
+/// a dry run, until you say --yes.
+#[derive(Args)]
+#[command(group = ArgGroup::new("outcome").args(["applied", "not_applied"]).required(true))]
+struct Resolve {
+    /// It happened: duplicates get the response, or are told that it cannot be shown.
+    #[arg(long)]
+    applied: bool,
+    /// It did not happen and cannot any more: the key may be used again.
+    #[arg(long)]
+    not_applied: bool,
+    /// What duplicates get, as JSON: {"status":201,"headers":[["location","/c/7"]],"body":"…"};
+    /// `-` reads standard input.
+    #[arg(long, value_name = "FILE", conflicts_with = "not_applied")]
+    response: Option<PathBuf>,
+    /// Resolves what a filter selects, and not only counts it.
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    change: Change,
+}
+
+/// Gives a key back (release), or deletes what has ended (purge).
+#[derive(Args)]
+struct Change {
+    #[command(flatten)]
+    which: Which,
+    /// Why; it is kept in the trail with your name.
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    /// Also where it may still be running, or where its record cannot be read. Think twice: what runs
+    /// is not stopped, and a second run may double its effect.
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Follows what happens, until Ctrl-C.
+#[derive(Args)]
+struct Watch {
+    #[command(flatten)]
+    which: Which,
+    /// How often to look.
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = config::duration)]
+    every: Duration,
+    /// Ends after so long.
+    #[arg(long = "for", value_name = "DURATION", value_parser = config::duration)]
+    end: Option<Duration>,
+    #[command(flatten)]
+    place: Place,
+}
+
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let done = runtime.map_err(Failure::from).and_then(|runtime| {
+        runtime.block_on(async {
+            match &options.command {
+                Command::List(list) => list.run().await,
+                Command::Show(show) => show.run().await,
+                Command::Resolve(resolve) => resolve.run().await,
+                Command::Release(change) => change.run("release").await,
+                Command::Purge(change) => change.run("purge").await,
+                Command::Watch(watch) => watch.run().await,
+            }
+        })
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tell(&format!("error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Which {
+    /// As the listener takes it.
+    fn filter(&self) -> Map<String, Value> {
+        let older = self.older.map(|older| format!("{}ms", older.as_millis()));
+        let members = [
+            ("state", self.state.clone()),
+            ("scope", self.scope.clone()),
+            ("name", self.name.clone()),
+            ("older", older),
+            ("key", self.key.clone()),
+        ];
+        let given = members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into())));
+        given.collect()
+    }
+
+    fn is_one(&self) -> bool {
+        self.key.is_some() || self.operation.is_some()
+    }
+
+    /// The reference of the one operation that is meant.
+    async fn one(&self, desk: &Desk) -> Result<String, Failure> {
+        if let Some(reference) = &self.operation {
+            return Ok(reference.clone());
+        }
+        if self.key.is_none() {
+            return Err("say which operation: --operation <REF>, or --key <KEY>".into());
+        }
+        let found = desk.search(self.filter(), 10).await?;
+        match found.as_slice() {
+            [] => Err("there is no operation of this key; with --scope and --name both must be \
+                       spelled as a list shows them"
+                .into()),
+            [one] => Ok(one["operation"].as_str().unwrap_or_default().to_owned()),
+            several => {
+                tell(&table::lines(several));
+                Err("several callers or operations have this key: say which with --operation".into())
+            }
+        }
+    }
+}
+
+impl List {
+    async fn run(&self) -> Result<(), Failure> {
+        let desk = Desk::open(&self.place)?;
+        if let Some(reference) = &self.which.operation {
+            let one = desk.get(&format!("/v1/operations/{reference}")).await?;
+            return show_list(&[one], self.place.json);
+        }
+        let mut filter = self.which.filter();
+        if self.newest {
+            filter.insert("order".into(), "newest".into());
+        }
+        let found = desk.search(filter, self.limit).await?;
+        show_list(&found, self.place.json)?;
+        if found.len() == self.limit {
+            tell("there may be more: say --limit");
+        }
+        Ok(())
+    }
+}
+
+fn show_list(found: &[Value], is_json: bool) -> Result<(), Failure> {
+    match is_json {
+        true => print(&format!("{:#}", Value::from(found))),
+        false if found.is_empty() => print("nothing is found"),
+        false => print(&table::lines(found)),
+    }
+}
+
+impl Show {
+    async fn run(&self) -> Result<(), Failure> {
+        let desk = Desk::open(&self.place)?;
+        let reference = self.which.one(&desk).await?;
+        let document = desk.get(&format!("/v1/operations/{reference}")).await?;
+        show_one(&document, self.place.json)
+    }
+}
+
+fn show_one(document: &Value, is_json: bool) -> Result<(), Failure> {
+    match is_json {
+        true => print(&format!("{document:#}")),
+        false => print(&table::whole(document)),
+    }
+}
+
+impl Resolve {
+    async fn run(&self) -> Result<(), Failure> {
+        let Change { which, place, force, reason } = &self.change;
+        let desk = Desk::open(place)?;
+        let outcome = if self.applied { "applied" } else { "not_applied" };
+        if !which.is_one() {
+            return self.run_many(&desk, outcome).await;
+        }
+        let mut document = json!({ "outcome": outcome, "reason": reason, "force": force });
+        if let Some(file) = &self.response {
+            document["response"] = response(file)?;
+        }
+        let reference = which.one(&desk).await?;
+        let path = format!("/v1/operations/{reference}/resolve");
+        show_one(&desk.post(&path, &document).await?, place.json)
+    }
+
+    async fn run_many(&self, desk: &Desk, outcome: &str) -> Result<(), Failure> {
+        let Change { which, place, force, reason } = &self.change;
+        if self.response.is_some() || *force {
+            return Err("--response and --force are for one operation: say --operation".into());
+        }
+        if which.state.is_none() {
+            return Err("say which operation (--operation, --key), or all of a filter with \
+                        --state unknown"
+                .into());
+        }
+        let (mut filter, is_dry) = (which.filter(), !self.yes);
+        let (mut resolved, mut left) = (Vec::new(), Vec::new());
+        loop {
+            let document = json!({
+                "filter": filter, "outcome": outcome, "reason": reason, "dry_run": is_dry,
+            });
+            let mut page = desk.post("/v1/resolve", &document).await?;
+            let mut take = |name| page[name].as_array_mut().map(std::mem::take).unwrap_or_default();
+            resolved.extend(take("resolved"));
+            left.extend(take("left"));
+            tell(&format!("{} resolved, {} left as they are", resolved.len(), left.len()));
+            match page["next"].take() {
+                Value::Null => break,
+                next => filter.insert("after".into(), next),
+            };
+        }
+        if place.json {
+            let document = json!({ "dry_run": is_dry, "resolved": resolved, "left": left });
+            return print(&format!("{document:#}"));
+        }
+        for one in &left {
+            tell(&format!("left: {}: {}", table::text(&one["operation"]), table::text(&one["detail"])));
+        }
+        print(&match is_dry {
+            true => format!(
+                "dry run: {} operations would be resolved as {outcome}, {} would be left; say --yes to \
+                 do it",
+                resolved.len(),
+                left.len()
+            ),
+            false => {
+                format!("{} operations are resolved as {outcome}, {} are left", resolved.len(), left.len())
+            }
+        })
+    }
+}
+
+fn response(file: &PathBuf) -> Result<Value, Failure> {
+    let text = match file.as_os_str() == "-" {
+        true => io::read_to_string(io::stdin())?,
+        false => std::fs::read_to_string(file)
+            .map_err(|error| format!("{} cannot be read: {error}", file.display()))?,
+    };
+    let example = "{\"status\":201,\"headers\":[[\"location\",\"/charges/7\"]],\"body\":\"…\"}";
+    let parsed = serde_json::from_str(&text);
+    Ok(parsed.map_err(|error| format!("--response is not JSON ({error}); write {example}"))?)
+}
+
+impl Change {
+    async fn run(&self, action: &str) -> Result<(), Failure> {
+        let desk = Desk::open(&self.place)?;
+        let reference = self.which.one(&desk).await?;
+        let document = json!({ "reason": self.reason, "force": self.force });
+        let path = format!("/v1/operations/{reference}/{action}");
+        show_one(&desk.post(&path, &document).await?, self.place.json)
+    }
+}
+
+/// To standard output; if nobody reads it any more, that is the end.
+fn print(text: &str) -> Result<(), Failure> {
+    Ok(writeln!(io::stdout(), "{text}")?)
+}
+
+fn tell(text: &str) {
+    // Standard error may be closed; then there is nobody to tell.
+    let _ = writeln!(io::stderr(), "{text}");
+}

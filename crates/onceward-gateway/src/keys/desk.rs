@@ -1,0 +1,167 @@
+//! Where questions go: to the operators' listener of a gateway, or to the same answers in this process,
+//! on the store itself.
+
+use std::{env, path::Path, sync::Arc, time::Duration};
+
+use axum::Router;
+use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt as _, Limited};
+use onceward::{
+    Engine, Filter,
+    server::Body,
+    stores::sqlite::SqliteStore,
+};
+use serde_json::{Map, Value};
+use tokio::time::timeout;
+use tower_service::Service as _;
+
+use super::{Failure, Place};
+use crate::{
+    admin::{self, InEffect, Operator, Repair},
+    config::{Config, Overrides, Role, Sources, StoreUrl},
+    proxy::{Lane, Upstream},
+};
+
+/// How long one question may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A page of 500 lines is far smaller.
+const MAX_ANSWER: usize = 64 << 20;
+
+/// What is asked if nothing is said.
+const USUAL: &str = "onceward.toml";
+
+pub(super) enum Desk {
+    There { listener: Box<Upstream>, token: Option<HeaderValue>, actor: Option<HeaderValue> },
+    Here(Router),
+}
+
+impl Desk {
+    pub(super) fn open(place: &Place) -> Result<Self, Failure> {
+        let Place { config, store, admin, token_env, .. } = place;
+        match (config, store, admin) {
+            (_, _, Some(url)) => Self::there(url, token_env),
+            (_, Some(store), _) => {
+                let overrides = Overrides { store: Some(store.clone()), ..Overrides::default() };
+                Self::here(StoreUrl::of(&overrides)?, None)
+            }
+            (Some(file), ..) => Self::of_file(file),
+            (None, None, None) if Path::new(USUAL).exists() => Self::of_file(Path::new(USUAL)),
+            (None, None, None) => Err("say where: --admin http://127.0.0.1:8081 (a running \
+                                       gateway), --config onceward.toml, or --store \
+                                       sqlite://onceward.db"
+                .into()),
+        }
+    }
+
+    fn of_file(file: &Path) -> Result<Self, Failure> {
+        let sources = Sources::gather(Some(file), Overrides::default());
+        let config = sources.and_then(|sources| Config::load(&sources)).map_err(|mistakes| {
+            let said: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
+            format!("{} is not right:\n{}", file.display(), said.join("\n"))
+        })?;
+        Self::here(config.store.clone(), Some(Arc::new(config)))
+    }
+
+    fn here(StoreUrl::Sqlite(path): StoreUrl, config: Option<Arc<Config>>) -> Result<Self, Failure> {
+        let store = SqliteStore::builder(path).without_migrations().open()?;
+        let in_effect: InEffect = Arc::new(move || config.clone());
+        let repair = Repair::new(Engine::new(store.clone()), Arc::new(store), in_effect);
+        let name = match user() {
+            Some(user) => format!("store/{user}"),
+            None => "store".to_owned(),
+        };
+        Ok(Self::Here(admin::local(&repair, Operator { name, role: Role::Purge })))
+    }
+
+    fn there(url: &str, token_env: &str) -> Result<Self, Failure> {
+        let wrong = "--admin is a URL without a path, as http://127.0.0.1:8081";
+        let uri: Uri = url.parse().map_err(|_| wrong)?;
+        let is_right = matches!(uri.scheme_str(), Some("http" | "https")) && uri.path() == "/";
+        if !is_right || uri.query().is_some() {
+            return Err(wrong.into());
+        }
+        let token = env::var(token_env).ok().filter(|token| !token.is_empty());
+        let token = token.map(|token| HeaderValue::try_from(format!("Bearer {token}")));
+        let token = token.transpose().map_err(|_| format!("{token_env} is not a token"))?;
+        let actor = user().and_then(|user| HeaderValue::try_from(user).ok());
+        Ok(Self::There { listener: Box::new(Upstream::new(&uri)?), token, actor })
+    }
+
+    pub(super) async fn get(&self, path: &str) -> Result<Value, Failure> {
+        self.ask(Method::GET, path, Body::empty()).await
+    }
+
+    pub(super) async fn post(&self, path: &str, document: &Value) -> Result<Value, Failure> {
+        self.ask(Method::POST, path, Body::from(document.to_string().into_bytes())).await
+    }
+
+    /// So many of what a filter selects, page by page.
+    pub(super) async fn search(
+        &self,
+        mut filter: Map<String, Value>,
+        most: usize,
+    ) -> Result<Vec<Value>, Failure> {
+        let mut found = Vec::new();
+        while found.len() < most {
+            let left = (most - found.len()).min(Filter::MAX_PAGE as usize);
+            filter.insert("limit".into(), left.into());
+            let mut page = self.post("/v1/operations/search", &filter.clone().into()).await?;
+            found.extend(page["operations"].as_array_mut().into_iter().flat_map(std::mem::take));
+            match page["next"].take() {
+                Value::Null => break,
+                next => filter.insert("after".into(), next),
+            };
+        }
+        Ok(found)
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Body) -> Result<Value, Failure> {
+        let mut request = Request::new(body);
+        *request.method_mut() = method;
+        *request.uri_mut() = path.parse().map_err(|_| "this is not a reference of an operation")?;
+        let json = HeaderValue::from_static("application/json");
+        request.headers_mut().insert(header::CONTENT_TYPE, json);
+        let (status, body) = match self {
+            Self::Here(router) => {
+                let Ok(response) = router.clone().call(request).await;
+                let (head, body) = response.into_parts();
+                (head.status, Limited::new(body, MAX_ANSWER).collect().await?.to_bytes())
+            }
+            Self::There { listener, token, actor } => {
+                let lines = request.headers_mut();
+                token.clone().map(|token| lines.insert(header::AUTHORIZATION, token));
+                actor.clone().map(|actor| lines.insert("onceward-actor", actor));
+                let response = listener.send(Lane::Other, request, PATIENCE).await;
+                let response = response.map_err(|failure| {
+                    format!("{failure}; is the gateway running, with `admin` at this address?")
+                })?;
+                let (head, body) = response.into_parts();
+                let body = timeout(PATIENCE, Limited::new(body, MAX_ANSWER).collect()).await;
+                (head.status, body.map_err(|_| "the answer took too long")??.to_bytes())
+            }
+        };
+        understood(status, &body)
+    }
+}
+
+fn understood(status: StatusCode, body: &[u8]) -> Result<Value, Failure> {
+    let document: Value = serde_json::from_slice(body).unwrap_or_default();
+    if status.is_success() && !document.is_null() {
+        return Ok(document);
+    }
+    match (document["detail"].as_str(), status) {
+        (Some(detail), StatusCode::UNAUTHORIZED) => {
+            Err(format!("{detail}; the token is read from the variable that --token-env names").into())
+        }
+        (Some(detail), _) => Err(detail.into()),
+        (None, _) => Err(format!("this is not the operators' listener of a gateway ({status})").into()),
+    }
+}
+
+/// Who is at the keyboard, for the trail.
+fn user() -> Option<String> {
+    let said = env::var("SUDO_USER").or_else(|_| env::var("USER")).ok()?;
+    let is_plain = said.bytes().all(|byte| byte.is_ascii_graphic());
+    (is_plain && (1..=64).contains(&said.len())).then_some(said)
+}

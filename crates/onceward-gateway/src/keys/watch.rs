@@ -1,0 +1,135 @@
+//! `onceward keys watch`: says what happens to operations, as it happens.
+
+use std::{collections::HashMap, time::Duration};
+
+use serde_json::{Map, Value};
+use tokio::time::{Instant, sleep};
+
+use super::{
+    Failure, Watch,
+    desk::Desk,
+    print,
+    table::{seconds, text},
+    tell,
+};
+
+/// How many of the newest operations are looked at each time.
+const PAGE: usize = 500;
+
+/// How many are followed that still have to end.
+const MAX_FOLLOWED: usize = 500;
+
+/// How many are remembered as seen.
+const MAX_SEEN: usize = 10_000;
+
+const OPEN: [&str; 3] = ["in_progress", "interrupted", "unknown"];
+
+/// What is known of the operations that were seen, by their references.
+#[derive(Default)]
+struct Seen(HashMap<String, Value>);
+
+impl Watch {
+    pub(super) async fn run(&self) -> Result<(), Failure> {
+        let (desk, begun) = (Desk::open(&self.place)?, Instant::now());
+        let mut seen = Seen::default();
+        for state in OPEN {
+            let mut filter = self.filter();
+            filter.insert("state".into(), state.into());
+            for one in desk.search(filter, MAX_FOLLOWED).await? {
+                seen.note(one);
+            }
+        }
+        for one in desk.search(self.newest(), PAGE).await? {
+            seen.note(one);
+        }
+        tell(&format!("watching; {} operations have not ended", seen.open().len()));
+        while self.end.is_none_or(|end| begun.elapsed() < end) {
+            sleep(self.every.max(Duration::from_millis(50))).await;
+            self.look(&desk, &mut seen).await?;
+        }
+        Ok(())
+    }
+
+    async fn look(&self, desk: &Desk, seen: &mut Seen) -> Result<(), Failure> {
+        let mut open = seen.open();
+        let newest = desk.search(self.newest(), PAGE).await?;
+        let new = newest.iter().filter(|one| seen.was(one).is_none()).count();
+        for one in newest.into_iter().rev() {
+            open.retain(|reference| one["operation"] != **reference);
+            self.say(seen, one)?;
+        }
+        for reference in open.into_iter().take(MAX_FOLLOWED) {
+            match desk.get(&format!("/v1/operations/{reference}")).await {
+                Ok(one) => self.say(seen, one)?,
+                Err(error) => tell(&format!("{reference}: {error}")),
+            }
+        }
+        if new == PAGE {
+            tell("more happened than is shown here");
+        }
+        Ok(())
+    }
+
+    fn say(&self, seen: &mut Seen, one: Value) -> Result<(), Failure> {
+        let was = seen.was(&one).cloned();
+        let is_same = |was: &Value| {
+            ["state", "attempt", "started_at"].iter().all(|name| was[name] == one[name])
+        };
+        if was.as_ref().is_some_and(is_same) {
+            return Ok(());
+        }
+        let before = was.map(|was| was["state"].clone()).unwrap_or_default();
+        let is_wanted = self.which.state.as_deref().is_none_or(|state| one["state"] == state);
+        if is_wanted && self.place.json {
+            let mut line = one.clone();
+            line["was"] = before;
+            print(&line.to_string())?;
+        } else if is_wanted {
+            let state = match before {
+                Value::Null => text(&one["state"]),
+                before => format!("{} → {}", text(&before), text(&one["state"])),
+            };
+            let at = text(&one["updated_at"]);
+            let (reference, name) = (text(&one["operation"]), text(&one["name"]));
+            print(&format!("{}  {reference}  {name}  {state}", seconds(&at)))?;
+        }
+        seen.note(one);
+        Ok(())
+    }
+
+    /// What is looked at; a state is compared here, so that leaving it is seen.
+    fn filter(&self) -> Map<String, Value> {
+        let mut filter = self.which.filter();
+        filter.remove("state");
+        filter
+    }
+
+    fn newest(&self) -> Map<String, Value> {
+        let mut filter = self.filter();
+        filter.insert("order".into(), "newest".into());
+        filter
+    }
+}
+
+impl Seen {
+    fn was(&self, one: &Value) -> Option<&Value> {
+        self.0.get(one["operation"].as_str()?)
+    }
+
+    fn note(&mut self, one: Value) {
+        if self.0.len() >= MAX_SEEN {
+            self.0.retain(|_, one| is_open(one));
+        }
+        if let Some(reference) = one["operation"].as_str() {
+            self.0.insert(reference.to_owned(), one);
+        }
+    }
+
+    fn open(&self) -> Vec<String> {
+        self.0.iter().filter(|(_, one)| is_open(one)).map(|(reference, _)| reference.clone()).collect()
+    }
+}
+
+fn is_open(one: &Value) -> bool {
+    one["state"].as_str().is_some_and(|state| OPEN.contains(&state))
+}
