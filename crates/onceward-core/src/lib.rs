@@ -59,6 +59,7 @@ mod key;
 mod meaning;
 mod operation;
 mod record;
+mod release;
 mod replay;
 mod request;
 mod resolve;
@@ -77,12 +78,14 @@ pub use record::{
     Body, Effect, Execution, Fence, Header, Outcome, Record, Started, State, Status, Stored,
     Timestamp, Ttl,
 };
+pub use release::{Force, Release, ReleaseError};
 pub use replay::Replay;
 pub use request::Request;
 pub use resolve::{Resolution, Resolve, ResolveError};
 pub use scope::{Scope, ScopeError};
 pub use store::{
-    BoxFuture, Change, Cursor, Filter, Found, Inspect, Listed, Note, NoteKind, PURGE_MARGIN, Page,
-    Purge, SWEEP_MARGIN, Spool, SpoolId, Store, StoreError, Swap, Trail, TrailEntry, Transactional,
+    BoxFuture, Change, Cursor, Filter, Found, Inspect, Listed, Note, NoteKind, Order, PURGE_MARGIN,
+    Page, Purge, SWEEP_MARGIN, Spool, SpoolId, Store, StoreError, Swap, Trail, TrailEntry,
+    Transactional,
 };
 pub use terms::{Terms, TermsBuilder, TermsError};

@@ -4,8 +4,9 @@ use alloc::string::String;
 use core::{error::Error, fmt, time::Duration};
 
 use crate::{
-    Change, Digest, Execution, Fence, Note, NoteKind, Outcome, Record, State, Status, Stored,
-    Terms, Ttl,
+    Change, Digest, Execution, Fence, Force, Note, NoteKind, Outcome, Record, State, Status,
+    Stored, Terms, Ttl,
+    release::{Needed, told},
 };
 
 /// What somebody found out about an unknown outcome.
@@ -26,7 +27,9 @@ pub enum Resolution {
 
 /// A resolution of one unknown outcome, before it is known whether the record takes it.
 ///
-/// Whoever owned the claim is fenced off by it: a settlement that comes late changes nothing.
+/// Whoever owned the claim is fenced off by it: a settlement that comes late changes nothing. With
+/// [`Force::Yes`] it is also taken for an operation that runs or was interrupted, and
+/// [`Resolution::Never`] however early it is said: the operator answers for what is not undone by it.
 ///
 /// ```
 /// # use core::time::Duration;
@@ -49,6 +52,7 @@ pub enum Resolution {
 ///     execution: Execution::from_bytes([4; 16]),
 ///     actor: Some("ada"),
 ///     reason: Some("found in the provider's dashboard"),
+///     force: Force::No,
 /// };
 /// let change = resolve.of(&unknown)?;
 /// assert_eq!(change.expected, Some(unknown.record.fence));
@@ -70,6 +74,8 @@ pub struct Resolve<'a> {
     pub actor: Option<&'a str>,
     /// Why, in a person's words.
     pub reason: Option<&'a str>,
+    /// Whether to resolve what may still happen.
+    pub force: Force,
 }
 
 impl Resolve<'_> {
@@ -88,29 +94,36 @@ impl Resolve<'_> {
     /// }
     /// ```
     pub fn of(self, stored: &Stored) -> Result<Change, ResolveError> {
-        let status = stored.status();
-        if status != Status::Unknown {
-            return Err(ResolveError::NotUnknown(status));
-        }
-        let Self { id, resolution, terms, fence, execution, actor, reason } = self;
+        let needed = self.needed(stored)?;
+        let Self { id, resolution, terms, fence, execution, actor, reason, .. } = self;
         let (state, ttl) = match resolution {
             Resolution::Applied(outcome) => (ended(outcome), terms.retain()),
-            Resolution::Never => {
-                let left = time_until_never(stored, terms);
-                if !left.is_zero() {
-                    return Err(ResolveError::TooEarly { left });
-                }
-                (State::Released, terms.lease())
-            }
+            Resolution::Never => (State::Released, terms.lease()),
         };
         let note = Note {
             kind: NoteKind::Resolve,
             execution: stored.record.execution,
             actor: actor.map(String::from),
-            reason: reason.map(String::from),
+            reason: told(reason, needed),
         };
         let next = Record { fence, execution, state, ttl: Ttl::For(ttl), ..stored.record.clone() };
         Ok(Change { id, expected: Some(stored.record.fence), next, note: Some(note) })
+    }
+
+    fn needed(&self, stored: &Stored) -> Result<Needed, ResolveError> {
+        let status = stored.status();
+        let left = match self.resolution {
+            Resolution::Applied(_) => Duration::ZERO,
+            Resolution::Never => time_until_never(stored, self.terms),
+        };
+        match (status, self.force) {
+            (Status::Unknown, _) if left.is_zero() => Ok(Needed::NoForce),
+            (Status::Unknown, Force::No) => Err(ResolveError::TooEarly { left }),
+            (Status::Unknown | Status::InProgress | Status::Interrupted, Force::Yes) => {
+                Ok(Needed::Force)
+            }
+            _ => Err(ResolveError::NotUnknown(status)),
+        }
     }
 }
 
@@ -151,6 +164,12 @@ pub enum ResolveError {
 impl fmt::Display for ResolveError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NotUnknown(status @ (Status::InProgress | Status::Interrupted)) => write!(
+                formatter,
+                "the operation is {status}, and only an unknown outcome can be resolved; nothing \
+                 was changed; look at its status again and resolve it if it becomes unknown, or force \
+                 it: its owner is then fenced off, but what it does is not undone"
+            ),
             Self::NotUnknown(status) => write!(
                 formatter,
                 "the operation is {status}, and only an unknown outcome can be resolved; nothing \
@@ -160,7 +179,7 @@ impl fmt::Display for ResolveError {
                 formatter,
                 "the last run may still have its effect, so that the key cannot be given back yet; \
                  nothing was changed and the outcome stays unknown; ask again in {left:?} whether \
-                 it happened"
+                 it happened, or force it if you know that it cannot happen any more"
             ),
         }
     }
@@ -207,10 +226,19 @@ mod tests {
     }
 
     fn resolve(resolution: Resolution, stored: &Stored) -> Result<Change, ResolveError> {
+        resolve_by(Force::No, resolution, stored)
+    }
+
+    fn resolve_by(
+        force: Force,
+        resolution: Resolution,
+        stored: &Stored,
+    ) -> Result<Change, ResolveError> {
         let terms = Terms::of(Effect::External).lease(LEASE).max_run(MAX_RUN).build().unwrap();
         let (fence, execution) = (Fence::from_random([5; 16]), Execution::from_bytes([6; 16]));
         let (actor, reason) = (Some("ada"), Some("seen"));
-        Resolve { id: ID, resolution, terms: &terms, fence, execution, actor, reason }.of(stored)
+        Resolve { id: ID, resolution, terms: &terms, fence, execution, actor, reason, force }
+            .of(stored)
     }
 
     fn applied(status: u16) -> Resolution {
@@ -334,5 +362,67 @@ mod tests {
     fn a_clock_that_went_backwards_makes_it_wait_longer() {
         let error = resolve(Resolution::Never, &unknown(990)).unwrap_err();
         assert_eq!(error, ResolveError::TooEarly { left: SECOND * 190 });
+    }
+
+    #[test]
+    fn force_resolves_what_runs_or_was_interrupted_and_fences_its_owner_off() {
+        for (state, effect, ttl) in [
+            (State::InProgress, Effect::External, LEFT),
+            (State::InProgress, REPEATABLE, LEFT),
+            (State::InProgress, Effect::Transactional, OVER),
+            (State::InProgress, Effect::Repeatable { within: LEASE * 9 }, OVER),
+        ] {
+            // Read at the time of the last write: as early as can be.
+            let stored = stored(state, effect, ttl, 1050);
+            for (resolution, becomes) in [
+                (applied(201), State::Succeeded(Outcome::inline(201, Vec::new()))),
+                (applied(402), State::FailedFinal(Outcome::inline(402, Vec::new()))),
+                (Resolution::Never, State::Released),
+            ] {
+                let change = resolve_by(Force::Yes, resolution, &stored).unwrap();
+                assert_eq!(change.expected, Some(stored.record.fence));
+                assert_eq!(change.next.state, becomes);
+                assert_ne!(change.next.fence, stored.record.fence);
+                assert_ne!(change.next.execution, stored.record.execution);
+                let note = change.note.unwrap();
+                assert_eq!(
+                    (note.kind, note.reason.as_deref()),
+                    (NoteKind::Resolve, Some("forced: seen"))
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn force_says_never_although_it_is_too_early() {
+        let change = resolve_by(Force::Yes, Resolution::Never, &unknown(1050)).unwrap();
+        assert_eq!((change.next.state, change.next.ttl), (State::Released, Ttl::For(LEASE)));
+        assert_eq!(change.note.unwrap().reason.as_deref(), Some("forced: seen"));
+    }
+
+    #[test]
+    fn the_trail_tells_of_force_only_where_it_was_needed() {
+        for (resolution, read_at) in [(applied(201), 1050), (Resolution::Never, 1180)] {
+            let change = resolve_by(Force::Yes, resolution, &unknown(read_at)).unwrap();
+            assert_eq!(change.note.unwrap().reason.as_deref(), Some("seen"));
+        }
+    }
+
+    #[test]
+    fn force_does_not_touch_what_has_ended_or_is_free() {
+        let outcome = || Outcome::inline(200, Vec::new());
+        for (state, ttl, status) in [
+            (State::Succeeded(outcome()), LEFT, Status::Succeeded),
+            (State::FailedFinal(outcome()), LEFT, Status::FailedFinal),
+            (State::FailedRetryable, LEFT, Status::FailedRetryable),
+            (State::Released, LEFT, Status::Released),
+            (State::Unknown, OVER, Status::Expired),
+        ] {
+            let stored = stored(state, Effect::External, ttl, 1180);
+            for resolution in [applied(200), Resolution::Never] {
+                let error = resolve_by(Force::Yes, resolution, &stored).unwrap_err();
+                assert_eq!(error, ResolveError::NotUnknown(status));
+            }
+        }
     }
 }

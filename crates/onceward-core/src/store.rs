@@ -3,7 +3,9 @@
 use alloc::{boxed::Box, string::String, sync::Arc, vec::Vec};
 use core::{any::Any, error::Error, fmt, future::Future, pin::Pin, time::Duration};
 
-use crate::{Digest, Execution, Fence, OperationName, Record, Scope, Status, Stored, Timestamp};
+use crate::{
+    Digest, Execution, Fence, Key, OperationName, Record, Scope, Status, Stored, Timestamp,
+};
 
 /// A boxed future, so that the traits are dyn-compatible and a store is chosen at run time.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -336,9 +338,13 @@ pub struct Filter {
     pub scope: Option<Scope>,
     /// Only of this operation name.
     pub operation: Option<OperationName>,
+    /// Only of this key, in whichever scope and operation.
+    pub key: Option<Key>,
     /// Only whose first claim is at least so old.
     pub older: Option<Duration>,
-    /// Where the page before ended.
+    /// Which records come first.
+    pub order: Order,
+    /// Where the page before ended; the other fields must be the same as for that page.
     pub after: Option<Cursor>,
     /// At most so many, and at most [`Filter::MAX_PAGE`].
     pub limit: u32,
@@ -356,13 +362,41 @@ impl Filter {
             && self.scope.as_ref().is_none_or(|scope| *scope == record.scope)
             && self.operation.as_ref().is_none_or(|operation| *operation == record.operation)
             && self.older.is_none_or(|older| stored.age() >= older)
+            && self.key.as_ref().is_none_or(|key| key.digest() == record.key_digest)
     }
 }
 
 impl Default for Filter {
     fn default() -> Self {
-        Self { status: None, scope: None, operation: None, older: None, after: None, limit: 100 }
+        Self {
+            status: None,
+            scope: None,
+            operation: None,
+            key: None,
+            older: None,
+            order: Order::OldestFirst,
+            after: None,
+            limit: 100,
+        }
     }
+}
+
+/// Which records come first in a list: by the time at which they came into the store.
+///
+/// ```
+/// use onceward_core::{Filter, Order};
+///
+/// let latest = Filter { order: Order::NewestFirst, limit: 20, ..Filter::default() };
+/// assert_eq!(Filter::default().order, Order::OldestFirst);
+/// # let _ = latest;
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// What has waited longest comes first; what is new meanwhile comes on a later page.
+    #[default]
+    OldestFirst,
+    /// The latest comes first; what is new meanwhile is on no later page.
+    NewestFirst,
 }
 
 /// A place between two pages; its meaning is the store's own.

@@ -20,9 +20,8 @@ use std::{
 };
 
 use onceward_core::{
-    Admission, Change, Claim, Digest, Ending, Execution, Fence, Found, Request, Resolution,
-    Resolve, ResolveError, Settled, Settlement, SettlementStep, Step, Store, StoreError, Stored,
-    Swap, Terms, Timestamp, Ttl, Verdict,
+    Admission, Change, Claim, Digest, Ending, Execution, Fence, Found, Request, Settled,
+    Settlement, SettlementStep, Step, Store, StoreError, Swap, Timestamp, Ttl, Verdict,
 };
 use tokio::{
     sync::{Notify, oneshot},
@@ -198,20 +197,6 @@ impl Engine {
                 settling.await
             }
         }
-    }
-
-    /// Ends an unknown outcome, because somebody found out what became of it.
-    pub async fn resolve(
-        &self,
-        id: Digest,
-        stored: &Stored,
-        found_out: FoundOut<'_>,
-    ) -> Result<Swap, ResolveFailure> {
-        let FoundOut { resolution, terms, actor, reason } = found_out;
-        let (fence, execution) = (fresh_fence(), fresh_execution());
-        let resolve = Resolve { id, resolution, terms, fence, execution, actor, reason };
-        let change = resolve.of(stored).map_err(ResolveFailure::Refused)?;
-        self.propose(&change).await.map_err(ResolveFailure::Store)
     }
 
     /// Reads one record, within the time that one call to the store may take.
@@ -451,50 +436,6 @@ impl fmt::Display for AdmitError {
 
 impl std::error::Error for AdmitError {}
 
-/// What somebody found out about an unknown outcome, for [`Engine::resolve`].
-///
-/// ```
-/// use onceward::*;
-///
-/// async fn paid(engine: &Engine, id: Digest, unknown: &Stored, terms: &Terms) -> Result<(), ResolveFailure> {
-///     let resolution = Resolution::Applied(Outcome::inline(201, b"paid".to_vec()));
-///     let (actor, reason) = (Some("ada"), Some("found at the provider"));
-///     engine.resolve(id, unknown, FoundOut { resolution, terms, actor, reason }).await?;
-///     Ok(())
-/// }
-/// ```
-#[derive(Clone, Debug)]
-pub struct FoundOut<'a> {
-    /// What became of it.
-    pub resolution: Resolution,
-    /// The terms of its route.
-    pub terms: &'a Terms,
-    /// Who says so, for the trail.
-    pub actor: Option<&'a str>,
-    /// Why, for the trail.
-    pub reason: Option<&'a str>,
-}
-
-/// Why an unknown outcome was not resolved. Nothing was changed as far as is known.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ResolveFailure {
-    /// It may not be resolved like that, or not yet.
-    Refused(ResolveError),
-    /// The store does not answer as it should.
-    Store(StoreError),
-}
-
-impl fmt::Display for ResolveFailure {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(error) => error.fmt(formatter),
-            Self::Store(error) => error.fmt(formatter),
-        }
-    }
-}
-
-impl std::error::Error for ResolveFailure {}
-
 /// A settlement is not durable yet; it is tried again in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsettled;
@@ -530,6 +471,6 @@ pub(crate) fn fresh_fence() -> Fence {
     Fence::from_random(uuid::Uuid::new_v4().into_bytes())
 }
 
-fn fresh_execution() -> Execution {
+pub(crate) fn fresh_execution() -> Execution {
     Execution::from_bytes(uuid::Uuid::now_v7().into_bytes())
 }

@@ -15,6 +15,7 @@ pub mod conformance;
 #[doc(hidden)]
 pub mod crashpoint;
 mod engine;
+mod repair;
 #[cfg(feature = "tower")]
 pub mod server;
 pub mod stores;
@@ -22,9 +23,8 @@ mod sweeper;
 pub mod telemetry;
 
 pub use commit::{CommitError, Transaction};
-pub use engine::{
-    AdmitError, Drained, Engine, FoundOut, Renewal, ResolveFailure, Tracked, Unsettled,
-};
+pub use engine::{AdmitError, Drained, Engine, Renewal, Tracked, Unsettled};
 pub use onceward_core as core;
 pub use onceward_core::*;
+pub use repair::{FoundOut, GivenBack, ReleaseFailure, ResolveFailure};
 pub use sweeper::Sweeper;

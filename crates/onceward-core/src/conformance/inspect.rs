@@ -4,7 +4,7 @@ use alloc::{collections::BTreeSet, string::String};
 
 use super::*;
 use crate::{
-    Cursor, Filter, Inspect, Note, NoteKind, PURGE_MARGIN, Page, Purge, Resolution, Status,
+    Cursor, Filter, Inspect, Note, NoteKind, Order, PURGE_MARGIN, Page, Purge, Resolution, Status,
     StoreError, Trail,
 };
 
@@ -75,6 +75,97 @@ pub async fn list_filters_by_what_a_record_means_now<B: Bench<Store: Inspect>>(b
     assert_eq!(ids(&store, Filter { operation, ..Filter::default() }).await, only);
     let older = ids(&store, Filter { older: Some(HOUR * 2), ..Filter::default() }).await;
     assert_eq!(older.len(), 2, "one abandoned for half a day, one expired");
+}
+
+/// A caller knows only its key: it is found whoever used it, and for whatever.
+pub async fn list_finds_a_key_in_every_scope_and_operation<B: Bench<Store: Inspect>>(bench: &B) {
+    let store = bench.open().await;
+    let key = |text| Key::new(text).expect("a valid key");
+    let sample = |tenant, name, text| Sample {
+        operation: operation(tenant, name, key(text)),
+        terms: terms(Effect::External),
+    };
+    let mut by_key = BTreeSet::new();
+    for tenant in ["acme", "globex", "initech"] {
+        for name in ["POST /charges", "refund"] {
+            for text in ["one", "two", "three"] {
+                let sample = sample(tenant, name, text);
+                claim(bench, &store, &sample).await;
+                by_key.insert((text, tenant, name, sample.id()));
+            }
+        }
+    }
+    let of = |wanted: &dyn Fn(&str, &str, &str) -> bool| -> BTreeSet<Digest> {
+        let wanted = by_key.iter().filter(|(text, tenant, name, _)| wanted(text, tenant, name));
+        wanted.map(|(.., id)| *id).collect()
+    };
+    for order in [Order::OldestFirst, Order::NewestFirst] {
+        let two = Filter { key: Some(key("two")), order, limit: 2, ..Filter::default() };
+        assert_eq!(ids(&store, two.clone()).await, of(&|text, _, _| text == "two"));
+        let scope = Some(sample("globex", "refund", "two").operation.scope().clone());
+        let in_scope = Filter { scope, ..two.clone() };
+        let expected = of(&|text, tenant, _| (text, tenant) == ("two", "globex"));
+        assert_eq!(ids(&store, in_scope.clone()).await, expected);
+        let operation = Some(OperationName::new("refund").expect("a valid name"));
+        let of_operation = Filter { operation: operation.clone(), ..two.clone() };
+        let expected = of(&|text, _, name| (text, name) == ("two", "refund"));
+        assert_eq!(ids(&store, of_operation).await, expected);
+        let exactly = Filter { operation, ..in_scope };
+        let expected =
+            of(&|text, tenant, name| (text, tenant, name) == ("two", "globex", "refund"));
+        assert_eq!(ids(&store, exactly.clone()).await, expected);
+        let ended = Filter { status: Some(Status::Succeeded), ..exactly };
+        assert_eq!(ids(&store, ended).await, BTreeSet::new(), "it is in progress");
+        let nobody = Filter { key: Some(key("four")), ..two };
+        assert_eq!(ids(&store, nobody).await, BTreeSet::new());
+    }
+}
+
+/// Between two pages records come and change; what was there is listed once, and in order.
+pub async fn list_order_is_stable_while_records_come_and_change<B: Bench<Store: Inspect>>(
+    bench: &B,
+) {
+    for order in [Order::OldestFirst, Order::NewestFirst] {
+        let store = bench.open().await;
+        let samples: Vec<_> = (0..9).map(|_| Sample::new(Effect::External)).collect();
+        let mut claims = Vec::new();
+        for sample in &samples {
+            claims.push(claim(bench, &store, sample).await);
+        }
+        let sample = &samples[0];
+        let operation = Some(sample.operation.name().clone());
+        let scope = Some(sample.operation.scope().clone());
+        for filter in [
+            Filter::default(),
+            Filter { operation: operation.clone(), ..Filter::default() },
+            Filter { scope: scope.clone(), ..Filter::default() },
+            Filter { operation, scope, ..Filter::default() },
+            Filter { status: Some(Status::InProgress), ..Filter::default() },
+            Filter { older: Some(Duration::ZERO), ..Filter::default() },
+        ] {
+            let mut filter = Filter { order, limit: 2, ..filter };
+            let mut listed = Vec::new();
+            loop {
+                let page = store.list(&filter).await.expect("the store answers");
+                listed.extend(page.listed.iter().map(|listed| listed.id));
+                let Some(next) = page.next else { break };
+                filter.after = Some(next);
+                if listed.len() < samples.len() {
+                    // A newcomer, and a change of what was or will be listed.
+                    claim(bench, &store, &Sample::new(Effect::External)).await;
+                    store.swap(&claims[4].renew()).await.expect("the store answers");
+                }
+            }
+            let mut expected: Vec<Digest> = samples.iter().map(Sample::id).collect();
+            if order == Order::NewestFirst {
+                expected.reverse();
+            }
+            let ours: Vec<_> = listed.iter().filter(|id| expected.contains(id)).copied().collect();
+            assert_eq!(ours, expected, "{filter:?}");
+            let distinct: BTreeSet<_> = listed.iter().collect();
+            assert_eq!(distinct.len(), listed.len(), "nothing is listed twice: {filter:?}");
+        }
+    }
 }
 
 /// What is open must be resolved first; what changed meanwhile is not deleted.

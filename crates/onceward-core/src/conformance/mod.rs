@@ -114,6 +114,9 @@ macro_rules! store_conformance {
             applied_resolution_ends_an_unknown_outcome
             never_resolution_frees_the_key_but_not_too_early
             resolution_of_a_running_operation_is_refused
+            forced_resolution_fences_a_running_owner_off
+            operators_release_gives_the_key_back
+            release_of_what_may_have_happened_needs_force
             times_are_counted_by_the_stores_clock
             claim_long_past_its_lease_is_still_returned
             sweep_deletes_only_ended_records_past_the_margin
@@ -137,6 +140,8 @@ macro_rules! inspect_conformance {
         $crate::conformance_tests! { $bench, $block_on:
             list_shows_every_record_once_over_pages
             list_filters_by_what_a_record_means_now
+            list_finds_a_key_in_every_scope_and_operation
+            list_order_is_stable_while_records_come_and_change
             purge_deletes_only_ended_records
             trail_tells_exceptional_changes_only
         }

@@ -1,7 +1,9 @@
 //! How an unknown outcome is left because somebody found out.
 
 use super::*;
-use crate::{Change, Resolution, Resolve, ResolveError, State, Status, Swap};
+use crate::{
+    Change, Force, Release, ReleaseError, Resolution, Resolve, ResolveError, State, Status, Swap,
+};
 
 /// Somebody found out that it happened: duplicates get the answer, the late owner changes nothing.
 pub async fn applied_resolution_ends_an_unknown_outcome<B: Bench>(bench: &B) {
@@ -73,10 +75,7 @@ async fn is_freed<B: Bench>(bench: &B, store: &B::Store, sample: &Sample, owner:
     let stored = read(store, &sample.id()).await;
     assert_eq!(stored.record.state, State::Released);
     assert_eq!(stored.expires_at(), Some(at.plus(LEASE)));
-    fails_to_change(bench, store, owner).await;
-    let next = run(ask(bench, store, sample, b'b').await);
-    assert_eq!(next.attempt(), 1, "the key is new, whatever it is used for");
-    fails_to_change(bench, store, owner).await;
+    is_free(bench, store, sample, owner).await;
 }
 
 /// What runs or has ended needs no resolution, and one that comes too late changes nothing.
@@ -113,7 +112,134 @@ async fn is_refused<S: Store>(store: &S, sample: &Sample, status: Status) {
     }
 }
 
+/// An operator's word counts also while the owner runs, and at once: the owner is fenced off.
+pub async fn forced_resolution_fences_a_running_owner_off<B: Bench>(bench: &B) {
+    let store = bench.open().await;
+    for (effect, age) in
+        [(Effect::External, SECOND), (Effect::Transactional, LEASE), (REPEATABLE, LEASE)]
+    {
+        let sample = Sample::new(effect);
+        let owner = claim(bench, &store, &sample).await;
+        bench.age(&store, &sample.id(), age).await;
+        let before = read(&store, &sample.id()).await;
+        let word = Resolution::Applied(answer(201));
+        let change = propose_by(Force::Yes, &sample, word, &before).expect("it is forced");
+        resolved(&store, &change).await;
+        let verdict = ask(bench, &store, &sample, b'a').await;
+        assert!(matches!(verdict, Verdict::Replay(_)), "a duplicate replays: {verdict:?}");
+        fails_to_change(bench, &store, &owner).await;
+        let ended = read(&store, &sample.id()).await;
+        let again = propose_by(Force::Yes, &sample, Resolution::Never, &ended);
+        assert_eq!(again, Err(ResolveError::NotUnknown(Status::Succeeded)), "no force ends an end");
+
+        let sample = Sample::new(effect);
+        let owner = claim(bench, &store, &sample).await;
+        bench.age(&store, &sample.id(), age).await;
+        let before = read(&store, &sample.id()).await;
+        let change = propose_by(Force::Yes, &sample, Resolution::Never, &before);
+        resolved(&store, &change.expect("it is forced")).await;
+        is_free(bench, &store, &sample, &owner).await;
+    }
+}
+
+/// An operator gives a key back of which nothing happened: whatever is asked next under it runs.
+pub async fn operators_release_gives_the_key_back<B: Bench>(bench: &B) {
+    let store = bench.open().await;
+    for effect in [Effect::External, Effect::Transactional] {
+        let sample = Sample::new(effect);
+        let owner = ended(bench, &store, &sample, Ending::FailedRetryable).await;
+        is_released(bench, &store, Force::No, &sample, &owner).await;
+    }
+    let sample = Sample::new(Effect::Transactional);
+    let owner = claim(bench, &store, &sample).await;
+    bench.age(&store, &sample.id(), LEASE).await;
+    is_released(bench, &store, Force::No, &sample, &owner).await;
+}
+
+/// While it runs, or may have happened, only force releases the key; unknown and ended are not its
+/// business.
+pub async fn release_of_what_may_have_happened_needs_force<B: Bench>(bench: &B) {
+    let store = bench.open().await;
+    for (effect, age, refusal) in [
+        (Effect::External, SECOND, ReleaseError::InProgress),
+        (Effect::Transactional, SECOND, ReleaseError::InProgress),
+        (REPEATABLE, LEASE, ReleaseError::MayHaveHappened),
+    ] {
+        let sample = Sample::new(effect);
+        let owner = claim(bench, &store, &sample).await;
+        bench.age(&store, &sample.id(), age).await;
+        let before = read(&store, &sample.id()).await;
+        assert_eq!(propose_release(Force::No, &sample, &before), Err(refusal));
+        is_released(bench, &store, Force::Yes, &sample, &owner).await;
+    }
+    let failed = Sample::new(REPEATABLE);
+    ended(bench, &store, &failed, Ending::FailedRetryable).await;
+    let before = read(&store, &failed.id()).await;
+    let refused = propose_release(Force::No, &failed, &before);
+    assert_eq!(refused, Err(ReleaseError::MayHaveHappened));
+
+    for (ending, refusal) in [
+        (Ending::Unknown, ReleaseError::Unknown),
+        (Ending::Succeeded(answer(201)), ReleaseError::Ended(Status::Succeeded)),
+        (Ending::FailedFinal(answer(402)), ReleaseError::Ended(Status::FailedFinal)),
+        (Ending::Released, ReleaseError::Free(Status::Released)),
+    ] {
+        let sample = Sample::new(Effect::External);
+        ended(bench, &store, &sample, ending).await;
+        let before = read(&store, &sample.id()).await;
+        for force in [Force::No, Force::Yes] {
+            assert_eq!(propose_release(force, &sample, &before), Err(refusal));
+        }
+    }
+}
+
+async fn is_released<B: Bench>(
+    bench: &B,
+    store: &B::Store,
+    force: Force,
+    sample: &Sample,
+    owner: &Claim,
+) {
+    let before = read(store, &sample.id()).await;
+    let change = propose_release(force, sample, &before);
+    let at = resolved(store, &change.expect("it may be released")).await;
+    let stored = read(store, &sample.id()).await;
+    assert_eq!(stored.record.state, State::Released);
+    assert_eq!(stored.expires_at(), Some(at.plus(LEASE)));
+    is_free(bench, store, sample, owner).await;
+}
+
+/// The next request runs, whatever it means, and the old owner changes nothing before or after it.
+async fn is_free<B: Bench>(bench: &B, store: &B::Store, sample: &Sample, owner: &Claim) {
+    fails_to_change(bench, store, owner).await;
+    let next = run(ask(bench, store, sample, b'b').await);
+    assert_eq!(next.attempt(), 1, "the key is new, whatever it is used for");
+    fails_to_change(bench, store, owner).await;
+}
+
+fn propose_release(force: Force, sample: &Sample, stored: &Stored) -> Result<Change, ReleaseError> {
+    Release {
+        id: sample.id(),
+        terms: &sample.terms,
+        fence: fresh_fence(),
+        execution: Execution::from_bytes(fresh_bytes()),
+        actor: Some("ada"),
+        reason: Some("the customer asked"),
+        force,
+    }
+    .of(stored)
+}
+
 pub(super) fn propose(
+    sample: &Sample,
+    resolution: Resolution,
+    stored: &Stored,
+) -> Result<Change, ResolveError> {
+    propose_by(Force::No, sample, resolution, stored)
+}
+
+fn propose_by(
+    force: Force,
     sample: &Sample,
     resolution: Resolution,
     stored: &Stored,
@@ -126,6 +252,7 @@ pub(super) fn propose(
         execution: Execution::from_bytes(fresh_bytes()),
         actor: Some("ada"),
         reason: Some("the provider says so"),
+        force,
     }
     .of(stored)
 }

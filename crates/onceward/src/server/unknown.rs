@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use onceward_core::{Digest, OperationId, Stored};
+use onceward_core::{Digest, Force, OperationId, Stored};
 use tokio::time::{Instant, timeout};
 
 use super::{Idempotency, Unresolved, checked::Options};
@@ -71,7 +71,8 @@ pub(super) async fn resolve(
         }
     };
     let terms = &route.terms;
-    let found_out = FoundOut { resolution, terms, actor: None, reason: Some("resolver") };
+    let (actor, reason, force) = (None, Some("resolver"), Force::No);
+    let found_out = FoundOut { resolution, terms, actor, reason, force };
     match idempotency.engine().resolve(id, stored, found_out).await {
         // A conflict: it was changed by somebody else. Either way there is something new to read.
         Ok(_) => true,

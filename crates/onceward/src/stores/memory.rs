@@ -7,8 +7,8 @@ use std::{
 };
 
 use onceward_core::{
-    BoxFuture, Change, Cursor, Digest, Fence, Filter, Found, Inspect, Listed, Note, Page, Purge,
-    Record, SWEEP_MARGIN, Spool, SpoolId, Started, State, Store, StoreError, Stored, Swap,
+    BoxFuture, Change, Cursor, Digest, Fence, Filter, Found, Inspect, Listed, Note, Order, Page,
+    Purge, Record, SWEEP_MARGIN, Spool, SpoolId, Started, State, Store, StoreError, Stored, Swap,
     Timestamp, Trail, TrailEntry, Ttl,
 };
 
@@ -32,11 +32,15 @@ pub struct MemoryStore {
 #[derive(Default)]
 struct Tables {
     records: BTreeMap<Digest, Row>,
+    /// How many records came so far.
+    came: u64,
     trail: BTreeMap<Digest, Vec<TrailEntry>>,
     spool: BTreeMap<(SpoolId, u32), (Timestamp, Vec<u8>)>,
 }
 
 struct Row {
+    /// The place of this record in the order in which they came.
+    seq: u64,
     record: Record,
     started_at: Timestamp,
     updated_at: Timestamp,
@@ -73,14 +77,14 @@ impl MemoryStore {
 }
 
 impl Row {
-    fn new(mut record: Record, now: Timestamp) -> Self {
+    fn new(seq: u64, mut record: Record, now: Timestamp) -> Self {
         let started_at = match record.started {
             Started::Now => now,
             Started::At(time) => time,
         };
         record.started = Started::At(started_at);
         let expires_at = record.ttl.ends_at(now);
-        Self { record, started_at, updated_at: now, expires_at }
+        Self { seq, record, started_at, updated_at: now, expires_at }
     }
 
     fn read(&self, now: Timestamp) -> Stored {
@@ -103,6 +107,42 @@ impl Tables {
 
     fn fence(&self, id: &Digest) -> Option<Fence> {
         self.records.get(id).map(|row| row.record.fence)
+    }
+
+    fn write(&mut self, change: &Change, now: Timestamp) {
+        let seq = match self.records.get(&change.id) {
+            Some(row) => row.seq,
+            None => {
+                self.came += 1;
+                self.came
+            }
+        };
+        self.records.insert(change.id, Row::new(seq, change.next.clone(), now));
+    }
+
+    fn list(&self, filter: &Filter, after: Option<u64>, now: Timestamp) -> Page {
+        let is_later = |seq: u64| match (filter.order, after) {
+            (_, None) => true,
+            (Order::OldestFirst, Some(after)) => seq > after,
+            (Order::NewestFirst, Some(after)) => seq < after,
+        };
+        let rows = self.records.iter().filter(|(_, row)| is_later(row.seq));
+        let mut rows: Vec<_> = rows
+            .map(|(id, row)| (row.seq, *id, row.read(now)))
+            .filter(|(_, _, stored)| filter.matches(stored))
+            .collect();
+        rows.sort_unstable_by_key(|(seq, ..)| match filter.order {
+            Order::OldestFirst => *seq,
+            Order::NewestFirst => u64::MAX - *seq,
+        });
+        let limit = filter.limit.clamp(1, Filter::MAX_PAGE) as usize;
+        let more = rows.len() > limit;
+        rows.truncate(limit);
+        let next = rows.last().filter(|_| more).map(|(seq, ..)| Cursor(seq.to_string()));
+        let listed = rows.into_iter();
+        let listed =
+            listed.map(|(_, id, stored)| Listed { id, found: Found::Record(Box::new(stored)) });
+        Page { listed: listed.collect(), next }
     }
 
     fn write_note(&mut self, id: &Digest, at: Timestamp, note: &Note) {
@@ -133,7 +173,7 @@ impl Store for MemoryStore {
                 let found = tables.found(&change.id, now);
                 return Ok(Swap::Conflict(found));
             }
-            tables.records.insert(change.id, Row::new(change.next.clone(), now));
+            tables.write(change, now);
             if let Some(note) = &change.note {
                 tables.write_note(&change.id, now, note);
             }
@@ -156,29 +196,11 @@ impl Store for MemoryStore {
 impl Inspect for MemoryStore {
     fn list<'a>(&'a self, filter: &'a Filter) -> BoxFuture<'a, Result<Page, StoreError>> {
         Box::pin(async move {
-            let after = match filter.after.as_ref().map(|cursor| cursor.0.parse::<Digest>()) {
-                None => None,
-                Some(Ok(id)) => Some(id),
-                Some(Err(_)) => {
-                    let error =
-                        StoreError::Unusable("the page cursor is not one of this store".into());
-                    return Err(error);
-                }
-            };
-            let now = self.clock.now();
-            let limit = filter.limit.clamp(1, Filter::MAX_PAGE) as usize;
-            let tables = self.tables();
-            let mut listed: Vec<Listed> = (tables.records.iter())
-                .filter(|(id, _)| after.is_none_or(|after| **id > after))
-                .map(|(id, row)| (*id, row.read(now)))
-                .filter(|(_, stored)| filter.matches(stored))
-                .map(|(id, stored)| Listed { id, found: Found::Record(Box::new(stored)) })
-                .take(limit + 1)
-                .collect();
-            let more = listed.len() > limit;
-            listed.truncate(limit);
-            let next = listed.last().filter(|_| more).map(|last| Cursor(last.id.to_string()));
-            Ok(Page { listed, next })
+            let after = filter.after.as_ref().map(|cursor| cursor.0.parse()).transpose();
+            let after = after.map_err(|_| {
+                StoreError::Unusable("the page cursor is not one of this store".into())
+            })?;
+            Ok(self.tables().list(filter, after, self.clock.now()))
         })
     }
 

@@ -11,7 +11,7 @@ use std::{
 
 use axum::{Router, body::Bytes, routing::any};
 use onceward::{
-    Body as KeptBody, Digest, Effect, FoundOut, Outcome, Resolution, Terms,
+    Body as KeptBody, Digest, Effect, Force, FoundOut, Outcome, Resolution, Terms,
     server::{BoxError, Claim, IdempotencyBuilder, Resource, Unresolved},
 };
 
@@ -317,6 +317,7 @@ async fn rule_15_an_operator_may_end_it_and_fences_the_late_truth_off() {
         terms: &terms,
         actor: Some("ada"),
         reason: Some("seen in the dashboard"),
+        force: Force::No,
     };
     bench.idempotency.engine().resolve(id, &stored, found_out).await.unwrap();
     gate.open();
