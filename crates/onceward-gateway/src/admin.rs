@@ -8,12 +8,9 @@ mod refusal;
 mod repair;
 mod wanted;
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
 use axum::{
@@ -33,8 +30,8 @@ use access::require;
 use refusal::Refusal;
 use wanted::Wanted;
 
-pub(crate) use access::{Access, Operator};
-pub(crate) use repair::{InEffect, Records, Repair};
+pub(crate) use access::{ACTOR, Access, Operator};
+pub(crate) use repair::{InEffect, Repair};
 
 /// The largest request: an answer of 64 KiB, in base64, with its headers.
 const MAX_REQUEST: usize = 256 << 10;

@@ -16,7 +16,7 @@ use std::{
 use clap::{ArgGroup, Args, Subcommand};
 use serde_json::{Map, Value, json};
 
-use crate::config;
+use crate::{config, migrate};
 use desk::Desk;
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -62,8 +62,8 @@ struct Place {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// This store, as `sqlite://onceward.db`.
-    #[arg(long, value_name = "URL")]
-    store: Option<String>,
+    #[arg(long, value_name = "URL", value_parser = migrate::sqlite_file)]
+    store: Option<PathBuf>,
     /// The operators' listener of a gateway, as `http://127.0.0.1:8081`.
     #[arg(long, value_name = "URL")]
     admin: Option<String>,
@@ -212,7 +212,8 @@ impl Which {
             ("older", older),
             ("key", self.key.clone()),
         ];
-        let given = members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into())));
+        let given =
+            members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into())));
         given.collect()
     }
 
@@ -236,7 +237,8 @@ impl Which {
             [one] => Ok(one["operation"].as_str().unwrap_or_default().to_owned()),
             several => {
                 tell(&table::lines(several));
-                Err("several callers or operations have this key: say which with --operation".into())
+                Err("several callers or operations have this key: say which with --operation"
+                    .into())
             }
         }
     }
@@ -334,7 +336,11 @@ impl Resolve {
             return print(&format!("{document:#}"));
         }
         for one in &left {
-            tell(&format!("left: {}: {}", table::text(&one["operation"]), table::text(&one["detail"])));
+            tell(&format!(
+                "left: {}: {}",
+                table::text(&one["operation"]),
+                table::text(&one["detail"])
+            ));
         }
         print(&match is_dry {
             true => format!(
@@ -344,7 +350,11 @@ impl Resolve {
                 left.len()
             ),
             false => {
-                format!("{} operations are resolved as {outcome}, {} are left", resolved.len(), left.len())
+                format!(
+                    "{} operations are resolved as {outcome}, {} are left",
+                    resolved.len(),
+                    left.len()
+                )
             }
         })
     }

@@ -6,6 +6,7 @@ mod config;
 mod demo;
 mod identity;
 mod init;
+mod keys;
 mod migrate;
 mod probe;
 mod proxy;
@@ -35,6 +36,7 @@ enum Command {
     Check(check::Options),
     Demo(demo::Options),
     Init(init::Options),
+    Keys(Box<keys::Options>),
     Migrate(migrate::Options),
     Probe(Box<probe::Options>),
     Serve(serve::Options),
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         Command::Check(options) => check::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Init(options) => init::run(&options),
+        Command::Keys(options) => keys::run(&options),
         Command::Migrate(options) => migrate::run(&options),
         Command::Probe(options) => probe::run(&options),
         Command::Serve(options) => serve::run(&options),

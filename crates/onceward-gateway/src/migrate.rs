@@ -37,7 +37,7 @@ pub(crate) struct Options {
 }
 
 /// The file that a store's address names.
-fn sqlite_file(address: &str) -> Result<PathBuf, String> {
+pub(crate) fn sqlite_file(address: &str) -> Result<PathBuf, String> {
     let path = match address.split_once("://") {
         Some(("sqlite", path)) => path,
         Some((scheme, _)) => {

@@ -222,7 +222,6 @@ impl Routes {
             routes.find_map(|(route, covered)| Some((covered, route.matches(method, path)?)))?;
         Some((covered.as_ref()?, parameters))
     }
-
 }
 
 /// What follows in a path, if it is this one or below it.

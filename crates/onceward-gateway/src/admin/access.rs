@@ -20,7 +20,7 @@ const MIN_TOKEN: usize = 16;
 const MAX_SAID: usize = 64;
 
 /// In whose hands a change was, as the CLI says it; a word beside the token's name, and no proof.
-const ACTOR: &str = "onceward-actor";
+pub(crate) const ACTOR: &str = "onceward-actor";
 
 /// Who may do what. Without tokens: whoever is on this machine, everything.
 #[derive(Clone)]
@@ -61,7 +61,10 @@ impl Access {
         let digests = |from: usize| tokens[from..].iter().map(|token| token.digest);
         for (index, token) in tokens.iter().enumerate() {
             if digests(index + 1).any(|other| other == token.digest) {
-                return Err(format!("the token of `{}` has a second name: give each its own", token.name));
+                return Err(format!(
+                    "the token of `{}` has a second name: give each its own",
+                    token.name
+                ));
             }
         }
         Ok(Self { tokens: tokens.into() })
@@ -156,7 +159,9 @@ fn said(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
     let said = value.to_str().ok().filter(|said| (1..=MAX_SAID).contains(&said.len()));
     match said {
         Some(said) => Ok(Some(said)),
-        None => Err(Refusal::malformed(format!("`{ACTOR}` has 1 to {MAX_SAID} visible characters"))),
+        None => {
+            Err(Refusal::malformed(format!("`{ACTOR}` has 1 to {MAX_SAID} visible characters")))
+        }
     }
 }
 
@@ -169,7 +174,7 @@ fn digest(token: &[u8]) -> [u8; 32] {
     Sha256::digest(token).into()
 }
 
-fn unauthorized(text: &str) -> Refusal {
+fn unauthorized(text: &'static str) -> Refusal {
     Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", text)
 }
 
@@ -205,8 +210,13 @@ mod tests {
 
     #[test]
     fn a_token_says_who_asks() {
-        let token = |name: &str, role, value: &[u8]| Token { name: name.into(), role, digest: digest(value) };
-        let tokens = [token("ops", Role::Resolve, b"secret-1"), token("eye", Role::Read, b"secret-2")];
+        let token = |name: &str, role, value: &[u8]| Token {
+            name: name.into(),
+            role,
+            digest: digest(value),
+        };
+        let tokens =
+            [token("ops", Role::Resolve, b"secret-1"), token("eye", Role::Read, b"secret-2")];
         let access = Access { tokens: Arc::new(tokens) };
         for (value, name) in [
             ("Bearer secret-1", Some("ops")),

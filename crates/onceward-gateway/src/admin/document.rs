@@ -53,9 +53,8 @@ fn readable(id: Digest, stored: &Stored) -> Value {
 }
 
 /// The names that every line has.
-const NAMES: [&str; 8] = [
-    "scope", "name", "key_digest", "state", "attempt", "started_at", "updated_at", "expires_at",
-];
+const NAMES: [&str; 8] =
+    ["scope", "name", "key_digest", "state", "attempt", "started_at", "updated_at", "expires_at"];
 
 fn absent(id: Digest) -> Value {
     let mut document: Map<_, _> = NAMES.iter().map(|name| ((*name).into(), Value::Null)).collect();

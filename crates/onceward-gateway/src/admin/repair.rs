@@ -4,9 +4,9 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use http::StatusCode;
 use onceward::{
-    Digest, Effect, Engine, Execution, Filter, Force, FoundOut, Found as Stored, GivenBack, Inspect,
-    Listed, Note, NoteKind, OperationId, OperationName, Page, Purge, ReleaseFailure, ResolveError,
-    ResolveFailure, Resolution, Status, StoreError, Swap, Terms, Trail,
+    Digest, Effect, Engine, Execution, Filter, Force, Found as Stored, FoundOut, GivenBack,
+    Inspect, Listed, Note, NoteKind, OperationId, OperationName, Page, Purge, ReleaseFailure,
+    Resolution, ResolveError, ResolveFailure, Status, StoreError, Swap, Terms, Trail,
 };
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -143,7 +143,9 @@ impl Repair {
             match done {
                 Ok(()) => resolved.push(id.to_string()),
                 Err(Refusal { code, detail, .. }) => {
-                    left.push(json!({ "operation": id.to_string(), "code": code, "detail": detail }));
+                    left.push(
+                        json!({ "operation": id.to_string(), "code": code, "detail": detail }),
+                    );
                 }
             }
         }
@@ -215,7 +217,9 @@ impl Repair {
         for _ in 0..MAX_TRIES {
             let (fence, execution) = match self.read(id).await? {
                 Stored::Record(stored) => (stored.record.fence, stored.record.execution),
-                Stored::Unreadable { fence } if why.force => (fence, Execution::from_bytes([0; 16])),
+                Stored::Unreadable { fence } if why.force => {
+                    (fence, Execution::from_bytes([0; 16]))
+                }
                 other => return Err(unresolvable(&other)),
             };
             let note = Note {
@@ -246,7 +250,9 @@ impl Repair {
     pub(super) async fn ping(&self) -> Result<(), StoreError> {
         let nothing = Digest([0; 32]);
         let asked = timeout(Duration::from_secs(1), self.records.get(&nothing)).await;
-        asked.unwrap_or_else(|_| Err(StoreError::Unavailable("no answer within 1s".into()))).map(drop)
+        asked
+            .unwrap_or_else(|_| Err(StoreError::Unavailable("no answer within 1s".into())))
+            .map(drop)
     }
 
     async fn read(&self, id: Digest) -> Result<Stored, Refusal> {
@@ -268,7 +274,8 @@ impl Repair {
         match retain.is_zero() {
             true => usual,
             false => {
-                let terms = Terms::of(Effect::External).lease(lease).max_run(max_run).retain(retain);
+                let terms =
+                    Terms::of(Effect::External).lease(lease).max_run(max_run).retain(retain);
                 terms.build().unwrap_or(usual)
             }
         }

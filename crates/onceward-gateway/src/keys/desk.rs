@@ -4,13 +4,9 @@
 use std::{env, path::Path, sync::Arc, time::Duration};
 
 use axum::Router;
-use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Limited};
-use onceward::{
-    Engine, Filter,
-    server::Body,
-    stores::sqlite::SqliteStore,
-};
+use onceward::{Engine, Filter, server::Body, stores::sqlite::SqliteStore};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 use tower_service::Service as _;
@@ -41,10 +37,7 @@ impl Desk {
         let Place { config, store, admin, token_env, .. } = place;
         match (config, store, admin) {
             (_, _, Some(url)) => Self::there(url, token_env),
-            (_, Some(store), _) => {
-                let overrides = Overrides { store: Some(store.clone()), ..Overrides::default() };
-                Self::here(StoreUrl::of(&overrides)?, None)
-            }
+            (_, Some(file), _) => Self::here(file, None),
             (Some(file), ..) => Self::of_file(file),
             (None, None, None) if Path::new(USUAL).exists() => Self::of_file(Path::new(USUAL)),
             (None, None, None) => Err("say where: --admin http://127.0.0.1:8081 (a running \
@@ -60,11 +53,12 @@ impl Desk {
             let said: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
             format!("{} is not right:\n{}", file.display(), said.join("\n"))
         })?;
-        Self::here(config.store.clone(), Some(Arc::new(config)))
+        let StoreUrl::Sqlite(store) = config.store.clone();
+        Self::here(&store, Some(Arc::new(config)))
     }
 
-    fn here(StoreUrl::Sqlite(path): StoreUrl, config: Option<Arc<Config>>) -> Result<Self, Failure> {
-        let store = SqliteStore::builder(path).without_migrations().open()?;
+    fn here(file: &Path, config: Option<Arc<Config>>) -> Result<Self, Failure> {
+        let store = SqliteStore::builder(file).without_migrations().open()?;
         let in_effect: InEffect = Arc::new(move || config.clone());
         let repair = Repair::new(Engine::new(store.clone()), Arc::new(store), in_effect);
         let name = match user() {
@@ -130,8 +124,9 @@ impl Desk {
             }
             Self::There { listener, token, actor } => {
                 let lines = request.headers_mut();
-                token.clone().map(|token| lines.insert(header::AUTHORIZATION, token));
-                actor.clone().map(|actor| lines.insert("onceward-actor", actor));
+                lines.extend(token.clone().map(|token| (header::AUTHORIZATION, token)));
+                let name = HeaderName::from_static(admin::ACTOR);
+                lines.extend(actor.clone().map(|actor| (name, actor)));
                 let response = listener.send(Lane::Other, request, PATIENCE).await;
                 let response = response.map_err(|failure| {
                     format!("{failure}; is the gateway running, with `admin` at this address?")
@@ -152,10 +147,13 @@ fn understood(status: StatusCode, body: &[u8]) -> Result<Value, Failure> {
     }
     match (document["detail"].as_str(), status) {
         (Some(detail), StatusCode::UNAUTHORIZED) => {
-            Err(format!("{detail}; the token is read from the variable that --token-env names").into())
+            Err(format!("{detail}; the token is read from the variable that --token-env names")
+                .into())
         }
         (Some(detail), _) => Err(detail.into()),
-        (None, _) => Err(format!("this is not the operators' listener of a gateway ({status})").into()),
+        (None, _) => {
+            Err(format!("this is not the operators' listener of a gateway ({status})").into())
+        }
     }
 }
 

@@ -55,8 +55,17 @@ pub(super) fn text(value: &Value) -> String {
 pub(super) fn whole(document: &Value) -> String {
     let mut lines = Vec::new();
     let names = [
-        "operation", "name", "scope", "key_digest", "state", "effect", "attempt", "started_at",
-        "updated_at", "expires_at", "execution",
+        "operation",
+        "name",
+        "scope",
+        "key_digest",
+        "state",
+        "effect",
+        "attempt",
+        "started_at",
+        "updated_at",
+        "expires_at",
+        "execution",
     ];
     for name in names {
         if !document[name].is_null() {
@@ -66,7 +75,11 @@ pub(super) fn whole(document: &Value) -> String {
     if let Value::Object(answer) = &document["answer"] {
         let of = |name: &str| text(answer.get(name).unwrap_or(&Value::Null));
         let (status, kept, bytes) = (of("status"), of("kept"), of("bytes"));
-        lines.push(format!("{:11} {status}, {kept}, {bytes} bytes; headers: {}", "answer", of("headers")));
+        lines.push(format!(
+            "{:11} {status}, {kept}, {bytes} bytes; headers: {}",
+            "answer",
+            of("headers")
+        ));
     }
     for entry in document["trail"].as_array().into_iter().flatten() {
         let by = match &entry["actor"] {
@@ -77,7 +90,12 @@ pub(super) fn whole(document: &Value) -> String {
             Value::Null => String::new(),
             reason => format!(": {}", text(reason)),
         };
-        lines.push(format!("{:11} {} {}{by}{why}", "trail", text(&entry["at"]), text(&entry["kind"])));
+        lines.push(format!(
+            "{:11} {} {}{by}{why}",
+            "trail",
+            text(&entry["at"]),
+            text(&entry["kind"])
+        ));
     }
     lines.extend(advice(document).map(|advice| format!("{:11} {advice}", "next")));
     lines.join("\n")

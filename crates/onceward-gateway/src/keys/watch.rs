@@ -1,6 +1,9 @@
 //! `onceward keys watch`: says what happens to operations, as it happens.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use serde_json::{Map, Value};
 use tokio::time::{Instant, sleep};
@@ -54,6 +57,9 @@ impl Watch {
         let mut open = seen.open();
         let newest = desk.search(self.newest(), PAGE).await?;
         let new = newest.iter().filter(|one| seen.was(one).is_none()).count();
+        if seen.0.len() > MAX_SEEN {
+            seen.forget_all_but(&newest);
+        }
         for one in newest.into_iter().rev() {
             open.retain(|reference| one["operation"] != **reference);
             self.say(seen, one)?;
@@ -117,16 +123,23 @@ impl Seen {
     }
 
     fn note(&mut self, one: Value) {
-        if self.0.len() >= MAX_SEEN {
-            self.0.retain(|_, one| is_open(one));
-        }
         if let Some(reference) = one["operation"].as_str() {
             self.0.insert(reference.to_owned(), one);
         }
     }
 
+    fn forget_all_but(&mut self, newest: &[Value]) {
+        let newest: HashSet<_> =
+            newest.iter().filter_map(|one| one["operation"].as_str()).collect();
+        self.0.retain(|reference, one| is_open(one) || newest.contains(reference.as_str()));
+    }
+
     fn open(&self) -> Vec<String> {
-        self.0.iter().filter(|(_, one)| is_open(one)).map(|(reference, _)| reference.clone()).collect()
+        self.0
+            .iter()
+            .filter(|(_, one)| is_open(one))
+            .map(|(reference, _)| reference.clone())
+            .collect()
     }
 }
 

@@ -47,7 +47,10 @@ pub(super) async fn answer(
 /// Whether the caller's scope, by the route of that operation, is the record's. The parts that come
 /// from the request's path and body are the record's own.
 fn owns(routes: &Routes, record: &Record, parts: &Parts, caller: &Caller) -> bool {
-    routes.config.named(record.operation.as_str()).any(|route| owns_by(route, record, parts, caller))
+    routes
+        .config
+        .named(record.operation.as_str())
+        .any(|route| owns_by(route, record, parts, caller))
 }
 
 fn owns_by(route: &Route, record: &Record, parts: &Parts, caller: &Caller) -> bool {
