@@ -22,7 +22,7 @@ use axum::{
     routing::{get, post},
 };
 use http::{HeaderValue, StatusCode, header};
-use onceward::Digest;
+use onceward::{Digest, telemetry};
 use serde_json::{Value, json};
 
 use crate::{check, config::Role, proxy::Gateway};
@@ -183,7 +183,7 @@ async fn openapi() -> Response {
 }
 
 async fn metrics() -> Response {
-    text("text/plain; version=0.0.4", String::new())
+    text(telemetry::PROMETHEUS_CONTENT_TYPE, telemetry::prometheus())
 }
 
 async fn capabilities(State(admin): State<Admin>) -> Response {

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use crate::{
     Engine, crashpoint,
     engine::{fresh_fence, injected},
+    telemetry,
 };
 
 /// A transaction of the user's own, in the database where the records are.
@@ -126,7 +127,11 @@ impl Engine {
         transaction: T,
         ending: Ending,
     ) -> Result<(), CommitError> {
-        self.commit_with(claim, transaction, claim.settle(ending, fresh_fence())).await
+        let settlement = claim.settle(ending, fresh_fence());
+        let ended = telemetry::Ended::by(settlement.change());
+        self.commit_with(claim, transaction, settlement).await?;
+        telemetry::EXECUTIONS.add(ended);
+        Ok(())
     }
 
     pub(crate) async fn commit_with<T: Transaction>(
@@ -247,7 +252,7 @@ fn roll_back(transaction: &impl crate::stores::sqlite::BlockingTransaction) {
     if !connection.is_autocommit()
         && let Err(error) = connection.execute_batch("ROLLBACK")
     {
-        tracing::warn!(%error, "a transaction could not be rolled back; it ends with its connection");
+        tracing::warn!(event = telemetry::event::NOT_ROLLED_BACK, %error, "a transaction could not be rolled back; it ends with its connection");
     }
 }
 
@@ -255,7 +260,7 @@ fn roll_back(transaction: &impl crate::stores::sqlite::BlockingTransaction) {
 mod blocking {
     use super::{
         Claim, CommitError, Ending, Engine, Proposal, Settlement, crashpoint, fresh_fence,
-        injected, judge, roll_back, rolled_back_unless_ok,
+        injected, judge, roll_back, rolled_back_unless_ok, telemetry,
     };
     use crate::stores::sqlite::{BlockingTransaction, SqliteStore};
 
@@ -289,7 +294,11 @@ mod blocking {
             transaction: impl BlockingTransaction,
             ending: Ending,
         ) -> Result<(), CommitError> {
-            self.commit_with_blocking(claim, transaction, claim.settle(ending, fresh_fence()))
+            let settlement = claim.settle(ending, fresh_fence());
+            let ended = telemetry::Ended::by(settlement.change());
+            self.commit_with_blocking(claim, transaction, settlement)?;
+            telemetry::EXECUTIONS.add(ended);
+            Ok(())
         }
 
         #[expect(clippy::needless_pass_by_value, reason = "committing uses it up")]

@@ -28,7 +28,10 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::{crashpoint, telemetry};
+use crate::{
+    crashpoint,
+    telemetry::{self, Call, Said, event},
+};
 
 /// Admits requests to operations and settles them, on one store.
 ///
@@ -72,6 +75,15 @@ struct Shared {
     settled: Notify,
     draining: AtomicBool,
     stopped: AtomicBool,
+}
+
+impl Shared {
+    fn count(&self, kind: telemetry::Unsettled) -> &AtomicUsize {
+        match kind {
+            telemetry::Unsettled::Execution => &self.executions,
+            telemetry::Unsettled::Other => &self.others,
+        }
+    }
 }
 
 /// An engine for a store that nobody else drives: [`Engine::new`].
@@ -140,7 +152,12 @@ impl Engine {
             };
             match doubt.dispel().next(swap) {
                 Step::Swap(next) => doubt.admission = Some(next),
-                Step::Done(verdict) => return Ok(verdict),
+                Step::Done(verdict) => {
+                    if let Verdict::Run(claim) = &verdict {
+                        telemetry::CLAIMS.add(telemetry::Claimed::of(claim));
+                    }
+                    return Ok(verdict);
+                }
                 Step::Newer { version } => return Err(newer_fingerprint(version)),
             }
         }
@@ -176,7 +193,10 @@ impl Engine {
         async move {
             match timeout(Self::SETTLE_PATIENCE, receiver).await {
                 Ok(Ok(Some(settled))) => Ok(settled),
-                _ => Err(Unsettled),
+                _ => {
+                    telemetry::SETTLEMENTS_TROUBLED.add(telemetry::Troubled::Late);
+                    Err(Unsettled)
+                }
             }
         }
     }
@@ -193,6 +213,7 @@ impl Engine {
         match timeout(Self::SETTLE_PATIENCE, settling.as_mut()).await {
             Ok(settled) => settled,
             Err(_) => {
+                telemetry::SETTLEMENTS_TROUBLED.add(telemetry::Troubled::Late);
                 late();
                 settling.await
             }
@@ -202,28 +223,43 @@ impl Engine {
     /// Reads one record, within the time that one call to the store may take.
     #[cfg(feature = "tower")]
     pub(crate) async fn read(&self, id: &Digest) -> Result<Found, StoreError> {
-        crashpoint!("store.get", self.bounded(self.shared.store.get(id)).await, injected())
+        let get = self.bounded(Call::Get, self.shared.store.get(id));
+        crashpoint!("store.get", get.await, injected())
     }
 
     /// A store that hangs counts as failing.
+    #[cfg(feature = "tower")]
     pub(crate) async fn bounded<T>(
         &self,
-        call: impl Future<Output = Result<T, StoreError>>,
+        call: Call,
+        answer: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        timeout(self.call_timeout, call).await.unwrap_or_else(|_| {
+        self.timed(call, answer, |_| Said::Ok).await
+    }
+
+    async fn timed<T>(
+        &self,
+        call: Call,
+        answer: impl Future<Output = Result<T, StoreError>>,
+        said: impl FnOnce(&T) -> Said,
+    ) -> Result<T, StoreError> {
+        let begun = telemetry::Begun::now();
+        let answer = timeout(self.call_timeout, answer).await.unwrap_or_else(|_| {
             Err(StoreError::Unavailable(format!("no answer within {:?}", self.call_timeout)))
-        })
+        });
+        telemetry::count_call(call, begun, &answer, said);
+        answer
     }
 
     /// Counts as unsettled until dropped: for an execution that runs detached from its caller.
     #[must_use]
     pub fn track(&self) -> Tracked {
-        Tracked::new(&self.shared, |shared| &shared.executions)
+        Tracked::new(&self.shared, telemetry::Unsettled::Execution)
     }
 
     /// Is waited for by a drain, but does not count as an execution.
     pub(crate) fn track_other(&self) -> Tracked {
-        Tracked::new(&self.shared, |shared| &shared.others)
+        Tracked::new(&self.shared, telemetry::Unsettled::Other)
     }
 
     /// How many executions are being admitted, running detached, settling or being given back.
@@ -251,6 +287,8 @@ impl Engine {
         self.shared.stopped.store(true, Ordering::SeqCst);
         let abandoned = if in_time { 0 } else { self.unsettled() };
         if abandoned > 0 {
+            let number = abandoned as u64;
+            telemetry::SETTLEMENTS_TROUBLED.add_many(telemetry::Troubled::Abandoned, number);
             telemetry::SETTLEMENT_ABANDONED
                 .raise(format_args!("{abandoned} operations were not settled within {patience:?}"));
         }
@@ -261,14 +299,19 @@ impl Engine {
     async fn settle_until_done(&self, mut settlement: Settlement) -> Option<Settled> {
         let mut pause = Pause::default();
         loop {
+            let ended = telemetry::Ended::by(settlement.change());
             match self.call(settlement.change()).await {
                 Ok(swap) => match settlement.next(swap) {
                     SettlementStep::Swap(next) => settlement = next,
-                    SettlementStep::Done(settled) => return Some(settled),
+                    SettlementStep::Done(settled) => {
+                        telemetry::count_settled(ended, &settled);
+                        return Some(settled);
+                    }
                 },
                 Err(_) if self.shared.stopped.load(Ordering::SeqCst) => return None,
                 Err(error) => {
-                    tracing::warn!(%error, "a settlement is tried again");
+                    telemetry::SETTLEMENTS_TROUBLED.add(telemetry::Troubled::Retried);
+                    tracing::warn!(event = event::SETTLEMENT_RETRIED, %error, "a settlement is tried again");
                     pause.wait().await;
                 }
             }
@@ -317,7 +360,11 @@ impl Engine {
     }
 
     async fn call(&self, change: &Change) -> Result<Swap, StoreError> {
-        crashpoint!("store.swap", self.bounded(self.shared.store.swap(change)).await, injected())
+        let swap = self.timed(Call::Swap, self.shared.store.swap(change), |swap| match swap {
+            Swap::Stored { .. } => Said::Ok,
+            Swap::Conflict(_) => Said::Conflict,
+        });
+        crashpoint!("store.swap", swap.await, injected())
     }
 }
 
@@ -365,19 +412,21 @@ impl Drop for Doubt<'_> {
 /// An execution that [`Engine::drain`] waits for; it ends when this is dropped.
 pub struct Tracked {
     shared: Arc<Shared>,
-    count: fn(&Shared) -> &AtomicUsize,
+    kind: telemetry::Unsettled,
 }
 
 impl Tracked {
-    fn new(shared: &Arc<Shared>, count: fn(&Shared) -> &AtomicUsize) -> Self {
-        count(shared).fetch_add(1, Ordering::SeqCst);
-        Self { shared: shared.clone(), count }
+    fn new(shared: &Arc<Shared>, kind: telemetry::Unsettled) -> Self {
+        shared.count(kind).fetch_add(1, Ordering::SeqCst);
+        telemetry::UNSETTLED.raise_of(kind, 1);
+        Self { shared: shared.clone(), kind }
     }
 }
 
 impl Drop for Tracked {
     fn drop(&mut self) {
-        (self.count)(&self.shared).fetch_sub(1, Ordering::SeqCst);
+        self.shared.count(self.kind).fetch_sub(1, Ordering::SeqCst);
+        telemetry::UNSETTLED.lower_of(self.kind, 1);
         self.shared.settled.notify_waiters();
     }
 }

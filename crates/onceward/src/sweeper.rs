@@ -5,6 +5,8 @@ use std::{sync::Arc, time::Duration};
 use onceward_core::Store;
 use tokio::{task::JoinHandle, time::sleep};
 
+use crate::telemetry::{self, Call, Said, event};
+
 /// Sweeps a store from time to time until it is dropped.
 ///
 /// Records are deleted in batches, so that claims are never held up for long. Several processes may
@@ -44,11 +46,17 @@ impl Drop for Sweeper {
 
 async fn sweep_for_ever(store: Arc<dyn Store>, interval: Duration) {
     loop {
-        match store.sweep(Sweeper::BATCH).await {
+        let begun = telemetry::Begun::now();
+        let swept = store.sweep(Sweeper::BATCH).await;
+        telemetry::count_call(Call::Sweep, begun, &swept, |deleted| {
+            telemetry::SWEPT.add_many((), (*deleted).into());
+            Said::Ok
+        });
+        match swept {
             Ok(Sweeper::BATCH..) => tokio::task::yield_now().await,
             Ok(_) => sleep(interval).await,
             Err(error) => {
-                tracing::warn!(%error, "nothing was swept; it is tried again");
+                tracing::warn!(event = event::NOT_SWEPT, %error, "nothing was swept; it is tried again");
                 sleep(interval).await;
             }
         }

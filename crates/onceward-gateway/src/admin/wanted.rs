@@ -230,5 +230,17 @@ fn read_value<T: DeserializeOwned>(value: Value) -> Result<T, Refusal> {
     if !value.is_object() {
         return Err(Refusal::malformed("send a JSON object"));
     }
+    if has_null(&value) {
+        return Err(Refusal::malformed("leave out what is not said, instead of null"));
+    }
     serde_json::from_value(value).map_err(|error| Refusal::malformed(Cow::from(error.to_string())))
+}
+
+fn has_null(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(list) => list.iter().any(has_null),
+        Value::Object(members) => members.values().any(has_null),
+        _ => false,
+    }
 }

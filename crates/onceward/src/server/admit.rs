@@ -13,14 +13,17 @@ use super::{
     unknown,
     wait::{self, News},
 };
-use crate::{AdmitError, Tracked, telemetry};
+use crate::{
+    AdmitError, Tracked,
+    telemetry::{self, Answered, event},
+};
 
 /// What becomes of a request.
 pub(super) enum Admitted {
     /// This request runs the operation.
     Run { claim: Claim, patience: Patience, counted: Tracked },
     /// The operation has ended, and this is its answer.
-    Replay(Arc<Recalled>),
+    Replay { recalled: Arc<Recalled>, answered: Answered },
     /// It is running, and the client would rather be told later.
     Accepted(Patience),
     /// The store is down, and the route runs without it.
@@ -35,6 +38,7 @@ pub(super) async fn admit(
     let options = idempotency.options();
     let patience = Patience::of(options, &parts.headers);
     let until = Instant::now() + patience.wait;
+    let mut answered = Answered::Replayed;
     loop {
         // In a box: thousands of duplicates may wait below, and few ask at a time.
         let retry_after = match Box::pin(ask(idempotency, request)).await? {
@@ -44,7 +48,7 @@ pub(super) async fn admit(
                 let patience = Patience { wait, ..patience };
                 return Ok(Admitted::Run { claim, patience, counted });
             }
-            Said::Replay(recalled) => return Ok(Admitted::Replay(recalled)),
+            Said::Replay(recalled) => return Ok(Admitted::Replay { recalled, answered }),
             Said::Unprotected => return Ok(Admitted::Unprotected),
             Said::Busy { retry_after } => retry_after,
             Said::Changed => continue,
@@ -53,12 +57,13 @@ pub(super) async fn admit(
             true => None,
             false => wait::wait(idempotency, request.operation.digest(), until).await,
         };
+        answered = Answered::Waited;
         match news {
             // Only the answer to this very request; otherwise the store will tell.
             Some(News::Ended(stored, recalled))
                 if request.fingerprints.under(stored.version()) == Some(stored) =>
             {
-                return Ok(Admitted::Replay(recalled));
+                return Ok(Admitted::Replay { recalled, answered });
             }
             Some(_) => {}
             None if patience.asynchronous => return Ok(Admitted::Accepted(patience)),
@@ -147,7 +152,7 @@ fn made_at(key: &str) -> Option<Timestamp> {
 fn refused(error: &AdmitError) -> Problem {
     let code = match error {
         AdmitError::Store(_) => {
-            tracing::error!(%error, "a request was refused");
+            tracing::error!(event = event::STORE_FAILED, %error, "a request was refused");
             Code::StoreUnavailable
         }
         _ => Code::Overloaded,

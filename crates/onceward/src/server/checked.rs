@@ -11,9 +11,9 @@ use super::{
     Idempotency, IdempotencyBuilder, InFlight, OptionsError, headers,
     hooks::{AuthorizeHook, NameHook, RebuildHook, ResolveHook, ScopeHook},
 };
-use crate::Engine;
 #[cfg(feature = "sqlite")]
 use crate::stores::sqlite::SqliteStore;
+use crate::{Engine, telemetry::Route};
 
 /// What was asked for, before it is known to fit together.
 #[derive(Clone)]
@@ -47,6 +47,7 @@ pub(super) struct Chosen {
     pub(super) rebuild: Option<RebuildHook>,
     pub(super) pass_when_store_is_down: bool,
     pub(super) status_path: String,
+    pub(super) route: Option<String>,
 }
 
 #[derive(Clone)]
@@ -80,6 +81,8 @@ pub(super) struct Options {
     pub(super) rebuild: Option<RebuildHook>,
     pub(super) pass_when_store_is_down: bool,
     pub(super) status_path: String,
+    /// Where its requests are counted, if that is not said by the router.
+    pub(super) route: Option<Route>,
 }
 
 impl Options {
@@ -145,6 +148,11 @@ impl Chosen {
                 OperationNaming::Fixed(OperationName::new(&name).map_err(OptionsError::Name)?)
             }
         };
+        let fixed = match &name {
+            OperationNaming::Fixed(name) => Some(name.as_str()),
+            OperationNaming::By(_) | OperationNaming::ByRoute => None,
+        };
+        let route = self.route.as_deref().or(fixed).map(Route::named);
         Ok(Options {
             scope: self.scope,
             spool: self.spool,
@@ -172,6 +180,7 @@ impl Chosen {
             rebuild: self.rebuild,
             pass_when_store_is_down: self.pass_when_store_is_down,
             status_path: self.status_path,
+            route,
         })
     }
 

@@ -19,7 +19,7 @@ use super::{
     recall::CHUNK,
     settle::{self, not_durable_yet},
 };
-use crate::{CommitError, Transaction, engine::fresh_fence};
+use crate::{CommitError, Transaction, engine::fresh_fence, telemetry::event};
 
 impl Claim {
     /// Begins a transaction in the database where the record is, when it is its turn.
@@ -335,7 +335,7 @@ where
 /// The refusal that a handler returns after this; the layer looks at the record all the same.
 impl From<CommitError> for Problem {
     fn from(error: CommitError) -> Self {
-        tracing::warn!(%error, "an operation did not end in its transaction");
+        tracing::warn!(event = event::NOT_COMMITTED, %error, "an operation did not end in its transaction");
         match error {
             CommitError::LeaseLost => settle::lease_lost(),
             CommitError::Doubtful(_) => not_durable_yet(),

@@ -29,7 +29,10 @@ use super::{
     fingerprint::Held,
     settle,
 };
-use crate::{Engine, Renewal};
+use crate::{
+    Engine, Renewal,
+    telemetry::{self, Begun, Renewed, event},
+};
 
 /// What the client of a running execution waits for.
 pub(super) type Running = oneshot::Receiver<Result<Response<Body>, Problem>>;
@@ -116,19 +119,30 @@ where
     S: Served<B>,
 {
     if let Err(error) = poll_fn(|context| service.poll_ready(context)).await {
-        tracing::warn!(?error, "a service was not ready and got no request");
+        tracing::warn!(
+            event = event::SERVICE_FAILED,
+            ?error,
+            "a service was not ready and got no request"
+        );
         return Captured::NotSent;
     }
     if claim.time_left().is_zero() {
         return Captured::NotSent;
     }
-    match service.call(request).await {
+    let begun = Begun::now();
+    let captured = match service.call(request).await {
         Ok(response) => capture::capture(idempotency, response).await,
         Err(error) => {
-            tracing::warn!(?error, "a service failed without an answer");
+            tracing::warn!(
+                event = event::SERVICE_FAILED,
+                ?error,
+                "a service failed without an answer"
+            );
             Captured::Nothing
         }
-    }
+    };
+    telemetry::EXECUTION_DURATION.since((), begun);
+    captured
 }
 
 /// Renews a claim in a task of its own, so that a handler that blocks its thread stays the owner.
@@ -156,11 +170,27 @@ async fn renew(engine: Engine, claim: Claim) {
             return;
         }
         sleep_until(next).await;
-        match timeout(pause, engine.renew(&claim)).await {
+        let (renewed, operation) = (timeout(pause, engine.renew(&claim)).await, claim.id());
+        telemetry::RENEWALS.add(match &renewed {
+            Ok(Ok(Renewal::Renewed { .. })) => Renewed::Renewed,
+            Ok(Ok(Renewal::Lost(_))) => Renewed::Lost,
+            Ok(Err(_)) => Renewed::Failed,
+            Err(_) => Renewed::TimedOut,
+        });
+        match renewed {
             Ok(Ok(Renewal::Renewed { .. })) => {}
-            Ok(Ok(Renewal::Lost(_))) => return claim.lose(),
-            Ok(Err(error)) => tracing::warn!(%error, "a claim was not renewed and is tried again"),
-            Err(_) => tracing::warn!("a renewal hangs and is tried again"),
+            Ok(Ok(Renewal::Lost(_))) => {
+                tracing::warn!(event = event::LEASE_LOST, %operation, "another execution took over");
+                return claim.lose();
+            }
+            Ok(Err(error)) => {
+                let text = "a claim was not renewed and is tried again";
+                tracing::warn!(event = event::NOT_RENEWED, %operation, %error, text);
+            }
+            Err(_) => {
+                let text = "a renewal hangs and is tried again";
+                tracing::warn!(event = event::NOT_RENEWED, %operation, text);
+            }
         }
     }
 }

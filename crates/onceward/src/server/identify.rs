@@ -9,12 +9,10 @@ use super::{
     fingerprint::original_uri,
     headers,
 };
+use crate::telemetry::{Route, event};
 
-/// `Ok(None)`: the request is not covered and passes untouched.
+/// `Ok(None)`: the request, of a method that is covered, has no key and passes untouched.
 pub(super) fn operation(options: &Options, parts: &Parts) -> Result<Option<OperationId>, Problem> {
-    if !options.methods.contains(&parts.method) {
-        return Ok(None);
-    }
     let lines = parts.headers.get_all(headers::KEY).iter().map(http::HeaderValue::as_bytes);
     let key = Key::from_lines(lines)
         .map_err(|error| Problem::new(Code::KeyInvalid, error.to_string()))?;
@@ -33,7 +31,7 @@ pub(super) fn operation(options: &Options, parts: &Parts) -> Result<Option<Opera
         return Err(Problem::new(Code::Misconfigured, text));
     }
     let scope = (options.scope)(parts).map_err(|reason| {
-        tracing::debug!(%reason, "a request has no scope");
+        tracing::debug!(event = event::SCOPE_MISSING, %reason, "a request has no scope");
         let text = "it is not known whose operation this is; sign in and send the same request";
         Problem::new(Code::ScopeMissing, text)
     })?;
@@ -54,9 +52,23 @@ fn name(options: &Options, parts: &Parts) -> Result<OperationName, Problem> {
 
 /// The route's template where the router says it, otherwise the path that the client asked for.
 fn template(parts: &Parts) -> &str {
-    #[cfg(feature = "axum")]
-    if let Some(matched) = parts.extensions.get::<axum::extract::MatchedPath>() {
-        return matched.as_str();
-    }
-    original_uri(parts).path()
+    matched(parts).unwrap_or_else(|| original_uri(parts).path())
+}
+
+#[cfg(feature = "axum")]
+fn matched(parts: &Parts) -> Option<&str> {
+    parts.extensions.get::<axum::extract::MatchedPath>().map(axum::extract::MatchedPath::as_str)
+}
+
+#[cfg(not(feature = "axum"))]
+fn matched(_: &Parts) -> Option<&str> {
+    None
+}
+
+/// Where a request is counted: never by its path, which may be anything.
+pub(super) fn route(options: &Options, parts: &Parts) -> Route {
+    options.route.unwrap_or_else(|| match matched(parts) {
+        Some(template) => Route::named(&format!("{} {template}", parts.method)),
+        None => Route::other(),
+    })
 }

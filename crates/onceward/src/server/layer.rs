@@ -10,12 +10,12 @@ use std::{
 
 use bytes::Bytes;
 use http::{Request, Response, request::Parts};
-use onceward_core::{BoxFuture, OperationId, OperationName, Scope};
+use onceward_core::{BoxFuture, Digest, OperationId, OperationName, Scope};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    Body, BoxError, IdempotencyBuilder, OptionsError, Problem, WholeBody,
+    Body, BoxError, Code, IdempotencyBuilder, OptionsError, Problem, WholeBody,
     admit::{self, Admitted},
     checked::Options,
     claim::Passed,
@@ -25,7 +25,10 @@ use super::{
     unknown::LastAsked,
     wait::Waiters,
 };
-use crate::Engine;
+use crate::{
+    Engine,
+    telemetry::{self, Answered, Begun, Route, event},
+};
 
 /// Makes the writes of a service safe to retry: a tower [`Layer`].
 ///
@@ -111,7 +114,7 @@ impl Idempotency {
         mut parts: Parts,
         body: B,
         service: S,
-    ) -> impl Future<Output = Result<Result<Response<Body>, S::Error>, Problem>> + Send
+    ) -> impl Future<Output = Result<Answer<S::Error>, Problem>> + Send
     where
         S: Served<B>,
         B: WholeBody,
@@ -120,25 +123,32 @@ impl Idempotency {
             let id = operation.digest();
             let read = Box::pin(fingerprint::read(&self, operation, &parts, body));
             let (asked, held) = read.await?;
-            Ok(match admit::admit(&self, &asked, &parts).await? {
+            let mut attempt = None;
+            let (answered, response) = match admit::admit(&self, &asked, &parts).await? {
                 Admitted::Run { claim, patience, counted } => {
+                    attempt = Some(claim.attempt());
                     // Nothing is awaited before the execution stands on its own feet.
                     let running = execute::detached(&self, claim, parts, held, service);
                     drop(counted);
-                    Ok(respond::first(&self, id, running, patience).await?)
+                    let (answered, response) = respond::first(&self, id, running, patience).await?;
+                    (answered, Ok(response))
                 }
-                Admitted::Replay(recalled) => {
-                    Ok(respond::replay(&self, id, &parts, &recalled).await?)
+                Admitted::Replay { recalled, answered } => {
+                    (answered, Ok(respond::replay(&self, id, &parts, &recalled).await?))
                 }
-                Admitted::Accepted(patience) => Ok(respond::accepted(&self, id, patience)),
+                Admitted::Accepted(patience) => {
+                    (Answered::Accepted, Ok(respond::accepted(&self, id, patience)))
+                }
                 Admitted::Unprotected => {
                     parts.extensions.insert(Passed::StoreDown(id));
                     let (body, _room) = held.open();
                     let request = Request::from_parts(parts, body);
                     let response = Box::pin(execute::call(service, request)).await;
-                    response.map(|response| respond::unprotected(id, response))
+                    let response = response.map(|response| respond::unprotected(id, response));
+                    (Answered::Unprotected, response)
                 }
-            })
+            };
+            Ok(Answer { answered, attempt, response })
         }
     }
 
@@ -196,7 +206,7 @@ impl Shared {
         if let Some(name) = options.fixed_name()
             && routes.iter().any(|known| known.fixed_name() == Some(name))
         {
-            tracing::info!(%name, "two layers have the same operation name and share their keys");
+            tracing::info!(event = event::NAME_SHARED, %name, "two layers have the same operation name and share their keys");
         }
         routes.push(options.clone());
     }
@@ -250,20 +260,76 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (idempotency, service) = (self.idempotency.clone(), self.service.clone());
-        let (mut parts, body) = request.into_parts();
-        let operation = match identify::operation(&idempotency.options, &parts) {
+        let (parts, body) = request.into_parts();
+        let options = &idempotency.options;
+        if !options.methods.contains(&parts.method) {
+            return passed(service, parts, body);
+        }
+        let asked = Asked { begun: Begun::now(), route: identify::route(options, &parts) };
+        let operation = match identify::operation(options, &parts) {
             Ok(Some(operation)) => operation,
             Ok(None) => {
-                parts.extensions.insert(Passed::Uncovered);
-                let answer = execute::call(service, Request::from_parts(parts, body));
-                return Box::pin(async { Ok(answer.await?.map(Body::new)) });
+                asked.route.count(Answered::Passed);
+                return passed(service, parts, body);
             }
-            Err(problem) => return Box::pin(ready(Ok(respond::refused(problem)))),
+            Err(problem) => {
+                let answer = Answer::refused(problem.code(), respond::refused(problem));
+                return Box::pin(ready(asked.told(None, answer)));
+            }
         };
         let id = operation.digest();
         let answer = Box::pin(idempotency.clone().answer(operation, parts, body, service));
         Box::pin(async move {
-            answer.await.unwrap_or_else(|problem| Ok(respond::problem(&idempotency, id, problem)))
+            let answer = answer.await.unwrap_or_else(|problem| {
+                Answer::refused(problem.code(), respond::problem(&idempotency, id, problem))
+            });
+            asked.told(Some(id), answer)
         })
+    }
+}
+
+/// A request that is not covered goes through untouched.
+fn passed<S, B>(
+    service: S,
+    mut parts: Parts,
+    body: B,
+) -> BoxFuture<'static, Result<Response<Body>, S::Error>>
+where
+    S: Served<B>,
+    B: WholeBody,
+{
+    parts.extensions.insert(Passed::Uncovered);
+    let answer = execute::call(service, Request::from_parts(parts, body));
+    Box::pin(async { Ok(answer.await?.map(Body::new)) })
+}
+
+/// What a request gets, and what there is to say about it.
+struct Answer<E> {
+    answered: Answered,
+    attempt: Option<u32>,
+    response: Result<Response<Body>, E>,
+}
+
+impl<E> Answer<E> {
+    fn refused(code: Code, response: Response<Body>) -> Self {
+        Self { answered: Answered::Refused(code), attempt: None, response: Ok(response) }
+    }
+}
+
+/// Where and since when a request is counted.
+struct Asked {
+    begun: Begun,
+    route: Route,
+}
+
+impl Asked {
+    /// The one place where requests are counted and logged: just before they get their answer.
+    fn told<E>(self, id: Option<Digest>, answer: Answer<E>) -> Result<Response<Body>, E> {
+        let Answer { answered, attempt, response } = answer;
+        let mut response = response?;
+        self.route.count_timed(answered, self.begun);
+        telemetry::log_request(self.route, answered, self.begun, id, attempt, response.status());
+        response.extensions_mut().insert(answered);
+        Ok(response)
     }
 }

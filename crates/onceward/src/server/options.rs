@@ -103,6 +103,7 @@ impl IdempotencyBuilder {
             rebuild: None,
             pass_when_store_is_down: false,
             status_path: "/.onceward".to_owned(),
+            route: None,
         };
         Self { shared: Arc::new(Shared::new(engine)), chosen }
     }
@@ -312,6 +313,14 @@ impl IdempotencyBuilder {
     /// Where the status routes are mounted: `/.onceward` if not said.
     pub fn status_path(mut self, path: impl Into<String>) -> Self {
         self.chosen.status_path = path.into();
+        self
+    }
+
+    /// Under which name requests are counted in [metrics](crate::telemetry).
+    ///
+    /// If not said: the operation's fixed name, or what axum's router matched, or `other`.
+    pub fn route_label(mut self, name: impl Into<String>) -> Self {
+        self.chosen.route = Some(name.into());
         self
     }
 

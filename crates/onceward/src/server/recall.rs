@@ -13,7 +13,10 @@ use super::{
     headers,
     room::{self, Reserved},
 };
-use crate::{Engine, telemetry};
+use crate::{
+    Engine,
+    telemetry::{self, Call, event},
+};
 
 /// The length of the pieces in which large answers are kept.
 pub(super) const CHUNK: usize = 256 << 10;
@@ -103,8 +106,8 @@ async fn read(
         if bytes.len() >= length {
             break;
         }
-        let chunk = engine.bounded(spool.chunk(&id, index)).await.map_err(|error| {
-            tracing::warn!(%error, "a large answer could not be read");
+        let chunk = engine.bounded(Call::GetChunk, spool.chunk(&id, index)).await.map_err(|error| {
+            tracing::warn!(event = event::ANSWER_NOT_READ, %error, "a large answer could not be read");
             let text = "the stored answer cannot be read now; ask again with the same key";
             Problem::new(Code::StoreUnavailable, text).retry_after(Duration::from_secs(1))
         })?;

@@ -14,6 +14,7 @@ use super::{
     prefer::Patience,
     recall::{Recalled, RecalledBody},
 };
+use crate::telemetry::{Answered, event};
 
 /// A refusal before anything was claimed. It frees the key of a layer around this one, if any.
 pub(super) fn refused(problem: Problem) -> Response<Body> {
@@ -37,18 +38,19 @@ pub(super) async fn first(
     id: Digest,
     running: Running,
     patience: Patience,
-) -> Result<Response<Body>, Problem> {
+) -> Result<(Answered, Response<Body>), Problem> {
     let answer = match patience.asynchronous {
         false => running.await,
         true => match timeout(patience.wait, running).await {
             Ok(answer) => answer,
-            Err(_) => return Ok(accepted(idempotency, id, patience)),
+            Err(_) => return Ok((Answered::Accepted, accepted(idempotency, id, patience))),
         },
     };
-    answer.unwrap_or_else(|_| {
+    let answer = answer.unwrap_or_else(|_| {
         let text = "this process is shutting down; ask with the same key, never with a new one";
         Err(Problem::new(Code::OutcomeUnknown, text).status(StatusCode::GATEWAY_TIMEOUT))
-    })
+    });
+    Ok((Answered::First, answer?))
 }
 
 /// The stored answer, if this caller may see it.
@@ -95,7 +97,7 @@ pub(super) async fn recalled(
                 Ok(Some(rebuilt)) => rebuilt_body(&mut lines, rebuilt),
                 Ok(None) => return Err(unavailable(&lines)),
                 Err(error) => {
-                    tracing::warn!(%error, "an answer could not be rebuilt");
+                    tracing::warn!(event = event::ANSWER_NOT_READ, %error, "an answer could not be rebuilt");
                     return Err(unavailable(&lines));
                 }
             }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use super::{Code, Problem};
+use crate::telemetry;
 
 /// Bytes that may still be held.
 #[derive(Debug)]
@@ -41,6 +42,7 @@ impl Reserved {
         let taken = self.room.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok();
         if taken {
             self.bytes += more;
+            telemetry::BUFFERED_BYTES.raise_of((), more as u64);
         }
         taken
     }
@@ -49,6 +51,7 @@ impl Reserved {
 impl Drop for Reserved {
     fn drop(&mut self) {
         self.room.left.fetch_add(self.bytes, Ordering::Relaxed);
+        telemetry::BUFFERED_BYTES.lower_of((), self.bytes as u64);
     }
 }
 

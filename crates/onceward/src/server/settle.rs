@@ -17,7 +17,11 @@ use super::{
     recall::{self, CHUNK},
     respond,
 };
-use crate::{Engine, engine::fresh_fence};
+use crate::{
+    Engine,
+    engine::fresh_fence,
+    telemetry::{self, Call, event},
+};
 
 /// Ends the claim by what came back, and gives what the first client is told. If that takes long,
 /// `late` is what it is told meanwhile.
@@ -32,6 +36,7 @@ pub(super) async fn settle(
         && let Some(replay) = committed(idempotency, claim).await?
     {
         idempotency.shared().waiters.wake(&id);
+        telemetry::count_committed(&replay.outcome);
         return ended(idempotency, claim, replay, captured).await;
     }
     let meaning = captured.meaning(&idempotency.options().policy, claim.effect());
@@ -43,6 +48,7 @@ pub(super) async fn settle(
                 let id = SpoolId { operation: id, fence };
                 outcome.body = spool(idempotency, id, &bytes).await;
             }
+            telemetry::count_answer(&outcome.body);
             match meaning {
                 Meaning::Succeeded => Ending::Succeeded(outcome),
                 _ => Ending::FailedFinal(outcome),
@@ -141,7 +147,7 @@ fn location_only(lines: &HeaderMap) -> Vec<Header> {
 async fn spool(idempotency: &Idempotency, id: SpoolId, bytes: &[u8]) -> KeptBody {
     let Some(spool) = &idempotency.options().spool else { return KeptBody::Unavailable };
     for (index, chunk) in (0..).zip(bytes.chunks(CHUNK)) {
-        let put = || idempotency.engine().bounded(spool.put(&id, index, chunk));
+        let put = || idempotency.engine().bounded(Call::PutChunk, spool.put(&id, index, chunk));
         let mut written = put().await;
         // The same chunk may be written again, and a large answer is worth a second try.
         if written.is_err() {
@@ -149,7 +155,7 @@ async fn spool(idempotency: &Idempotency, id: SpoolId, bytes: &[u8]) -> KeptBody
             written = put().await;
         }
         if let Err(error) = written {
-            tracing::warn!(%error, "a large answer could not be kept");
+            tracing::warn!(event = event::ANSWER_NOT_KEPT, %error, "a large answer could not be kept");
             return KeptBody::Unavailable;
         }
     }
@@ -218,7 +224,7 @@ async fn read(engine: &Engine, claim: &Claim) -> Result<Found, Problem> {
         }
     };
     timeout(Engine::SETTLE_PATIENCE, reading).await.map_err(|_| {
-        tracing::warn!(operation = %id, "it is not known whether a transaction was committed");
+        tracing::warn!(event = event::COMMIT_DOUBTFUL, operation = %id, "it is not known whether a transaction was committed");
         not_durable_yet()
     })
 }

@@ -15,6 +15,7 @@ use onceward_core::{
 use serde_json::{Value, json};
 
 use super::{Body, Code, Idempotency, Problem, checked::Options, respond, unknown};
+use crate::telemetry::event;
 
 impl Idempotency {
     /// Routes that tell a caller what became of its operations, to be merged into a router.
@@ -137,7 +138,7 @@ async fn status(
 
 async fn read(idempotency: &Idempotency, id: Digest) -> Result<Found, Problem> {
     idempotency.engine().read(&id).await.map_err(|error| {
-        tracing::error!(%error, "a status could not be read");
+        tracing::error!(event = event::STORE_FAILED, %error, "a status could not be read");
         let text = "the status cannot be read now; ask again";
         Problem::new(Code::StoreUnavailable, text).retry_after(Duration::from_secs(1))
     })

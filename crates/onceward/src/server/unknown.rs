@@ -6,11 +6,14 @@ use std::{
     time::Duration,
 };
 
-use onceward_core::{Digest, Force, OperationId, Stored};
+use onceward_core::{Digest, Force, OperationId, Resolution, Stored};
 use tokio::time::{Instant, timeout};
 
 use super::{Idempotency, Unresolved, checked::Options};
-use crate::FoundOut;
+use crate::{
+    FoundOut,
+    telemetry::{self, Resolved, event},
+};
 
 /// How often one operation is asked about, and how long an answer may take.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -59,14 +62,25 @@ pub(super) async fn resolve(
         started_at: stored.started_at(),
     };
     let resolution = match timeout(PAUSE, resolver(unresolved)).await {
-        Ok(Ok(Some(resolution))) => resolution,
-        Ok(Ok(None)) => return false,
+        Ok(Ok(Some(resolution))) => {
+            telemetry::RESOLVER_ANSWERS.add(match &resolution {
+                Resolution::Applied(_) => Resolved::Applied,
+                Resolution::Never => Resolved::Never,
+            });
+            resolution
+        }
+        Ok(Ok(None)) => {
+            telemetry::RESOLVER_ANSWERS.add(Resolved::Nothing);
+            return false;
+        }
         Ok(Err(error)) => {
-            tracing::warn!(%error, operation = %id, "a resolver failed");
+            telemetry::RESOLVER_ANSWERS.add(Resolved::Failed);
+            tracing::warn!(event = event::NOT_RESOLVED, %error, operation = %id, "a resolver failed");
             return false;
         }
         Err(_) => {
-            tracing::warn!(operation = %id, "a resolver did not answer within {PAUSE:?}");
+            telemetry::RESOLVER_ANSWERS.add(Resolved::TimedOut);
+            tracing::warn!(event = event::NOT_RESOLVED, operation = %id, "a resolver did not answer within {PAUSE:?}");
             return false;
         }
     };
@@ -77,7 +91,7 @@ pub(super) async fn resolve(
         // A conflict: it was changed by somebody else. Either way there is something new to read.
         Ok(_) => true,
         Err(error) => {
-            tracing::info!(%error, operation = %id, "an unknown outcome was not resolved");
+            tracing::info!(event = event::NOT_RESOLVED, %error, operation = %id, "an unknown outcome was not resolved");
             false
         }
     }

@@ -20,6 +20,7 @@ use super::{
     Idempotency,
     recall::{self, Recalled},
 };
+use crate::telemetry::{self, Begun, Held};
 
 /// The pauses between two questions to the store.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -97,9 +98,22 @@ impl Drop for Asking {
     }
 }
 
+/// Counts one who waits, also if it leaves before there is news.
+struct Waiting {
+    begun: Begun,
+    _now: Held,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        telemetry::WAIT_DURATION.since((), self.begun);
+    }
+}
+
 /// Waits until an operation is not running any more; `None`: not until then.
 pub(super) async fn wait(idempotency: &Idempotency, id: Digest, until: Instant) -> Option<News> {
     let mut news = idempotency.shared().waiters.join(idempotency, id)?;
+    let _waiting = Waiting { begun: Begun::now(), _now: telemetry::WAITERS.hold(1) };
     let told = timeout_at(until, news.wait_for(Option::is_some)).await.ok()?;
     if let Some(news) = told.map_or(None, |news| news.clone()) {
         return Some(news);

@@ -12,7 +12,10 @@ use onceward_core::{
     Timestamp, Trail, TrailEntry, Ttl,
 };
 
-use crate::clock::{self, Clock, HostClock};
+use crate::{
+    clock::{self, Clock, HostClock},
+    telemetry::event,
+};
 
 /// Keeps records in memory: they are gone with the process, and other processes do not see them.
 ///
@@ -57,7 +60,10 @@ impl MemoryStore {
     /// Makes an empty store on another clock.
     #[must_use]
     pub fn not_durable_with_clock(clock: Arc<dyn Clock>) -> Self {
-        tracing::warn!("records are kept in memory only: a restart forgets every operation");
+        tracing::warn!(
+            event = event::NOT_DURABLE,
+            "records are kept in memory only: a restart forgets every operation"
+        );
         Self { clock, tables: Mutex::default() }
     }
 

@@ -14,6 +14,7 @@ use std::{
 use rusqlite::{Connection, Statement};
 
 use super::{OpenError, builder::Options, schema, sql};
+use crate::telemetry::{self, Begun, event};
 
 /// How long a commit may wait to be copied into the file. It is durable before; the longer it
 /// waits, the more changes of the same page are copied at once.
@@ -106,15 +107,20 @@ impl Shared {
 fn run(connection: &Connection, shared: &Shared) {
     while shared.wait() {
         let position = {
-            let _turn = lock(&shared.turn);
-            connection.query_row(sql::CHECKPOINT, [], Position::read)
+            let (_turn, begun) = (lock(&shared.turn), Begun::now());
+            let position = connection.query_row(sql::CHECKPOINT, [], Position::read);
+            telemetry::SQLITE_CHECKPOINT_DURATION.since((), begun);
+            position
         };
         match position {
-            Ok(position) if position.is_copied() => {}
+            Ok(position) if position.is_copied() => telemetry::SQLITE_LOG_WAITING.set(0),
             // The writer was faster, or somebody reads an old state.
             Ok(_) => shared.wish(Wish::Soon),
             Err(error) => {
-                tracing::warn!("a checkpoint failed and will be tried again: {error}");
+                tracing::warn!(
+                    event = event::SQLITE_TROUBLE,
+                    "a checkpoint failed and will be tried again: {error}"
+                );
                 shared.wish(Wish::Soon);
             }
         }
@@ -150,6 +156,7 @@ pub(super) struct Log<'c> {
     shared: Arc<Shared>,
     position: Statement<'c>,
     restart: Statement<'c>,
+    frame_bytes: u64,
     limit_frames: u64,
     not_before: Option<Instant>,
 }
@@ -161,12 +168,14 @@ impl<'c> Log<'c> {
         wal_bytes: u64,
     ) -> rusqlite::Result<Self> {
         let page: u32 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
+        let frame_bytes = u64::from(page) + FRAME_HEADER_BYTES;
         Ok(Self {
             connection,
             shared,
             position: connection.prepare(sql::LOG_POSITION)?,
             restart: connection.prepare(sql::RESTART_LOG)?,
-            limit_frames: wal_bytes / (u64::from(page) + FRAME_HEADER_BYTES),
+            frame_bytes,
+            limit_frames: wal_bytes / frame_bytes,
             not_before: None,
         })
     }
@@ -177,6 +186,7 @@ impl<'c> Log<'c> {
             return;
         };
         let waiting = position.written.saturating_sub(position.copied);
+        telemetry::SQLITE_LOG_WAITING.set(waiting * self.frame_bytes);
         let is_long = position.written >= self.limit_frames;
         let is_little = waiting < self.limit_frames / 64;
         self.shared.wish(if is_long && !is_little { Wish::Now } else { Wish::Soon });
@@ -205,7 +215,10 @@ impl<'c> Log<'c> {
             Ok(false) => None,
             Ok(true) => Some(Instant::now() + TRY_AGAIN),
             Err(error) => {
-                tracing::warn!("the write-ahead log could not be begun anew: {error}");
+                tracing::warn!(
+                    event = event::SQLITE_TROUBLE,
+                    "the write-ahead log could not be begun anew: {error}"
+                );
                 Some(Instant::now() + TRY_AGAIN)
             }
         };

@@ -14,7 +14,7 @@ use super::{
     rows::{Row, read_entry},
     schema, sql,
 };
-use crate::clock::Clock;
+use crate::{clock::Clock, telemetry::event};
 
 /// How many questions a thread takes at once: they share the cost of one snapshot.
 const MAX_QUESTIONS: usize = 32;
@@ -100,7 +100,12 @@ fn run(connection: &Connection, mut waiting: mpsc::Receiver<Question>, clock: &d
     let mut questions = Vec::with_capacity(MAX_QUESTIONS);
     let mut session = match Session::new(connection, clock) {
         Ok(session) => session,
-        Err(error) => return tracing::error!("a reading thread could not start: {error}"),
+        Err(error) => {
+            return tracing::error!(
+                event = event::SQLITE_TROUBLE,
+                "a reading thread could not start: {error}"
+            );
+        }
     };
     while waiting.blocking_recv_many(&mut questions, MAX_QUESTIONS) > 0 {
         session.answer(&mut questions);
@@ -136,7 +141,10 @@ impl<'c> Session<'c> {
             self.answer_one(question);
         }
         if together && let Err(error) = self.end.execute([]) {
-            tracing::warn!("a read transaction could not be ended: {error}");
+            tracing::warn!(
+                event = event::SQLITE_TROUBLE,
+                "a read transaction could not be ended: {error}"
+            );
         }
     }
 

@@ -10,6 +10,7 @@ use super::{
     sql,
     transactions::{Transactions, Trouble},
 };
+use crate::telemetry::{self, Begun};
 
 /// What the writer is asked to do.
 pub(super) enum Work {
@@ -59,8 +60,11 @@ impl<'c> Session<'c> {
         &mut self,
         works: impl Iterator<Item = &'w Work>,
     ) -> Result<Vec<Applied>, Trouble> {
-        let Self { transactions, records } = self;
-        transactions.run(|now| works.map(|work| records.apply(work, now)).collect())
+        let (begun, Self { transactions, records }) = (Begun::now(), self);
+        let committed =
+            transactions.run(|now| works.map(|work| records.apply(work, now)).collect());
+        telemetry::SQLITE_COMMIT_DURATION.since((), begun);
+        committed
     }
 }
 

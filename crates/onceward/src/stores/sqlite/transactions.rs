@@ -16,7 +16,7 @@ use super::{
     sql,
     turns::Turns,
 };
-use crate::{clock::Clock, crashpoint};
+use crate::{clock::Clock, crashpoint, telemetry::event};
 
 /// Runs transactions on a connection that one thread uses.
 pub(super) struct Transactions<'c> {
@@ -111,7 +111,10 @@ impl<'c> Transactions<'c> {
         if !self.connection.is_autocommit()
             && let Err(error) = self.rollback.execute([])
         {
-            tracing::warn!("a rollback failed and will be tried again: {error}");
+            tracing::warn!(
+                event = event::SQLITE_TROUBLE,
+                "a rollback failed and will be tried again: {error}"
+            );
         }
     }
 }

@@ -16,6 +16,7 @@ use super::{
     sweep::{Sweep, Sweeper},
     transactions::Trouble,
 };
+use crate::telemetry;
 
 /// How many changes one transaction takes: more would not save much, but hold up the first ones.
 const MAX_CHANGES: usize = 512;
@@ -99,7 +100,12 @@ impl Writer {
         // Given back by the writer with the answer.
         self.room.acquire_many(kib).await.map_err(|_| stopped())?.forget();
         let queue = self.queue.as_ref().ok_or_else(stopped)?;
-        queue.send(request).map_err(|_| stopped())
+        // Before it is sent: the writer must not take it from a queue that counts as empty.
+        telemetry::SQLITE_QUEUE.raise_of((), 1);
+        queue.send(request).map_err(|_| {
+            telemetry::SQLITE_QUEUE.lower_of((), 1);
+            stopped()
+        })
     }
 }
 
@@ -155,6 +161,7 @@ impl<'c> Loop<'c> {
         let mut requests = Vec::with_capacity(MAX_CHANGES);
         let mut batch = Vec::with_capacity(MAX_CHANGES);
         while self.take(&mut requests) {
+            telemetry::SQLITE_QUEUE.lower_of((), requests.len() as u64);
             let mut kib = 0;
             for request in requests.drain(..) {
                 match request {
@@ -192,6 +199,7 @@ impl<'c> Loop<'c> {
         if batch.is_empty() {
             return;
         }
+        telemetry::SQLITE_BATCH.observe((), batch.len() as u64);
         match self.session.commit(batch.iter().map(|write| &write.work)) {
             Ok(applied) => {
                 for (write, applied) in batch.drain(..).zip(applied) {

@@ -1,0 +1,249 @@
+//! What requests with a key were told, for each route.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{OnceLock, PoisonError, RwLock},
+};
+
+use super::{
+    Begun, Counter, Histogram, Seconds, Series as _, event,
+    text::{write_head, write_label, write_sample},
+};
+use crate::server::Code;
+use http::StatusCode;
+use onceward_core::Digest;
+
+const REQUESTS: &str = "onceward_requests_total";
+const DURATION: &str = "onceward_request_duration_seconds";
+const OTHER: &str = "other";
+pub(super) const NAMES: [&str; 2] = [REQUESTS, DURATION];
+
+/// What a request was told; in the extensions of the layer's answers.
+///
+/// ```
+/// use onceward::{server::Code, telemetry::Answered};
+///
+/// assert_eq!(Answered::Replayed.as_str(), "replayed");
+/// assert_eq!(Answered::Refused(Code::KeyReused).as_str(), "key-reused");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Answered {
+    /// The answer of the execution that it started.
+    First,
+    /// The stored answer.
+    Replayed,
+    /// The stored answer, after it waited for it.
+    Waited,
+    /// 202: it runs.
+    Accepted,
+    /// The answer of a service that ran without a record, because the store was down.
+    Unprotected,
+    /// The answer of a service that ran without a key.
+    Passed,
+    /// A refusal.
+    Refused(Code),
+}
+
+impl Answered {
+    const COUNT: usize = 6 + Code::ALL.len();
+
+    /// The word for it in metrics, logs and traces: a refusal has its code.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::Replayed => "replayed",
+            Self::Waited => "waited",
+            Self::Accepted => "accepted",
+            Self::Unprotected => "unprotected",
+            Self::Passed => "passed",
+            Self::Refused(code) => code.as_str(),
+        }
+    }
+
+    fn all() -> impl Iterator<Item = Self> {
+        let answers = [
+            Self::First,
+            Self::Replayed,
+            Self::Waited,
+            Self::Accepted,
+            Self::Unprotected,
+            Self::Passed,
+        ];
+        answers.into_iter().chain(Code::ALL.into_iter().map(Self::Refused))
+    }
+
+    fn index(self) -> usize {
+        match self {
+            Self::First => 0,
+            Self::Replayed => 1,
+            Self::Waited => 2,
+            Self::Accepted => 3,
+            Self::Unprotected => 4,
+            Self::Passed => 5,
+            Self::Refused(code) => 6 + code as usize,
+        }
+    }
+}
+
+/// Where the requests of a route are counted. Cheap to copy.
+///
+/// Their number is bounded: the requests of all further routes are counted as `other`.
+///
+/// ```
+/// use onceward::telemetry::{Answered, Route};
+///
+/// let route = Route::named("POST /charges");
+/// route.count(Answered::Replayed);
+/// let line = "onceward_requests_total{route=\"POST /charges\",result=\"replayed\"} 1\n";
+/// assert!(onceward::telemetry::prometheus().contains(line));
+/// ```
+#[derive(Clone, Copy)]
+pub struct Route(&'static Counted);
+
+struct Counted {
+    name: String,
+    requests: [Counter; Answered::COUNT],
+    duration: Histogram<Seconds>,
+}
+
+impl Route {
+    /// How many routes are told apart.
+    pub const MAX: usize = 200;
+
+    /// The route of this name; what is counted for it stays, also when the route is gone.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        if name == OTHER {
+            return Self::other();
+        }
+        let known = ROUTES.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(route) = known.as_ref().and_then(|known| known.get(name)) {
+            return *route;
+        }
+        drop(known);
+        let mut known = ROUTES.write().unwrap_or_else(PoisonError::into_inner);
+        let known = known.get_or_insert_with(HashMap::new);
+        if known.len() >= Self::MAX && !known.contains_key(name) {
+            return Self::other();
+        }
+        // Leaked, and bounded: a route that is counted once is shown for ever.
+        *known.entry(name.to_owned()).or_insert_with(|| Self(Box::leak(Counted::new(name))))
+    }
+
+    /// Where everything is counted that has no name of its own.
+    #[must_use]
+    pub fn other() -> Self {
+        static COUNTED: OnceLock<Box<Counted>> = OnceLock::new();
+        Self(COUNTED.get_or_init(|| Counted::new(OTHER)))
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        &self.0.name
+    }
+
+    /// Counts a request that was not timed.
+    pub fn count(self, answered: Answered) {
+        self.0.requests[answered.index()].add(1);
+    }
+
+    pub(crate) fn count_timed(self, answered: Answered, begun: Begun) {
+        self.count(answered);
+        begun.observe(&self.0.duration);
+    }
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Route({:?})", self.name())
+    }
+}
+
+impl Counted {
+    fn new(name: &str) -> Box<Self> {
+        let requests = [const { Counter::NEW }; Answered::COUNT];
+        Box::new(Self { name: name.to_owned(), requests, duration: Histogram::NEW })
+    }
+}
+
+/// Read for each request whose route only its router knows.
+static ROUTES: RwLock<Option<HashMap<String, Route>>> = RwLock::new(None);
+
+pub(super) fn write(text: &mut String) {
+    let known = ROUTES.read().unwrap_or_else(PoisonError::into_inner);
+    let mut routes: Vec<Route> = known.iter().flatten().map(|(_, route)| *route).collect();
+    drop(known);
+    routes.sort_by_key(|route| route.name());
+    routes.push(Route::other());
+    write_head(text, REQUESTS, "counter", "Requests by route and by what they were told.");
+    for route in &routes {
+        for answered in Answered::all() {
+            let mut labels = labels_of(*route);
+            labels.push(',');
+            write_label(&mut labels, "result", answered.as_str());
+            write_sample(text, REQUESTS, &labels, route.0.requests[answered.index()].get());
+        }
+    }
+    let about = "How long requests with a key took until their answer began.";
+    write_head(text, DURATION, "histogram", about);
+    for route in routes {
+        if !route.0.duration.is_left_out() {
+            route.0.duration.write(text, DURATION, &labels_of(route));
+        }
+    }
+}
+
+fn labels_of(route: Route) -> String {
+    let mut labels = String::new();
+    write_label(&mut labels, "route", route.name());
+    labels
+}
+
+/// One event for each request with a key, at level `info`.
+pub(crate) fn log_request(
+    route: Route,
+    answered: Answered,
+    begun: Begun,
+    operation: Option<Digest>,
+    attempt: Option<u32>,
+    status: StatusCode,
+) {
+    tracing::info!(
+        event = event::REQUEST,
+        route = route.name(),
+        result = answered.as_str(),
+        status = status.as_u16(),
+        operation = operation.map(tracing::field::display),
+        attempt,
+        duration_ms = begun.elapsed_ms(),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn the_number_of_routes_is_bounded() {
+        for number in 0..Route::MAX + 50 {
+            Route::named(&format!("route {number}")).count(Answered::First);
+        }
+        assert_eq!(Route::named("one more").name(), OTHER);
+        let mut text = String::new();
+        write(&mut text);
+        let first = text.lines().filter(|line| line.contains("result=\"first\""));
+        assert_eq!(first.count(), Route::MAX + 1);
+    }
+
+    #[test]
+    fn every_answer_has_its_own_place_and_word() {
+        let places: HashSet<usize> = Answered::all().map(Answered::index).collect();
+        let words: HashSet<&str> = Answered::all().map(Answered::as_str).collect();
+        assert_eq!((places.len(), words.len()), (Answered::COUNT, Answered::COUNT));
+        assert!(places.into_iter().all(|place| place < Answered::COUNT));
+    }
+}
