@@ -325,11 +325,11 @@ impl Resolve {
             let mut take = |name| page[name].as_array_mut().map(std::mem::take).unwrap_or_default();
             resolved.extend(take("resolved"));
             left.extend(take("left"));
-            tell(&format!("{} resolved, {} left as they are", resolved.len(), left.len()));
             match page["next"].take() {
                 Value::Null => break,
                 next => filter.insert("after".into(), next),
             };
+            tell(&format!("{} so far, {} left as they are", resolved.len(), left.len()));
         }
         if place.json {
             let document = json!({ "dry_run": is_dry, "resolved": resolved, "left": left });

@@ -7,9 +7,10 @@ use onceward::{
     Digest, Effect, Engine, Execution, Filter, Force, Found as Stored, FoundOut, GivenBack,
     Inspect, Listed, Note, NoteKind, OperationId, OperationName, Page, Purge, ReleaseFailure,
     Resolution, ResolveError, ResolveFailure, Status, StoreError, Swap, Terms, Trail,
+    telemetry::{OPERATOR_CHANGES, OperatorChange},
 };
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{error::Elapsed, timeout};
 
 use super::{
     access::Operator,
@@ -69,7 +70,12 @@ impl Repair {
             let listed = is_wanted.then_some(Listed { id, found }).into_iter().collect();
             return Ok(Page { listed, next: None });
         }
-        bounded(self.records.list(filter)).await
+        match timeout(PATIENCE, self.records.list(filter)).await {
+            Ok(Err(StoreError::Unusable(text))) if filter.after.is_some() => {
+                Err(Refusal::malformed(format!("`after`: {text}")))
+            }
+            listed => settled(listed),
+        }
     }
 
     /// One operation with its trail.
@@ -112,7 +118,10 @@ impl Repair {
             let resolution = resolution.clone();
             let found_out = FoundOut { resolution, terms: &terms, actor, reason, force };
             match self.engine.resolve(id, &stored, found_out).await {
-                Ok(Swap::Stored { .. }) => return Ok(()),
+                Ok(Swap::Stored { .. }) => {
+                    OPERATOR_CHANGES.add(OperatorChange::Resolve);
+                    return Ok(());
+                }
                 Ok(Swap::Conflict(_)) => {}
                 Err(ResolveFailure::Store(error)) => return Err(error.into()),
                 Err(ResolveFailure::Refused(error)) => return Err(refused(error)),
@@ -195,7 +204,10 @@ impl Repair {
             let (actor, reason) = (Some(operator.name.as_str()), Some(reason));
             let given_back = GivenBack { terms: &terms, actor, reason, force: force(why.force) };
             match self.engine.release(id, &stored, given_back).await {
-                Ok(Swap::Stored { .. }) => return self.show(id).await,
+                Ok(Swap::Stored { .. }) => {
+                    OPERATOR_CHANGES.add(OperatorChange::Release);
+                    return self.show(id).await;
+                }
                 Ok(Swap::Conflict(_)) => {}
                 Err(ReleaseFailure::Store(error)) => return Err(error.into()),
                 Err(ReleaseFailure::Refused(error)) => {
@@ -228,7 +240,10 @@ impl Repair {
                 ..Note::of_protocol(NoteKind::Purge, execution)
             };
             match bounded(self.records.purge(&id, fence, &note)).await? {
-                Purge::Purged => return self.show(id).await,
+                Purge::Purged => {
+                    OPERATOR_CHANGES.add(OperatorChange::Purge);
+                    return self.show(id).await;
+                }
                 Purge::Conflict(_) => {}
                 Purge::Open => {
                     let text = "it has not ended, and a deleted key would run again: resolve or \
@@ -283,9 +298,12 @@ impl Repair {
 }
 
 async fn bounded<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result<T, Refusal> {
-    let answer = timeout(PATIENCE, call).await;
-    let late = || Err(StoreError::Unavailable(format!("no answer within {PATIENCE:?}")));
-    answer.unwrap_or_else(|_| late()).map_err(Refusal::from)
+    settled(timeout(PATIENCE, call).await)
+}
+
+fn settled<T>(answer: Result<Result<T, StoreError>, Elapsed>) -> Result<T, Refusal> {
+    let late = |_| Err(StoreError::Unavailable(format!("no answer within {PATIENCE:?}")));
+    answer.unwrap_or_else(late).map_err(Refusal::from)
 }
 
 fn force(is_forced: bool) -> Force {

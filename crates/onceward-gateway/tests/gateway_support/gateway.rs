@@ -16,6 +16,8 @@ use super::{BOUND, Call, Link, Reply, Upstream, Version, lines_of};
 /// A running gateway; it is killed when this is dropped.
 pub(crate) struct Gateway {
     pub(crate) address: SocketAddr,
+    /// Where operators ask, if there is such a listener.
+    pub(crate) admin: Option<SocketAddr>,
     /// Where its configuration and its store are.
     pub(crate) directory: Arc<TempDir>,
     file: String,
@@ -70,18 +72,22 @@ impl Plan {
             .spawn()
             .unwrap();
         let stderr = lines_of(child.stderr.take().unwrap());
-        let mut said = String::new();
+        let (mut said, mut admin) = (String::new(), None);
         let address = loop {
             let line = stderr.recv_timeout(BOUND);
             let line = line.unwrap_or_else(|_| panic!("the gateway does not start:\n{said}"));
             said += &format!("{line}\n");
+            if let Some((_, rest)) = line.split_once("operators on http://") {
+                admin = Some(rest.parse().unwrap());
+            }
             if let Some((_, rest)) = line.split_once("listening on ") {
                 let address = rest.split_once("://").unwrap().1.split(',').next().unwrap();
                 break address.parse().unwrap();
             }
         };
         let (stderr, said) = (Mutex::new(stderr), Mutex::new(said));
-        Gateway { address, directory: self.directory, file: self.file, child, stderr, said }
+        let (directory, file) = (self.directory, self.file);
+        Gateway { address, admin, directory, file, child, stderr, said }
     }
 }
 
@@ -98,6 +104,12 @@ impl Gateway {
 
     pub(crate) async fn send_by(&self, version: Version, call: &Call) -> Reply {
         Link::open(self.address, version).await.send(call).await
+    }
+
+    /// Asks as an operator.
+    pub(crate) async fn ask(&self, call: &Call) -> Reply {
+        let admin = self.admin.expect("this gateway has no listener for operators");
+        Link::open(admin, Version::Http1).await.send(call).await
     }
 
     /// Sends it while other things happen.
