@@ -78,7 +78,7 @@ async fn the_metrics_are_what_prometheus_reads() {
     let script = "import sys\n\
         from prometheus_client.parser import text_string_to_metric_families as parse\n\
         for family in parse(open(sys.argv[1]).read()):\n\
-        \x20   assert family.samples and family.documentation, family.name\n\
+        \x20   assert family.documentation, family.name\n\
         \x20   print(family.name, family.type, len(family.samples))\n";
     let output = Command::new(python).args(["-c", script]).arg(&file).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
