@@ -1,14 +1,15 @@
 //! The threads that read. Each takes several waiting questions and answers them in one go.
 
-use std::{sync::Arc, thread::JoinHandle};
+use std::{path::Path, sync::Arc, thread::JoinHandle};
 
 use onceward_core::{Digest, Filter, Page, SpoolId, StoreError, TrailEntry};
 use rusqlite::{Connection, OptionalExtension as _, Statement, params};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    OpenError,
+    Census, OpenError,
     builder::Options,
+    census,
     error::{before_commit, stopped},
     list,
     rows::{Row, read_entry},
@@ -38,6 +39,7 @@ type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 enum Question {
     Get(Digest, Reply<Option<Row>>),
+    Census(Reply<Census>),
     List(Filter, Reply<Page>),
     Trail(Digest, Reply<Vec<TrailEntry>>),
     Chunk(SpoolId, u32, Reply<Option<Vec<u8>>>),
@@ -64,6 +66,10 @@ impl Readers {
         self.operators.ask(|reply| Question::List(filter, reply)).await
     }
 
+    pub(super) async fn census(&self) -> Result<Census, StoreError> {
+        self.operators.ask(Question::Census).await
+    }
+
     pub(super) async fn trail(&self, id: Digest) -> Result<Vec<TrailEntry>, StoreError> {
         self.operators.ask(|reply| Question::Trail(id, reply)).await
     }
@@ -73,8 +79,10 @@ impl Reader {
     fn start(options: &Options) -> Result<Self, OpenError> {
         let connection = schema::open_reader(options)?;
         let (queue, waiting) = mpsc::channel(MAX_WAITING);
-        let clock = Arc::clone(&options.clock);
-        let thread = super::spawn(options, "reader", move || run(&connection, waiting, &*clock))?;
+        let (clock, path) = (Arc::clone(&options.clock), options.path.clone());
+        let thread = super::spawn(options, "reader", move || {
+            run(&connection, waiting, &*clock, &path);
+        })?;
         Ok(Self { queue: Some(queue), thread: Some(thread) })
     }
 
@@ -96,9 +104,14 @@ impl Drop for Reader {
     }
 }
 
-fn run(connection: &Connection, mut waiting: mpsc::Receiver<Question>, clock: &dyn Clock) {
+fn run(
+    connection: &Connection,
+    mut waiting: mpsc::Receiver<Question>,
+    clock: &dyn Clock,
+    path: &Path,
+) {
     let mut questions = Vec::with_capacity(MAX_QUESTIONS);
-    let mut session = match Session::new(connection, clock) {
+    let mut session = match Session::new(connection, clock, path) {
         Ok(session) => session,
         Err(error) => {
             return tracing::error!(
@@ -115,6 +128,7 @@ fn run(connection: &Connection, mut waiting: mpsc::Receiver<Question>, clock: &d
 struct Session<'c> {
     connection: &'c Connection,
     clock: &'c dyn Clock,
+    path: &'c Path,
     begin: Statement<'c>,
     end: Statement<'c>,
     get: Statement<'c>,
@@ -122,10 +136,15 @@ struct Session<'c> {
 }
 
 impl<'c> Session<'c> {
-    fn new(connection: &'c Connection, clock: &'c dyn Clock) -> rusqlite::Result<Self> {
+    fn new(
+        connection: &'c Connection,
+        clock: &'c dyn Clock,
+        path: &'c Path,
+    ) -> rusqlite::Result<Self> {
         Ok(Self {
             connection,
             clock,
+            path,
             begin: connection.prepare(sql::BEGIN_READING)?,
             end: connection.prepare(sql::COMMIT)?,
             get: connection.prepare(sql::READ)?,
@@ -154,6 +173,9 @@ impl<'c> Session<'c> {
             Question::Get(id, reply) => drop(reply.send(flat(self.get(&id)))),
             Question::List(filter, reply) => {
                 drop(reply.send(list::list(self.connection, &filter, self.clock.now())));
+            }
+            Question::Census(reply) => {
+                drop(reply.send(census::census(self.connection, self.path, self.clock.now())));
             }
             Question::Trail(id, reply) => drop(reply.send(self.trail(&id))),
             Question::Chunk(id, index, reply) => drop(reply.send(flat(self.chunk(&id, index)))),
