@@ -6,6 +6,7 @@ mod demo;
 mod identity;
 mod init;
 mod migrate;
+mod observe;
 mod probe;
 mod proxy;
 mod serve;
