@@ -8,6 +8,7 @@ mod identity;
 mod init;
 mod keys;
 mod migrate;
+mod observe;
 mod probe;
 mod proxy;
 mod serve;
