@@ -63,6 +63,7 @@ mod replay;
 mod request;
 mod resolve;
 mod scope;
+mod seal;
 mod store;
 mod terms;
 pub mod wire;
@@ -81,6 +82,7 @@ pub use replay::Replay;
 pub use request::Request;
 pub use resolve::{Resolution, Resolve, ResolveError};
 pub use scope::{Scope, ScopeError};
+pub use seal::Seal;
 pub use store::{
     BoxFuture, Change, Cursor, Filter, Found, Inspect, Listed, Note, NoteKind, PURGE_MARGIN, Page,
     Purge, SWEEP_MARGIN, Spool, SpoolId, Store, StoreError, Swap, Trail, TrailEntry, Transactional,
