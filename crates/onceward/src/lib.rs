@@ -16,6 +16,10 @@ pub mod conformance;
 pub mod crashpoint;
 mod engine;
 #[cfg(feature = "tower")]
+mod open;
+#[cfg(feature = "encryption")]
+pub mod seal;
+#[cfg(feature = "tower")]
 pub mod server;
 pub mod stores;
 mod sweeper;

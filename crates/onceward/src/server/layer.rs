@@ -72,6 +72,9 @@ impl Idempotency {
     ///
     /// Answers up to 64 KiB are not counted; their number is limited by [`Engine::MAX_UNSETTLED`].
     pub const MAX_BUFFERED: usize = 256 << 20;
+    /// How many operations of one scope may run in one process at once, if not said otherwise: more
+    /// than a caller needs, and a tenth of what all of them may have.
+    pub const MAX_OPEN: usize = 1_000;
     /// How many requests may wait for the answer of one operation.
     pub const MAX_WAITERS: usize = 10_000;
 
@@ -121,9 +124,9 @@ impl Idempotency {
             let read = Box::pin(fingerprint::read(&self, operation, &parts, body));
             let (asked, held) = read.await?;
             Ok(match admit::admit(&self, &asked, &parts).await? {
-                Admitted::Run { claim, patience, counted } => {
+                Admitted::Run { claim, patience, counted, slot } => {
                     // Nothing is awaited before the execution stands on its own feet.
-                    let running = execute::detached(&self, claim, parts, held, service);
+                    let running = execute::detached(&self, (claim, slot), parts, held, service);
                     drop(counted);
                     Ok(respond::first(&self, id, running, patience).await?)
                 }

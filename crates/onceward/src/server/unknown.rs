@@ -6,10 +6,10 @@ use std::{
     time::Duration,
 };
 
-use onceward_core::{Digest, OperationId, Stored};
+use onceward_core::{Digest, OperationId, Resolution, Stored};
 use tokio::time::{Instant, timeout};
 
-use super::{Idempotency, Unresolved, checked::Options};
+use super::{Idempotency, Unresolved, checked::Options, keep};
 use crate::FoundOut;
 
 /// How often one operation is asked about, and how long an answer may take.
@@ -69,6 +69,10 @@ pub(super) async fn resolve(
             tracing::warn!(operation = %id, "a resolver did not answer within {PAUSE:?}");
             return false;
         }
+    };
+    let resolution = match resolution {
+        Resolution::Applied(outcome) => Resolution::Applied(keep::found_out(route, outcome)),
+        never => never,
     };
     let terms = &route.terms;
     let found_out = FoundOut { resolution, terms, actor: None, reason: Some("resolver") };
