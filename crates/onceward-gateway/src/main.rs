@@ -8,6 +8,7 @@ mod init;
 mod migrate;
 mod probe;
 mod proxy;
+mod redact;
 mod serve;
 
 use std::process::ExitCode;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{
-    Config, Guarantee, Mistake, Place, Severity, StoreUrl, addresses, limits,
+    Config, Guarantee, Mistake, Place, Severity, StoreUrl, addresses, encryption, limits,
     mistake::Mistakes,
     reader::{Placed, Reader, Section},
     routes,
@@ -13,7 +13,7 @@ use super::{
 };
 
 /// They are spelled out in the design and not built yet.
-const LATER: [&str; 2] = ["encryption", "admin_tokens"];
+const LATER: [&str; 1] = ["admin_tokens"];
 
 impl Config {
     /// Reads and checks everything; all mistakes at once, by line, and warnings with them.
@@ -42,6 +42,7 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
     let trusted_proxies = reader.list("trusted_proxies", "[\"127.0.0.1/32\"]", addresses::network);
     let tls_section = reader.table("tls");
     let jwt_section = reader.table("jwt");
+    let encryption_section = reader.table("encryption");
     reader.refuse_later(&LATER);
     let mut client_certificates = !tls_section.is_missing();
     let tls = tls_section.then(|section, _| {
@@ -51,6 +52,9 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
     let has_jwt = !jwt_section.is_missing();
     let jwt = jwt_section.then(|section, _| {
         sections::jwt(section.clone(), &directory, &sources.environment, reader.mistakes)
+    });
+    let encryption = encryption_section.then(|section, _| {
+        encryption::read(section.clone(), &directory, &sources.environment, reader.mistakes)
     });
     let has_proxies = trusted_proxies
         .given()
@@ -73,6 +77,7 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
         trusted_proxies: proxies.unwrap_or_default(),
         tls: tls.given().map(|tls| tls.value.clone()),
         jwt: jwt.given().map(|jwt| jwt.value.clone()),
+        encryption: encryption.given().map(|encryption| encryption.value.clone()),
         routes,
         notes: Vec::new(),
     })
