@@ -4,6 +4,7 @@
 
 mod access;
 mod document;
+mod figures;
 mod refusal;
 mod repair;
 mod wanted;
@@ -182,7 +183,8 @@ async fn openapi() -> Response {
     text("application/json", OPENAPI.to_owned())
 }
 
-async fn metrics() -> Response {
+async fn metrics(State(admin): State<Admin>) -> Response {
+    figures::take(admin.gateway.store()).await;
     text(telemetry::PROMETHEUS_CONTENT_TYPE, telemetry::prometheus())
 }
 

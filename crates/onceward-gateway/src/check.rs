@@ -73,6 +73,9 @@ fn summary(out: &mut dyn Write, file: &str, config: &Config) -> io::Result<()> {
     }
     writeln!(out, "  upstream  {}", upstream(config))?;
     writeln!(out, "  store     {} ({guarantee})", config.store)?;
+    if config.encryption.is_some() {
+        writeln!(out, "  encryption on")?;
+    }
     for route in &config.routes {
         writeln!(out, "  route     {}", route_line(route))?;
     }
@@ -93,8 +96,10 @@ fn route_line(route: &Route) -> String {
     if !route.takes_keys() {
         return format!("{head} key=off");
     }
+    let keep = if route.status_only { " keep=status" } else { "" };
+    let redact = if route.redact.is_empty() { "" } else { " redacted" };
     format!(
-        "{head} key={} effect={} profile={} scope={} authorize={} tier={}",
+        "{head} key={} effect={} profile={} scope={} authorize={} tier={}{keep}{redact}",
         route.key.as_str(),
         route.effect.as_str(),
         route.profile_in_force().as_str(),
@@ -140,6 +145,7 @@ pub(crate) fn config_document(config: &Config) -> Value {
         "store": config.store.to_string(),
         "guarantee": config.guarantee.as_str(),
         "tls": config.tls.is_some(),
+        "encryption": config.encryption.is_some(),
         "routes": config.routes.iter().map(route_document).collect::<Vec<_>>(),
     })
 }
@@ -158,5 +164,13 @@ fn route_document(route: &Route) -> Value {
         "authorize": route.authorize.to_string(),
         "in_flight": route.in_flight.as_str(),
         "tier": route.effect.tier(),
+        "keep": route.keep_text(),
+        "redact_headers": texts(&route.redact.headers),
+        "redact_json": texts(&route.redact.json),
+        "max_open": route.max_open,
     })
+}
+
+fn texts<T: ToString>(items: &[T]) -> Vec<String> {
+    items.iter().map(ToString::to_string).collect()
 }

@@ -11,6 +11,7 @@ mod migrate;
 mod observe;
 mod probe;
 mod proxy;
+mod redact;
 mod serve;
 
 use std::process::ExitCode;

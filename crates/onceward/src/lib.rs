@@ -15,7 +15,11 @@ pub mod conformance;
 #[doc(hidden)]
 pub mod crashpoint;
 mod engine;
+#[cfg(feature = "tower")]
+mod open;
 mod repair;
+#[cfg(feature = "encryption")]
+pub mod seal;
 #[cfg(feature = "tower")]
 pub mod server;
 pub mod stores;

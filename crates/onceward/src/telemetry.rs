@@ -214,6 +214,8 @@ labels! {
     OpenState is "state" {
         /// Running.
         InProgress = "in_progress",
+        /// Interrupted, and taken over by the next request.
+        Interrupted = "interrupted",
         /// Nobody knows whether it happened.
         Unknown = "unknown",
     }

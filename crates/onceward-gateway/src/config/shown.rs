@@ -160,6 +160,10 @@ impl Route {
         self.max_response.min(limits::MAX_INLINE)
     }
 
+    pub(crate) fn keep_text(&self) -> &'static str {
+        if self.status_only { "status" } else { "full" }
+    }
+
     /// `POST,PATCH`, as in `match`.
     pub(crate) fn methods_text(&self) -> String {
         self.methods.iter().map(http::Method::as_str).collect::<Vec<_>>().join(",")

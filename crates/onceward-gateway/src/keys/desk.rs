@@ -6,7 +6,7 @@ use std::{env, path::Path, sync::Arc, time::Duration};
 use axum::Router;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Limited};
-use onceward::{Engine, Filter, server::Body, stores::sqlite::SqliteStore};
+use onceward::{Engine, Filter, seal::Keyring, server::Body, stores::sqlite::SqliteStore};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 use tower_service::Service as _;
@@ -37,7 +37,7 @@ impl Desk {
         let Place { config, store, admin, token_env, .. } = place;
         match (config, store, admin) {
             (_, _, Some(url)) => Self::there(url, token_env),
-            (_, Some(file), _) => Self::here(file, None),
+            (_, Some(file), _) => Self::here(file, None, None),
             (Some(file), ..) => Self::of_file(file),
             (None, None, None) if Path::new(USUAL).exists() => Self::of_file(Path::new(USUAL)),
             (None, None, None) => Err("say where: --admin http://127.0.0.1:8081 (a running \
@@ -54,11 +54,17 @@ impl Desk {
             format!("{} is not right:\n{}", file.display(), said.join("\n"))
         })?;
         let StoreUrl::Sqlite(store) = config.store.clone();
-        Self::here(&store, Some(Arc::new(config)))
+        let keys = config.keys()?;
+        Self::here(&store, keys, Some(Arc::new(config)))
     }
 
-    fn here(file: &Path, config: Option<Arc<Config>>) -> Result<Self, Failure> {
-        let store = SqliteStore::builder(file).without_migrations().open()?;
+    fn here(
+        file: &Path,
+        keys: Option<Arc<Keyring>>,
+        config: Option<Arc<Config>>,
+    ) -> Result<Self, Failure> {
+        let builder = SqliteStore::builder(file).without_migrations();
+        let store = keys.into_iter().fold(builder, |builder, keys| builder.seal(keys)).open()?;
         let in_effect: InEffect = Arc::new(move || config.clone());
         let repair = Repair::new(Engine::new(store.clone()), Arc::new(store), in_effect);
         let name = match user() {

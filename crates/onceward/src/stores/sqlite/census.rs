@@ -8,7 +8,7 @@ use std::{
 use onceward_core::{Digest, Found, Status, StoreError, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _};
 
-use super::{reader::flat, rows::Row, space, sql};
+use super::{reader::flat, rows::Row, sealing::Sealing, space, sql};
 
 /// The state of a store at one moment, cheap enough to be asked for every few seconds.
 ///
@@ -78,6 +78,7 @@ pub(super) fn census(
     connection: &Connection,
     path: &Path,
     now: Timestamp,
+    sealing: &Sealing,
 ) -> Result<Census, StoreError> {
     let mut census = Census {
         is_complete: true,
@@ -98,7 +99,7 @@ pub(super) fn census(
         }
         counted += 1;
         let id = Digest(flat(row.get(0))?);
-        census.count(&flat(Row::read(row, 1, now))?.decode(&id)?);
+        census.count(&flat(Row::read(row, 1, now))?.decode(&id, sealing)?);
     }
     Ok(census)
 }

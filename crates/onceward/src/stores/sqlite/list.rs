@@ -7,6 +7,7 @@ use super::{
     places::{Finder, Place, Plan, Reached},
     reader::flat,
     rows::{Row, state},
+    sealing::Sealing,
     sql,
 };
 
@@ -20,6 +21,7 @@ pub(super) fn list(
     connection: &Connection,
     filter: &Filter,
     now: Timestamp,
+    sealing: &Sealing,
 ) -> Result<Page, StoreError> {
     let mut last = match &filter.after {
         Some(Cursor(text)) => place_of(text).ok_or_else(|| bad_cursor(text))?,
@@ -28,7 +30,7 @@ pub(super) fn list(
     let limit = filter.limit.clamp(1, Filter::MAX_PAGE);
     let plan = Plan::of(filter, now);
     let finder = Finder { connection, filter, now, count: limit + 1 };
-    let mut examiner = Examiner::new(connection, filter, now)?;
+    let mut examiner = Examiner::new(connection, filter, now, sealing)?;
     let mut page = Page { listed: Vec::new(), next: None };
     loop {
         let batch = flat(finder.behind(&plan, last))?;
@@ -67,6 +69,7 @@ struct Examiner<'a> {
     row: CachedStatement<'a>,
     wanted: Wanted<'a>,
     now: Timestamp,
+    sealing: &'a Sealing,
     examined: u32,
     bytes: usize,
 }
@@ -76,9 +79,10 @@ impl<'a> Examiner<'a> {
         connection: &'a Connection,
         filter: &'a Filter,
         now: Timestamp,
+        sealing: &'a Sealing,
     ) -> Result<Self, StoreError> {
         let row = flat(connection.prepare_cached(sql::LIST_ROW))?;
-        Ok(Self { row, wanted: Wanted::of(filter), now, examined: 0, bytes: 0 })
+        Ok(Self { row, wanted: Wanted::of(filter), now, sealing, examined: 0, bytes: 0 })
     }
 
     /// Whether it has seen enough for one page.
@@ -97,7 +101,7 @@ impl<'a> Examiner<'a> {
         });
         // A row that is gone by now is not listed.
         let Some((id, row)) = flat(read.optional())?.flatten() else { return Ok(None) };
-        let found = row.decode(&id)?;
+        let found = row.decode(&id, self.sealing)?;
         if !wanted.is(&found) {
             return Ok(None);
         }

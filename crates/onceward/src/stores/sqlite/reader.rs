@@ -13,7 +13,9 @@ use super::{
     error::{before_commit, stopped},
     list,
     rows::{Row, read_entry},
-    schema, sql,
+    schema,
+    sealing::Sealing,
+    sql,
 };
 use crate::{clock::Clock, telemetry::event};
 
@@ -80,8 +82,9 @@ impl Reader {
         let connection = schema::open_reader(options)?;
         let (queue, waiting) = mpsc::channel(MAX_WAITING);
         let (clock, path) = (Arc::clone(&options.clock), options.path.clone());
+        let sealing = options.sealing.clone();
         let thread = super::spawn(options, "reader", move || {
-            run(&connection, waiting, &*clock, &path);
+            run(&connection, waiting, &*clock, &path, &sealing);
         })?;
         Ok(Self { queue: Some(queue), thread: Some(thread) })
     }
@@ -109,9 +112,10 @@ fn run(
     mut waiting: mpsc::Receiver<Question>,
     clock: &dyn Clock,
     path: &Path,
+    sealing: &Sealing,
 ) {
     let mut questions = Vec::with_capacity(MAX_QUESTIONS);
-    let mut session = match Session::new(connection, clock, path) {
+    let mut session = match Session::new(connection, clock, path, sealing) {
         Ok(session) => session,
         Err(error) => {
             return tracing::error!(
@@ -129,6 +133,7 @@ struct Session<'c> {
     connection: &'c Connection,
     clock: &'c dyn Clock,
     path: &'c Path,
+    sealing: &'c Sealing,
     begin: Statement<'c>,
     end: Statement<'c>,
     get: Statement<'c>,
@@ -140,11 +145,13 @@ impl<'c> Session<'c> {
         connection: &'c Connection,
         clock: &'c dyn Clock,
         path: &'c Path,
+        sealing: &'c Sealing,
     ) -> rusqlite::Result<Self> {
         Ok(Self {
             connection,
             clock,
             path,
+            sealing,
             begin: connection.prepare(sql::BEGIN_READING)?,
             end: connection.prepare(sql::COMMIT)?,
             get: connection.prepare(sql::READ)?,
@@ -172,10 +179,12 @@ impl<'c> Session<'c> {
         match question {
             Question::Get(id, reply) => drop(reply.send(flat(self.get(&id)))),
             Question::List(filter, reply) => {
-                drop(reply.send(list::list(self.connection, &filter, self.clock.now())));
+                let now = self.clock.now();
+                drop(reply.send(list::list(self.connection, &filter, now, self.sealing)));
             }
             Question::Census(reply) => {
-                drop(reply.send(census::census(self.connection, self.path, self.clock.now())));
+                let now = self.clock.now();
+                drop(reply.send(census::census(self.connection, self.path, now, self.sealing)));
             }
             Question::Trail(id, reply) => drop(reply.send(self.trail(&id))),
             Question::Chunk(id, index, reply) => drop(reply.send(flat(self.chunk(&id, index)))),

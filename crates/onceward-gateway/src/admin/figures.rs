@@ -1,0 +1,38 @@
+//! Figures that are not counted as they happen: somebody must look into the store for them.
+
+use std::time::Duration;
+
+use onceward::{
+    stores::sqlite::SqliteStore,
+    telemetry::{self, OpenState, event},
+};
+use tokio::time::timeout;
+
+/// How long it may take: who collects figures does not wait for long.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Looks into the store; if that fails, the figures of before stay, and the store's own calls tell why.
+pub(super) async fn take(store: &SqliteStore) {
+    let census = match timeout(PATIENCE, store.census()).await {
+        Ok(Ok(census)) => census,
+        Ok(Err(error)) => {
+            return tracing::warn!(event = event::STORE_FAILED, %error, "the store was not counted");
+        }
+        Err(_) => {
+            return tracing::warn!(event = event::STORE_FAILED, "the store took too long to count");
+        }
+    };
+    for (state, count) in [
+        (OpenState::InProgress, census.in_progress),
+        (OpenState::Interrupted, census.interrupted),
+        (OpenState::Unknown, census.unknown),
+    ] {
+        telemetry::OPEN_OPERATIONS.set_of(state, count);
+    }
+    telemetry::OLDEST_OPEN.set(census.oldest_open.unwrap_or_default().as_secs());
+    telemetry::STORE_FILE_BYTES.set(census.file_bytes);
+    telemetry::STORE_LOG_BYTES.set(census.log_bytes);
+    if let Some(free) = census.free_bytes {
+        telemetry::STORE_FREE_BYTES.set(free);
+    }
+}
