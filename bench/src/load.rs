@@ -1,6 +1,7 @@
 //! The work that is measured: claims, completions and look-ups, so many in flight.
 
 use std::{
+    future::Future,
     ops::Range,
     sync::{
         Arc,
@@ -57,21 +58,27 @@ impl Work {
 
     /// The first request for the operation with this number.
     pub(crate) fn admission(&self, number: u64) -> Admission {
-        let mut fingerprint = [0; 32];
-        fastrand::fill(&mut fingerprint);
-        let request = Request {
-            operation: self.operation(number),
-            fingerprints: Fingerprint::from_parts(1, fingerprint).into(),
-            terms: self.terms,
-        };
-        Admission::new(request, fence(), Execution::from_bytes(random()))
+        admission(self.operation(number), self.terms)
     }
 
     /// The end of a claim, with an answer.
     pub(crate) fn settlement(&self, claim: &Claim) -> Settlement {
-        let outcome = Outcome::inline(201, vec![b'x'; ANSWER_BYTES]);
-        claim.settle(Ending::Succeeded(outcome), fence())
+        claim.settle(Ending::Succeeded(answer()), fence())
     }
+}
+
+/// The stored answer.
+pub(crate) fn answer() -> Outcome {
+    Outcome::inline(201, vec![b'x'; ANSWER_BYTES])
+}
+
+/// The first request for an operation.
+fn admission(operation: OperationId, terms: Terms) -> Admission {
+    let mut fingerprint = [0; 32];
+    fastrand::fill(&mut fingerprint);
+    let fingerprints = Fingerprint::from_parts(1, fingerprint).into();
+    let request = Request { operation, fingerprints, terms };
+    Admission::new(request, fence(), Execution::from_bytes(random()))
 }
 
 fn fence() -> Fence {
@@ -86,7 +93,10 @@ fn random() -> [u8; 16] {
 
 /// Makes one durable claim.
 pub(crate) async fn claim(store: &dyn Store, work: &Work, number: u64) -> Result<Claim, Failure> {
-    let admission = work.admission(number);
+    run(store, work.admission(number)).await
+}
+
+async fn run(store: &dyn Store, admission: Admission) -> Result<Claim, Failure> {
     let swap = store.swap(admission.change()).await?;
     match admission.next(swap) {
         Step::Done(Verdict::Run(claim)) => Ok(claim),
@@ -97,12 +107,27 @@ pub(crate) async fn claim(store: &dyn Store, work: &Work, number: u64) -> Result
 /// Makes one durable claim and one durable completion.
 async fn pair(store: &dyn Store, work: &Work, number: u64) -> Result<(), Failure> {
     let claim = claim(store, work, number).await?;
-    let settlement = work.settlement(&claim);
+    settle(store, work.settlement(&claim)).await
+}
+
+async fn settle(store: &dyn Store, settlement: Settlement) -> Result<(), Failure> {
     let swap = store.swap(settlement.change()).await?;
     match settlement.next(swap) {
         SettlementStep::Done(Settled::Stored { .. }) => Ok(()),
         other => Err(format!("a claim could not be completed: {other:?}").into()),
     }
+}
+
+/// Makes one durable claim of this operation, and ends it like this; `None`: it stays open.
+pub(crate) async fn run_once(
+    store: &dyn Store,
+    operation: OperationId,
+    terms: Terms,
+    ending: Option<Ending>,
+) -> Result<(), Failure> {
+    let claim = run(store, admission(operation, terms)).await?;
+    let Some(ending) = ending else { return Ok(()) };
+    settle(store, claim.settle(ending, fence())).await
 }
 
 /// What the tasks of a load do again and again.
@@ -198,15 +223,34 @@ pub(crate) fn fill(
     numbers: Range<u64>,
     what: &str,
 ) -> Result<(), Failure> {
+    let work = Arc::new(Work::default());
+    let deed = move |store: Arc<dyn Store>, number| {
+        let work = Arc::clone(&work);
+        async move { pair(&*store, &work, number).await }
+    };
+    fill_with(runtime, store, numbers, what, deed)
+}
+
+/// Does something for each of these numbers, many at the same time.
+pub(crate) fn fill_with<D, F>(
+    runtime: &Runtime,
+    store: &Arc<dyn Store>,
+    numbers: Range<u64>,
+    what: &str,
+    deed: D,
+) -> Result<(), Failure>
+where
+    D: Fn(Arc<dyn Store>, u64) -> F + Clone + Send + 'static,
+    F: Future<Output = Result<(), Failure>> + Send,
+{
     let next = Arc::new(AtomicU64::new(numbers.start));
     let mut tasks = JoinSet::new();
     for _ in 0..FILLING_IN_FLIGHT {
-        let (store, next) = (Arc::clone(store), Arc::clone(&next));
+        let (store, next, deed) = (Arc::clone(store), Arc::clone(&next), deed.clone());
         let task = async move {
-            let work = Work::default();
             loop {
                 match next.fetch_add(1, Ordering::Relaxed) {
-                    number if number < numbers.end => pair(&*store, &work, number).await?,
+                    number if number < numbers.end => deed(Arc::clone(&store), number).await?,
                     _ => return Ok::<_, Failure>(()),
                 }
             }

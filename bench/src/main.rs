@@ -5,7 +5,8 @@
 //! `layer.rs` is the plan of the other benchmark, of the server layer: `requests.rs` makes its work,
 //! `instructions.rs` and `waiters.rs` read what it cost. `gateway.rs` is the plan of the third, of the
 //! gateway as a process among others: `gateway/subjects.rs` and `gateway/peers.rs` start them,
-//! `gateway/client.rs` asks them, `gateway/result.rs` writes the result.
+//! `gateway/client.rs` asks them, `gateway/result.rs` writes the result. `operators.rs` is the fourth, of lists
+//! and look-ups.
 
 mod append_log;
 mod gateway;
@@ -15,6 +16,7 @@ mod load;
 mod lookups;
 mod machine;
 mod measure;
+mod operators;
 mod options;
 mod pairs;
 mod progress;
@@ -50,6 +52,7 @@ enum Benchmark {
     Layer(layer::Arguments),
     #[command(hide = true)]
     LayerRequests(instructions::RequestsArguments),
+    Operators(operators::Arguments),
     Gateway(gateway::Arguments),
     #[command(hide = true)]
     GatewayUpstream(gateway::UpstreamArguments),
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Benchmark::StoreVictim(arguments) => reopen::be_the_victim(&arguments),
         Benchmark::Layer(arguments) => layer::run(&arguments),
         Benchmark::LayerRequests(arguments) => instructions::make_requests(&arguments),
+        Benchmark::Operators(arguments) => operators::run(&arguments),
         Benchmark::Gateway(arguments) => gateway::run(&arguments),
         Benchmark::GatewayUpstream(arguments) => gateway::be_the_upstream(&arguments),
         Benchmark::GatewayBare(arguments) => gateway::be_the_bare_proxy(&arguments),

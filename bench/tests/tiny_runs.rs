@@ -60,6 +60,27 @@ fn the_layer_benchmark_reports_every_part() {
 }
 
 #[test]
+fn the_operators_benchmark_reports_every_question() {
+    let report = report("operators --records 8k --rounds 3");
+    for expected in [
+        "- Command: `cargo xtask bench operators --records 8k --rounds 3`",
+        "- 8,000 records of 200 scopes and 8 operations",
+        "; 2 unknown.",
+        "| unknown | 2 |",
+        "| failed_final | 2 |",
+        "| in_progress | 2 |",
+        "| succeeded | 50 |",
+        "| an operation | 50 |",
+        "| a scope that nobody has | 0 |",
+        "| a key with its scope and operation | 1 |",
+        "| a key alone, all pages | 1 |",
+        "| one reference | 1 |",
+    ] {
+        assert!(report.contains(expected), "no `{expected}` in:\n{report}");
+    }
+}
+
+#[test]
 fn the_gateway_benchmark_reports_every_part() {
     let report = report(&format!(
         "gateway --quick --only onceward,hyper --seconds 0.2 --gateway {}",
@@ -110,6 +131,7 @@ fn nonsense_is_refused_before_anything_is_measured() {
         ("store --seconds 0", "--seconds"),
         ("store --rounds 0", "--rounds"),
         ("layer --waiters 10001", "10001"),
+        ("operators --rounds 0", "--rounds"),
         ("gateway --only apache", "--only"),
         ("gateway --only onceward --gateway no-such-program", "no-such-program"),
     ] {

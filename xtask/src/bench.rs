@@ -13,7 +13,8 @@ use crate::failure::Failure;
 #[command(
     override_usage = "cargo xtask bench <BENCHMARK> [ARGUMENTS]...",
     after_help = "Benchmarks:\n  store     measures the stores\n  layer     measures the server layer\n  \
-                  gateway   measures `onceward serve` beside other proxies\n\n\
+                  gateway   measures `onceward serve` beside other proxies\n  \
+                  operators measures lists and look-ups\n\n\
                   Examples:\n  cargo xtask bench store          with the usual settings\n  \
                   cargo xtask bench store --help   what this benchmark can be told"
 )]

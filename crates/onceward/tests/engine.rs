@@ -7,8 +7,9 @@ use std::{
 };
 
 use onceward::{
-    AdmitError, BoxFuture, Change, Digest, Effect, Ending, Engine, Found, Settled, Status, Store,
-    StoreError, Swap, Unsettled, Verdict,
+    AdmitError, BoxFuture, Change, Digest, Effect, Ending, Engine, Force, Found, FoundOut,
+    GivenBack, ReleaseError, ReleaseFailure, Resolution, Settled, Status, Store, StoreError,
+    Stored, Swap, Unsettled, Verdict,
     core::conformance::{Sample, answer},
     stores::memory::MemoryStore,
 };
@@ -115,4 +116,49 @@ async fn a_settlement_after_drain_is_tried_once() {
     store.errors.lock().unwrap().push(unavailable());
     let settled = engine.settle(second, Ending::Succeeded(answer(201))).await;
     assert_eq!(settled, Err(Unsettled), "the store failed and nobody tries again");
+}
+
+/// A store whose replies to the next two changes get lost, with one operation in it.
+async fn with_lost_replies(ending: Ending) -> (Scripted, Engine, Sample, Box<Stored>) {
+    let (store, sample) = (Scripted::new([]), Sample::new(Effect::External));
+    let engine = Engine::new(store.clone());
+    let Ok(Verdict::Run(claim)) = engine.admit(sample.request(b'a')).await else {
+        panic!("the key is free");
+    };
+    engine.settle(claim, ending).await.unwrap();
+    let Ok(Found::Record(stored)) = store.get(&sample.id()).await else { panic!("it is stored") };
+    store.errors.lock().unwrap().extend([unavailable(), unavailable()]);
+    (store, engine, sample, stored)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repair_whose_reply_was_lost_is_recognised() {
+    let (store, engine, sample, unknown) = with_lost_replies(Ending::Unknown).await;
+    let resolution = Resolution::Applied(answer(201));
+    let (actor, reason, force) = (Some("ada"), Some("seen"), Force::No);
+    let found_out = FoundOut { resolution, terms: &sample.terms, actor, reason, force };
+    let swap = engine.resolve(sample.id(), &unknown, found_out).await.unwrap();
+    assert!(matches!(swap, Swap::Stored { .. }), "{swap:?}");
+    assert_eq!(store.status(&sample).await, Some(Status::Succeeded));
+
+    let (store, engine, sample, failed) = with_lost_replies(Ending::FailedRetryable).await;
+    let given_back = GivenBack { terms: &sample.terms, actor, reason, force };
+    let swap = engine.release(sample.id(), &failed, given_back.clone()).await.unwrap();
+    assert!(matches!(swap, Swap::Stored { .. }), "{swap:?}");
+    assert_eq!(store.status(&sample).await, Some(Status::Released));
+    let late = engine.release(sample.id(), &failed, given_back).await.unwrap();
+    assert!(
+        matches!(late, Swap::Conflict(Found::Record(_))),
+        "what was read is outdated: {late:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_refused_asks_the_store_nothing() {
+    let (store, engine, sample, unknown) = with_lost_replies(Ending::Unknown).await;
+    let (actor, reason, force) = (Some("ada"), None, Force::Yes);
+    let given_back = GivenBack { terms: &sample.terms, actor, reason, force };
+    let refused = engine.release(sample.id(), &unknown, given_back).await;
+    assert_eq!(refused, Err(ReleaseFailure::Refused(ReleaseError::Unknown)));
+    assert_eq!(store.errors.lock().unwrap().len(), 2, "not asked");
 }

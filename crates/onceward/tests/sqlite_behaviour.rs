@@ -261,12 +261,13 @@ async fn a_list_looks_at_a_bounded_number_of_rows() {
             "WITH RECURSIVE number (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number LIMIT 12000)
              INSERT INTO onceward_record
                 (digest, fence, state, started_at, updated_at, scope, operation, body)
-             SELECT randomblob(32), randomblob(16), 3, 0, 0, '', 'other', X'' FROM number",
+             SELECT randomblob(32), randomblob(16), 4, 0, 0, '', 'other', X'' FROM number",
         )
         .unwrap();
     let change = rig.ended().await;
-    let operation = Some(change.next.operation.clone());
-    let mut filter = Filter { operation, ..Filter::default() };
+    rig.clock.advance(Duration::from_secs(1));
+    let (status, older) = (Some(Status::Succeeded), Some(Duration::from_secs(1)));
+    let mut filter = Filter { status, older, ..Filter::default() };
     let (mut pages, mut listed) = (0, Vec::new());
     loop {
         let page = rig.store.list(&filter).await.unwrap();

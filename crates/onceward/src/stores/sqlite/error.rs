@@ -132,6 +132,11 @@ impl fmt::Display for OpenError {
                 "{path:?} has tables of version {found}, this software knows {known}; it was left \
                  untouched: finish the upgrade of this process"
             ),
+            Self::Outdated { path, found: 0, .. } => write!(
+                formatter,
+                "{path:?} does not exist or has no tables of Onceward; nothing was created or \
+                 changed: check the path, or run `onceward migrate` to make them"
+            ),
             Self::Outdated { path, found, needed } => write!(
                 formatter,
                 "the tables in {path:?} have version {found}, this software needs {needed}; \

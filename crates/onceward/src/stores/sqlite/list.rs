@@ -165,3 +165,7 @@ fn bad_cursor(text: &str) -> StoreError {
          from the beginning"
     ))
 }
+
+#[cfg(test)]
+#[path = "list_tests.rs"]
+mod tests;
