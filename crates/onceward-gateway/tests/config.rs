@@ -9,6 +9,8 @@ mod identity;
 mod init;
 #[path = "config/places.rs"]
 mod places;
+#[path = "config/protection.rs"]
+mod protection;
 #[path = "config/routes.rs"]
 mod routes;
 #[path = "config/support.rs"]

@@ -75,7 +75,7 @@ impl Alarm {
     }
 }
 
-/// A record does not match its checksum: its outcome counts as unknown.
+/// A record does not match its checksum, or cannot be opened: its outcome counts as unknown.
 pub static RECORD_UNREADABLE: Alarm = Alarm::new("record_unreadable");
 /// The store itself is damaged.
 pub static STORE_CORRUPT: Alarm = Alarm::new("store_corrupt");

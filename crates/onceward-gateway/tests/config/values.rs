@@ -134,10 +134,6 @@ fn what_comes_later_is_not_ignored_in_silence() {
         assert!(said.contains("comes with a later version"), "{said}");
         assert!(help.contains("would ignore it"), "{help}");
     }
-    for section in ["[encryption]\nkey_env = \"A\"\n"] {
-        let (said, _) = only_mistake(&format!("{}{section}", route("")));
-        assert!(said.contains("comes with a later version"), "{said}");
-    }
 }
 
 #[test]

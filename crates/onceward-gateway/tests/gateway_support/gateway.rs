@@ -167,6 +167,11 @@ impl Gateway {
         said.clone()
     }
 
+    /// What it said until it was listening, and whatever was waited for since then.
+    pub(crate) fn said_so_far(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
     /// Nobody reads its standard error any more.
     pub(crate) fn close_log(&mut self) {
         self.stderr = Mutex::new(std::sync::mpsc::channel().1);

@@ -18,6 +18,7 @@
 //! |---|---|
 //! | `status`, `headers: [[name, value]]`, `body` | the answer; `receipt N` with status 201 if not said. Text is Latin-1 |
 //! | `size` | a body of so many bytes, [`pattern`] |
+//! | `pad` | so many spaces behind the body |
 //! | `echo` | the body is JSON: what was received, as in `GET /seen` |
 //! | `framing` | `length`, `chunked` or `close`; with `chunked` also `trailers: [[name, value]]` |
 //! | `delay` | so many seconds before the answer, after it was counted |

@@ -91,6 +91,7 @@ async function answer(request, response) {
   let reply = Buffer.from(told.body ?? `receipt ${number}`, "latin1");
   if (told.echo) reply = Buffer.from(JSON.stringify(one));
   if ("size" in told) reply = pattern(told.size);
+  if ("pad" in told) reply = Buffer.concat([reply, Buffer.alloc(told.pad, " ")]);
   await send(request, response, told, reply);
 }
 

@@ -113,6 +113,7 @@ class Handler(BaseHTTPRequestHandler):
             reply = pattern(do["size"])[: do["size"]]
         else:
             reply = do.get("body", "receipt %d" % number).encode("latin-1")
+        reply += b" " * do.get("pad", 0)
         self.reply(do, reply)
 
     def reply(self, do, body):

@@ -6,6 +6,7 @@ use std::{
     future::{Future, ready},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -75,6 +76,8 @@ impl Idempotency {
     ///
     /// Answers up to 64 KiB are not counted; their number is limited by [`Engine::MAX_UNSETTLED`].
     pub const MAX_BUFFERED: usize = 256 << 20;
+    /// How long `authorize_replay` and `rebuild` may take; after that a stored answer is not shown.
+    pub const MAX_ASKING: Duration = Duration::from_secs(15);
     /// How many operations of one scope may run in one process at once, if not said otherwise: more
     /// than a caller needs, and a tenth of what all of them may have.
     pub const MAX_OPEN: usize = 1_000;

@@ -1,6 +1,6 @@
 //! Step 7: send what was stored. Rules 9, 16 and 17 of the contract.
 
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, request::Parts};
@@ -61,7 +61,7 @@ pub(super) async fn replay(
     answer: &Recalled,
 ) -> Result<Response<Body>, Problem> {
     if let Some(authorize) = &idempotency.options().authorize
-        && !authorize(parts).await
+        && !in_time(authorize(parts)).await.unwrap_or(false)
     {
         let text = "you may not see the answer of this operation any more";
         return Err(Problem::new(Code::ReplayForbidden, text));
@@ -69,6 +69,15 @@ pub(super) async fn replay(
     let mut response = recalled(idempotency, id, answer).await?;
     response.headers_mut().insert(headers::REPLAYED, HeaderValue::from_static("true"));
     Ok(response)
+}
+
+/// What somebody says who is asked for a replay; whoever takes too long is not waited for.
+async fn in_time<T>(asked: impl Future<Output = T>) -> Option<T> {
+    let told = timeout(Idempotency::MAX_ASKING, asked).await.ok();
+    if told.is_none() {
+        tracing::warn!("a hook did not answer within {:?}", Idempotency::MAX_ASKING);
+    }
+    told
 }
 
 /// A stored answer, verbatim; it says so if something was hidden in it.
@@ -90,7 +99,7 @@ pub(super) async fn recalled(
         }
         RecalledBody::Resource(resource) => {
             let rebuilt = match &idempotency.options().rebuild {
-                Some(rebuild) => rebuild(resource.clone()).await,
+                Some(rebuild) => in_time(rebuild(resource.clone())).await.unwrap_or(Ok(None)),
                 None => Ok(None),
             };
             match rebuilt {

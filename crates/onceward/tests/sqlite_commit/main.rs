@@ -16,5 +16,6 @@ mod kept;
 mod migrations;
 mod misuse;
 mod processes;
+mod redacted;
 #[path = "../server_support/mod.rs"]
 mod server_support;
