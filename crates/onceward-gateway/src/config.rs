@@ -27,8 +27,9 @@ use http::Method;
 pub(crate) use self::pattern::has_dot_segments;
 pub(crate) use self::{
     mistake::{Mistake, Place, Severity},
+    shown::show_url,
     source::{Overrides, Sources},
-    units::parse_duration as duration,
+    units::{parse_duration as duration, show_duration, show_size},
 };
 
 /// Everything, checked.
