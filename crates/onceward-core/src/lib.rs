@@ -64,6 +64,7 @@ mod replay;
 mod request;
 mod resolve;
 mod scope;
+mod seal;
 mod store;
 mod terms;
 pub mod wire;
@@ -83,6 +84,7 @@ pub use replay::Replay;
 pub use request::Request;
 pub use resolve::{Resolution, Resolve, ResolveError};
 pub use scope::{Scope, ScopeError};
+pub use seal::Seal;
 pub use store::{
     BoxFuture, Change, Cursor, Filter, Found, Inspect, Listed, Note, NoteKind, Order, PURGE_MARGIN,
     Page, Purge, SWEEP_MARGIN, Spool, SpoolId, Store, StoreError, Swap, Trail, TrailEntry,

@@ -11,6 +11,9 @@
 //! is under the checksum, so that a record cannot be mistaken for another's. Changes are additive:
 //! a new member gets a new map key. Only what older software must not touch gets a new version.
 //!
+//! With a [`Seal`] an answer is one sealed member instead of its header lines, body and trailers; its
+//! status stays readable. See [`encode_with`].
+//!
 //! ```
 //! use onceward_core::{wire, *};
 //!
@@ -26,6 +29,10 @@
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 
+mod sealed;
+#[cfg(test)]
+mod tests;
+
 use alloc::{boxed::Box, string::String, vec::Vec};
 use core::{convert::Infallible, error::Error, fmt, time::Duration};
 
@@ -34,8 +41,10 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     Body, Digest, Effect, Execution, Fence, Fingerprint, Header, KeyDigest, OperationName, Outcome,
-    Record, Scope, Started, State, Ttl,
+    Record, Scope, Seal, Started, State, Ttl,
 };
+
+pub use sealed::{open_chunk, seal_chunk};
 
 /// The version that [`encode`] writes and the newest that [`decode`] reads.
 pub const VERSION: u8 = 1;
@@ -58,6 +67,9 @@ pub struct Plain {
 pub enum WireError {
     /// They are not what was written: the record counts as unknown.
     Damaged,
+    /// It has ended, but its answer is sealed and cannot be opened here: with no key, with another one,
+    /// or because somebody changed it. The record counts as unknown.
+    Sealed,
     /// A newer version wrote them; this one must leave them alone.
     Newer(u8),
 }
@@ -67,6 +79,10 @@ impl fmt::Display for WireError {
         match self {
             Self::Damaged => formatter.write_str(
                 "the record is damaged; its outcome counts as unknown until an operator resolves it",
+            ),
+            Self::Sealed => formatter.write_str(
+                "the record's answer is sealed and cannot be opened with the keys at hand; its outcome \
+                 counts as unknown until the right key is there",
             ),
             Self::Newer(version) => write!(
                 formatter,
@@ -81,10 +97,29 @@ impl Error for WireError {}
 /// Writes a record as bytes.
 #[must_use]
 pub fn encode(id: &Digest, record: &Record) -> Vec<u8> {
+    encode_with(id, record, None)
+}
+
+/// Writes a record as bytes, with its answer sealed if there is a seal.
+///
+/// What is sealed is bound to the operation, the execution, the state and the status: it cannot be
+/// moved to another record, and these cannot be changed below it.
+///
+/// ```
+/// use onceward_core::{wire::{self, WireError}, *};
+///
+/// fn is_hidden(id: &Digest, record: &Record, seal: &dyn Seal) -> bool {
+///     let bytes = wire::encode_with(id, record, Some(seal));
+///     let plain = wire::Plain { fence: record.fence, started: record.started, ttl: record.ttl };
+///     assert_eq!(wire::decode_with(id, &bytes, plain, Some(seal)), Ok(record.clone()));
+///     wire::decode(id, &bytes, plain) == Err(WireError::Sealed)
+/// }
+/// ```
+#[must_use]
+pub fn encode_with(id: &Digest, record: &Record, seal: Option<&dyn Seal>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(USUAL_BYTES + body_bytes(record));
     bytes.push(VERSION);
-    let done: Result<_, EncodeError<Infallible>> =
-        put_record(&mut Encoder::new(&mut bytes), record);
+    let done = put_record(&mut Encoder::new(&mut bytes), id, record, seal);
     done.expect("writing to a vector cannot fail");
     let checksum = checksum(id, &bytes);
     bytes.extend_from_slice(&checksum);
@@ -106,6 +141,16 @@ fn body_bytes(record: &Record) -> usize {
 
 /// Reads the bytes of a record. The checksum is looked at first, then the version.
 pub fn decode(id: &Digest, bytes: &[u8], plain: Plain) -> Result<Record, WireError> {
+    decode_with(id, bytes, plain, None)
+}
+
+/// Reads the bytes of a record, whether its answer is sealed or not.
+pub fn decode_with(
+    id: &Digest,
+    bytes: &[u8],
+    plain: Plain,
+    seal: Option<&dyn Seal>,
+) -> Result<Record, WireError> {
     let (content, sum) = bytes.split_last_chunk::<CHECKSUM_BYTES>().ok_or(WireError::Damaged)?;
     if checksum(id, content) != *sum {
         return Err(WireError::Damaged);
@@ -114,7 +159,10 @@ pub fn decode(id: &Digest, bytes: &[u8], plain: Plain) -> Result<Record, WireErr
         None => Err(WireError::Damaged),
         Some((&version, _)) if version > VERSION => Err(WireError::Newer(version)),
         Some((_, map)) => {
-            take_record(&mut Decoder::new(map), plain).map_err(|_| WireError::Damaged)
+            let damaged = |_: Unfit| WireError::Damaged;
+            let mut members = take_members(map).map_err(damaged)?;
+            members.open(id, seal)?;
+            members.into_record(plain).map_err(damaged)
         }
     }
 }
@@ -123,6 +171,10 @@ fn checksum(id: &Digest, content: &[u8]) -> [u8; CHECKSUM_BYTES] {
     let hash = Sha256::new().chain_update(id.0).chain_update(content).finalize();
     *hash.first_chunk().expect("a SHA-256 digest has 32 bytes")
 }
+
+/// The numbers of the states that have an outcome.
+const SUCCEEDED: u8 = 1;
+const FAILED_FINAL: u8 = 2;
 
 /// The keys of the record's map. A number, once used, keeps its meaning.
 mod member {
@@ -146,11 +198,19 @@ mod member {
     pub(super) const TRAILERS: u8 = 16;
     /// Left out where it was not said.
     pub(super) const MAX_RUN_MICROS: u8 = 17;
+    /// Stands for everything of an answer but its status. Older software takes it for an answer that
+    /// was not kept.
+    pub(super) const SEALED: u8 = 18;
 }
 
 type Written = Result<(), EncodeError<Infallible>>;
 
-fn put_record(encoder: &mut Encoder<&mut Vec<u8>>, record: &Record) -> Written {
+fn put_record(
+    encoder: &mut Encoder<&mut Vec<u8>>,
+    id: &Digest,
+    record: &Record,
+    seal: Option<&dyn Seal>,
+) -> Written {
     encoder.begin_map()?;
     encoder.u8(member::SCOPE)?.array(2 * record.scope.parts().len() as u64)?;
     for (name, value) in record.scope.parts() {
@@ -176,15 +236,23 @@ fn put_record(encoder: &mut Encoder<&mut Vec<u8>>, record: &Record) -> Written {
     encoder.u8(member::ATTEMPTS)?.u32(record.attempts)?;
     let (state, outcome) = match &record.state {
         State::InProgress => (0, None),
-        State::Succeeded(outcome) => (1, Some(outcome)),
-        State::FailedFinal(outcome) => (2, Some(outcome)),
+        State::Succeeded(outcome) => (SUCCEEDED, Some(outcome)),
+        State::FailedFinal(outcome) => (FAILED_FINAL, Some(outcome)),
         State::FailedRetryable => (3, None),
         State::Unknown => (4, None),
         State::Released => (5, None),
     };
     encoder.u8(member::STATE)?.u8(state)?;
     if let Some(outcome) = outcome {
-        put_outcome(encoder, outcome)?;
+        encoder.u8(member::STATUS)?.u16(outcome.status)?;
+        match seal {
+            None => put_answer(encoder, outcome)?,
+            Some(seal) => {
+                let about = sealed::about_answer(id, &record.execution, state, outcome.status);
+                let sealed = seal.seal(&sealed::answer(outcome)?, &about);
+                encoder.u8(member::SEALED)?.bytes(&sealed)?;
+            }
+        }
     }
     encoder.end()?;
     Ok(())
@@ -194,8 +262,8 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn put_outcome(encoder: &mut Encoder<&mut Vec<u8>>, outcome: &Outcome) -> Written {
-    encoder.u8(member::STATUS)?.u16(outcome.status)?;
+/// Everything of an outcome but its status.
+fn put_answer(encoder: &mut Encoder<&mut Vec<u8>>, outcome: &Outcome) -> Written {
     encoder.u8(member::HEADERS)?;
     put_headers(encoder, &outcome.headers)?;
     match &outcome.body {
@@ -245,48 +313,11 @@ struct Members {
     body: Option<Body>,
     spooled_length: Option<u64>,
     trailers: Vec<Header>,
+    sealed: Option<Vec<u8>>,
 }
 
-fn take_record(decoder: &mut Decoder<'_>, plain: Plain) -> Result<Record, Unfit> {
-    let mut members = take_members(decoder)?;
-    if decoder.position() != decoder.input().len() {
-        return Err(Unfit::message("bytes after the record"));
-    }
-    let effect = match (needed(members.effect)?, members.within) {
-        (0, _) => Effect::Transactional,
-        (1, _) => Effect::External,
-        (2, Some(within)) => Effect::Repeatable { within },
-        _ => return Err(Unfit::message("unknown effect")),
-    };
-    let state = match needed(members.state)? {
-        0 => State::InProgress,
-        1 => State::Succeeded(members.take_outcome()?),
-        2 => State::FailedFinal(members.take_outcome()?),
-        3 => State::FailedRetryable,
-        4 => State::Unknown,
-        5 => State::Released,
-        _ => return Err(Unfit::message("unknown state")),
-    };
-    Ok(Record {
-        scope: needed(members.scope)?,
-        operation: needed(members.operation)?,
-        key_digest: KeyDigest(needed(members.key_digest)?),
-        fence: plain.fence,
-        execution: Execution::from_bytes(needed(members.execution)?),
-        effect,
-        max_run: members.max_run,
-        fingerprint: Fingerprint::from_parts(
-            needed(members.fingerprint_version)?,
-            needed(members.fingerprint)?,
-        ),
-        attempts: needed(members.attempts)?,
-        state,
-        started: plain.started,
-        ttl: plain.ttl,
-    })
-}
-
-fn take_members(decoder: &mut Decoder<'_>) -> Result<Members, Unfit> {
+fn take_members(map: &[u8]) -> Result<Members, Unfit> {
+    let decoder = &mut Decoder::new(map);
     let mut members = Members::default();
     let length = decoder.map()?;
     let mut count = 0;
@@ -322,16 +353,55 @@ fn take_members(decoder: &mut Decoder<'_>) -> Result<Members, Unfit> {
                 members.body = Some(Body::Reference { kind, id });
             }
             member::TRAILERS => members.trailers = take_headers(decoder)?,
+            member::SEALED => members.sealed = Some(decoder.bytes()?.to_vec()),
             _ => decoder.skip()?,
         }
     }
     if length.is_none() {
         decoder.skip()?;
     }
+    if decoder.position() != map.len() {
+        return Err(Unfit::message("bytes after the record"));
+    }
     Ok(members)
 }
 
 impl Members {
+    fn into_record(mut self, plain: Plain) -> Result<Record, Unfit> {
+        let effect = match (needed(self.effect)?, self.within) {
+            (0, _) => Effect::Transactional,
+            (1, _) => Effect::External,
+            (2, Some(within)) => Effect::Repeatable { within },
+            _ => return Err(Unfit::message("unknown effect")),
+        };
+        let state = match needed(self.state)? {
+            0 => State::InProgress,
+            SUCCEEDED => State::Succeeded(self.take_outcome()?),
+            FAILED_FINAL => State::FailedFinal(self.take_outcome()?),
+            3 => State::FailedRetryable,
+            4 => State::Unknown,
+            5 => State::Released,
+            _ => return Err(Unfit::message("unknown state")),
+        };
+        Ok(Record {
+            scope: needed(self.scope)?,
+            operation: needed(self.operation)?,
+            key_digest: KeyDigest(needed(self.key_digest)?),
+            fence: plain.fence,
+            execution: Execution::from_bytes(needed(self.execution)?),
+            effect,
+            max_run: self.max_run,
+            fingerprint: Fingerprint::from_parts(
+                needed(self.fingerprint_version)?,
+                needed(self.fingerprint)?,
+            ),
+            attempts: needed(self.attempts)?,
+            state,
+            started: plain.started,
+            ttl: plain.ttl,
+        })
+    }
+
     fn take_outcome(&mut self) -> Result<Outcome, Unfit> {
         Ok(Outcome {
             status: needed(self.status)?,
@@ -363,159 +433,4 @@ fn take_scope(decoder: &mut Decoder<'_>) -> Result<Scope, Unfit> {
 fn take_headers(decoder: &mut Decoder<'_>) -> Result<Vec<Header>, Unfit> {
     let pairs = needed(decoder.array()?)? / 2;
     (0..pairs).map(|_| Ok((Box::from(decoder.str()?), Box::from(decoder.bytes()?)))).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::string::ToString;
-
-    const ID: Digest = Digest([7; 32]);
-
-    fn record(state: State, effect: Effect) -> Record {
-        Record {
-            scope: Scope::new([("tenant", "acme"), ("user", "7")]).unwrap(),
-            operation: OperationName::new("POST /charges").unwrap(),
-            key_digest: KeyDigest([1; 32]),
-            fence: Fence::from_random([2; 16]),
-            execution: Execution::from_bytes([3; 16]),
-            effect,
-            max_run: None,
-            fingerprint: Fingerprint::from_parts(1, [4; 32]),
-            attempts: 2,
-            state,
-            started: Started::At(crate::Timestamp::from_unix_micros(5)),
-            ttl: Ttl::For(Duration::from_secs(6)),
-        }
-    }
-
-    fn read(bytes: &[u8]) -> Result<Record, WireError> {
-        let Record { fence, started, ttl, .. } = record(State::Unknown, Effect::External);
-        decode(&ID, bytes, Plain { fence, started, ttl })
-    }
-
-    /// Appends a checksum to what a test has put together by hand.
-    fn sealed(content: &[u8]) -> Vec<u8> {
-        [content, &checksum(&ID, content)].concat()
-    }
-
-    fn outcomes() -> impl Strategy<Value = Outcome> {
-        let body = prop_oneof![
-            any::<Vec<u8>>().prop_map(Body::Inline),
-            any::<(u64, [u8; 32])>().prop_map(|(length, digest)| Body::Spooled { length, digest }),
-            any::<(String, String)>().prop_map(|(kind, id)| Body::Reference { kind, id }),
-            Just(Body::Unavailable),
-        ];
-        let header = any::<(String, Vec<u8>)>()
-            .prop_map(|(name, value)| (name.into_boxed_str(), value.into_boxed_slice()));
-        let headers = proptest::collection::vec(header, 0..5);
-        (any::<u16>(), headers.clone(), body, headers).prop_map(
-            |(status, headers, body, trailers)| Outcome { status, headers, body, trailers },
-        )
-    }
-
-    fn states() -> impl Strategy<Value = State> {
-        prop_oneof![
-            Just(State::InProgress),
-            outcomes().prop_map(State::Succeeded),
-            outcomes().prop_map(State::FailedFinal),
-            Just(State::FailedRetryable),
-            Just(State::Unknown),
-            Just(State::Released),
-        ]
-    }
-
-    fn effects() -> impl Strategy<Value = Effect> {
-        prop_oneof![
-            Just(Effect::Transactional),
-            Just(Effect::External),
-            any::<u64>()
-                .prop_map(|micros| Effect::Repeatable { within: Duration::from_micros(micros) }),
-        ]
-    }
-
-    proptest! {
-        #[test]
-        fn every_record_is_read_back(
-            state in states(), effect in effects(), max_run: Option<u64>,
-        ) {
-            let max_run = max_run.map(Duration::from_micros);
-            let record = Record { max_run, ..record(state, effect) };
-            prop_assert_eq!(read(&encode(&ID, &record)), Ok(record));
-        }
-
-        #[test]
-        fn every_flipped_bit_is_noticed(state in states(), place: prop::sample::Index, bit in 0..8) {
-            let mut bytes = encode(&ID, &record(state, Effect::External));
-            let place = place.index(bytes.len());
-            bytes[place] ^= 1u8 << bit;
-            prop_assert_eq!(read(&bytes), Err(WireError::Damaged));
-        }
-
-        #[test]
-        fn every_cut_is_noticed(state in states(), length: prop::sample::Index) {
-            let bytes = encode(&ID, &record(state, Effect::External));
-            prop_assert_eq!(read(&bytes[..length.index(bytes.len())]), Err(WireError::Damaged));
-        }
-
-        /// Also with a right checksum, as a hostile or buggy writer would have it.
-        #[test]
-        fn any_bytes_are_a_record_or_an_error(content: Vec<u8>) {
-            let _ = read(&content);
-            let _ = read(&sealed(&content));
-            let _ = read(&sealed(&[&[VERSION][..], &content].concat()));
-        }
-    }
-
-    #[test]
-    fn a_record_of_another_operation_is_damaged() {
-        let bytes = encode(&Digest([8; 32]), &record(State::Unknown, Effect::External));
-        assert_eq!(read(&bytes), Err(WireError::Damaged));
-    }
-
-    #[test]
-    fn a_newer_version_is_told_apart_from_damage() {
-        let mut bytes = encode(&ID, &record(State::Unknown, Effect::External));
-        bytes.truncate(bytes.len() - CHECKSUM_BYTES);
-        bytes[0] = VERSION + 1;
-        assert_eq!(read(&sealed(&bytes)), Err(WireError::Newer(VERSION + 1)));
-        assert!(WireError::Newer(2).to_string().contains("upgrade"));
-    }
-
-    #[test]
-    fn unknown_members_are_passed_over() {
-        let record = record(State::Succeeded(Outcome::inline(200, Vec::new())), Effect::External);
-        let mut bytes = encode(&ID, &record);
-        bytes.truncate(bytes.len() - CHECKSUM_BYTES);
-        assert_eq!(bytes.pop(), Some(0xff), "the end of the map");
-        // Member 200 with an array of a text and a number, as newer software may add it.
-        bytes.extend_from_slice(&[0x18, 200, 0x82, 0x61, b'x', 0x01, 0xff]);
-        assert_eq!(read(&sealed(&bytes)), Ok(record));
-    }
-
-    /// What is on disks must be readable for ever: these bytes were written by version 0.1.0.
-    #[test]
-    fn the_first_format_is_still_read() {
-        let within = Duration::from_secs(60);
-        let outcome = Outcome::inline(201, Vec::from(*b"ok")).header("a", b"\xff");
-        let record = record(State::Succeeded(outcome), Effect::Repeatable { within });
-        let golden = include_bytes!("wire_v1.golden");
-        assert_eq!(read(golden), Ok(record.clone()));
-        assert_eq!(encode(&ID, &record), golden);
-    }
-
-    /// The first format with trailers, put together by hand and not by this code.
-    #[test]
-    fn trailers_are_one_more_member_of_the_first_format() {
-        let within = Duration::from_secs(60);
-        let outcome = Outcome::inline(201, Vec::from(*b"ok"))
-            .header("a", b"\xff")
-            .trailer("t", b"\xfe")
-            .trailer("t", b"");
-        let record = record(State::Succeeded(outcome), Effect::Repeatable { within });
-        let golden = include_bytes!("wire_v1_trailers.golden");
-        assert_eq!(read(golden), Ok(record.clone()));
-        assert_eq!(encode(&ID, &record), golden);
-    }
 }

@@ -77,6 +77,9 @@ fn summary(out: &mut dyn Write, file: &str, config: &Config) -> io::Result<()> {
     }
     writeln!(out, "  upstream  {}", document::upstream(config))?;
     writeln!(out, "  store     {} ({guarantee})", config.store)?;
+    if config.encryption.is_some() {
+        writeln!(out, "  encryption on")?;
+    }
     for route in &config.routes {
         writeln!(out, "  route     {}", route_line(route))?;
     }
@@ -92,9 +95,11 @@ fn route_line(route: &Route) -> String {
     if !route.takes_keys() {
         return format!("{head} key=off");
     }
+    let keep = if route.status_only { " keep=status" } else { "" };
+    let redact = if route.redact.is_empty() { "" } else { " redacted" };
     format!(
         "{head} key={} effect={} profile={} scope={} authorize={} in_flight={} timeout={} retain={} \
-         lease={} tier={}",
+         lease={} tier={}{keep}{redact}",
         route.key.as_str(),
         route.effect.as_str(),
         route.profile_in_force().as_str(),

@@ -2,6 +2,7 @@
 //! checked as a whole before anything is served.
 
 mod addresses;
+mod encryption;
 mod fit;
 mod library;
 mod limits;
@@ -23,9 +24,12 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use http::Method;
 
+use crate::redact::Redact;
+
 #[allow(unused_imports, reason = "for `onceward serve`, which refuses such paths itself")]
 pub(crate) use self::pattern::has_dot_segments;
 pub(crate) use self::{
+    encryption::{Encryption, are_same},
     mistake::{Mistake, Place, Severity},
     shown::show_url,
     source::{Overrides, Sources},
@@ -51,6 +55,8 @@ pub(crate) struct Config {
     pub(crate) jwt: Option<Jwt>,
     /// Who may use the operators' listener; nobody is named: whoever is on this machine.
     pub(crate) admin_tokens: Vec<AdminToken>,
+    /// Whether stored answers are hidden.
+    pub(crate) encryption: Option<Encryption>,
     /// First match wins; what matches none passes without a key.
     pub(crate) routes: Vec<Route>,
     /// What is allowed and should be known: warnings and notes, by line.
@@ -152,6 +158,12 @@ pub(crate) struct Route {
     pub(crate) reconcile: Option<http::Uri>,
     pub(crate) rebuild: Option<Rebuild>,
     pub(crate) pass_when_store_is_down: bool,
+    /// Only the status of an answer is kept.
+    pub(crate) status_only: bool,
+    /// What is hidden in an answer before it is stored.
+    pub(crate) redact: Redact,
+    /// How many operations of one scope may run at once.
+    pub(crate) max_open: usize,
 }
 
 /// A path with `{name}` for one segment and, at its end, `{*rest}` for all that follow.

@@ -4,12 +4,14 @@ mod admin;
 mod check;
 mod config;
 mod demo;
+mod doctor;
 mod identity;
 mod init;
 mod keys;
 mod migrate;
 mod probe;
 mod proxy;
+mod redact;
 mod serve;
 
 use std::process::ExitCode;
@@ -35,6 +37,7 @@ struct Arguments {
 enum Command {
     Check(check::Options),
     Demo(demo::Options),
+    Doctor(doctor::Options),
     Init(init::Options),
     Keys(Box<keys::Options>),
     Migrate(migrate::Options),
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Check(options) => check::run(&options),
         Command::Demo(options) => demo::run(&options),
+        Command::Doctor(options) => doctor::run(&options),
         Command::Init(options) => init::run(&options),
         Command::Keys(options) => keys::run(&options),
         Command::Migrate(options) => migrate::run(&options),

@@ -25,6 +25,7 @@ use http::{Request, Response, request::Parts};
 use hyper::body::Incoming;
 use onceward::{
     Engine, OperationName, Scope,
+    seal::Keyring,
     server::{Body, Code, Idempotency, IdempotencyBuilder, Idempotent, Problem},
     stores::sqlite::SqliteStore,
 };
@@ -32,7 +33,7 @@ use tower_layer::Layer as _;
 use tower_service::Service as _;
 
 use crate::{
-    config::{Config, KeyRule, Route, Segment, has_dot_segments},
+    config::{Config, KeyRule, Route, Segment, are_same, has_dot_segments},
     identity::{self, Caller, Identity, Peer},
 };
 use forward::Forward;
@@ -56,6 +57,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Gateway {
     engine: Engine,
     store: SqliteStore,
+    /// The store was opened with them: they count until it is closed.
+    keys: Option<Arc<Keyring>>,
     routes: Arc<RwLock<Arc<Routes>>>,
 }
 
@@ -86,13 +89,15 @@ struct Asked {
 impl Gateway {
     pub(crate) fn new(config: Config, store: SqliteStore) -> Result<Self, Failure> {
         let engine = Engine::new(store.clone());
-        let routes = Routes::new(config, &engine, &store)?;
-        Ok(Self { engine, store, routes: Arc::new(RwLock::new(Arc::new(routes))) })
+        let keys = config.keys()?;
+        let routes = Routes::new(config, &engine, &store, keys.as_ref())?;
+        Ok(Self { engine, store, keys, routes: Arc::new(RwLock::new(Arc::new(routes))) })
     }
 
     /// Goes by another configuration from now on; requests that are under way end by the old one.
     pub(crate) fn reload(&self, config: Config) -> Result<(), Failure> {
-        let routes = Arc::new(Routes::new(config, &self.engine, &self.store)?);
+        let routes = Routes::new(config, &self.engine, &self.store, self.keys.as_ref())?;
+        let routes = Arc::new(routes);
         *self.routes.write().unwrap_or_else(PoisonError::into_inner) = routes;
         Ok(())
     }
@@ -107,8 +112,13 @@ impl Gateway {
             ("store", now.store != config.store),
             ("[tls]", now.tls != config.tls),
             ("[admin_tokens]", now.admin_tokens != config.admin_tokens),
+            ("[encryption]", !self.has_keys_of(config)),
         ];
         changes.into_iter().filter_map(|(name, is_other)| is_other.then_some(name)).collect()
+    }
+
+    fn has_keys_of(&self, config: &Config) -> bool {
+        config.keys().is_ok_and(|keys| are_same(self.keys.as_deref(), keys.as_deref()))
     }
 
     /// Reads the file of public keys again, because keys rotate. A bad file changes nothing.
@@ -195,12 +205,19 @@ impl Covered {
 }
 
 impl Routes {
-    fn new(config: Config, engine: &Engine, store: &SqliteStore) -> Result<Self, Failure> {
+    fn new(
+        config: Config,
+        engine: &Engine,
+        store: &SqliteStore,
+        keys: Option<&Arc<Keyring>>,
+    ) -> Result<Self, Failure> {
         let identity = Identity::new(&config)?;
         let upstream = Upstream::new(&config.upstream)?;
         // Each route says how its scope is found; the root itself covers nothing.
         let nobody = |_: &Parts| Err::<Scope, _>("no route");
-        let root = Idempotency::builder(engine.clone(), nobody).spool(store.clone()).build()?;
+        let root = Idempotency::builder(engine.clone(), nobody).spool(store.clone());
+        let root = keys.cloned().into_iter().fold(root, IdempotencyBuilder::fingerprint_keys);
+        let root = root.build()?;
         let cover = |route: &Route| -> Result<Option<Covered>, Failure> {
             if route.key == KeyRule::Off {
                 return Ok(None);

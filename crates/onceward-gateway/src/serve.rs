@@ -129,7 +129,9 @@ async fn serve(options: &Options, config: Config) -> Result<(), Failure> {
         tell(&note.to_string());
     }
     let StoreUrl::Sqlite(path) = &config.store;
-    let store = SqliteStore::builder(path).busy_timeout(LOCKED).open()?;
+    let builder = SqliteStore::builder(path).busy_timeout(LOCKED);
+    let store =
+        config.keys()?.into_iter().fold(builder, |builder, keys| builder.seal(keys)).open()?;
     let _sweeper = Sweeper::start(Arc::new(store.clone()), SWEEP);
     let tls = config.tls.as_ref().map(proxy::acceptor).transpose()?;
     let access = Access::new(&config.admin_tokens)?;

@@ -73,6 +73,9 @@ struct Shared {
     /// What else a drain waits for: admissions under way, and claims that are given back.
     others: AtomicUsize,
     settled: Notify,
+    /// Which of them belong to whom.
+    #[cfg(feature = "tower")]
+    open: Arc<crate::open::Open>,
     draining: AtomicBool,
     stopped: AtomicBool,
 }
@@ -112,6 +115,8 @@ impl Engine {
                 executions: AtomicUsize::new(0),
                 others: AtomicUsize::new(0),
                 settled: Notify::new(),
+                #[cfg(feature = "tower")]
+                open: Arc::default(),
                 draining: AtomicBool::new(false),
                 stopped: AtomicBool::new(false),
             }),
@@ -255,6 +260,12 @@ impl Engine {
     #[must_use]
     pub fn track(&self) -> Tracked {
         Tracked::new(&self.shared, telemetry::Unsettled::Execution)
+    }
+
+    /// How many executions each scope has here.
+    #[cfg(feature = "tower")]
+    pub(crate) fn open(&self) -> &Arc<crate::open::Open> {
+        &self.shared.open
     }
 
     /// Is waited for by a drain, but does not count as an execution.

@@ -17,6 +17,10 @@ pub mod crashpoint;
 mod engine;
 mod repair;
 #[cfg(feature = "tower")]
+mod open;
+#[cfg(feature = "encryption")]
+pub mod seal;
+#[cfg(feature = "tower")]
 pub mod server;
 pub mod stores;
 mod sweeper;

@@ -9,7 +9,6 @@ use crate::config::{
 /// What is in effect. Names of environment variables are left out as well: somebody may have written
 /// the secret itself there.
 pub(crate) fn config_document(config: &Config) -> Value {
-    let proxies: Vec<_> = config.trusted_proxies.iter().map(ToString::to_string).collect();
     let tokens: Map<_, _> = config
         .admin_tokens
         .iter()
@@ -22,9 +21,10 @@ pub(crate) fn config_document(config: &Config) -> Value {
         "upstream": upstream(config),
         "store": config.store.to_string(),
         "guarantee": config.guarantee.as_str(),
-        "trusted_proxies": proxies,
+        "trusted_proxies": texts(&config.trusted_proxies),
         "tls": config.tls.as_ref().map(tls_document),
         "jwt": config.jwt.as_ref().map(jwt_document),
+        "encryption": config.encryption.is_some(),
         "routes": config.routes.iter().map(route_document).collect::<Vec<_>>(),
     })
 }
@@ -62,14 +62,13 @@ fn route_document(route: &Route) -> Value {
 /// Which requests, and whose they are.
 fn identity(route: &Route) -> Map<String, Value> {
     let methods: Vec<_> = route.methods.iter().map(http::Method::as_str).collect();
-    let scope: Vec<_> = route.scope.iter().map(ToString::to_string).collect();
     members([
         ("match", route.match_text().into()),
         ("methods", methods.into()),
         ("path", route.pattern.text.clone().into()),
         ("name", route.name.clone().into()),
         ("key", route.key.as_str().into()),
-        ("scope", scope.into()),
+        ("scope", texts(&route.scope).into()),
         ("authorize", route.authorize.to_string().into()),
     ])
 }
@@ -111,15 +110,24 @@ fn times(route: &Route) -> Map<String, Value> {
 }
 
 fn contents(route: &Route) -> Map<String, Value> {
+    let redact = &route.redact;
     members([
         ("max_request", show_size(route.max_request as u64).into()),
         ("max_response", show_size(route.max_response as u64).into()),
         ("fingerprint_headers", route.fingerprint_headers.clone().into()),
         ("keep_headers", route.keep_headers.clone().into()),
         ("drop_headers", route.drop_headers.clone().into()),
+        ("keep", route.keep_text().into()),
+        ("redact_headers", texts(&redact.headers).into()),
+        ("redact_json", texts(&redact.json).into()),
+        ("max_open", route.max_open.into()),
     ])
 }
 
 fn members<const N: usize>(members: [(&str, Value); N]) -> Map<String, Value> {
     members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn texts<T: ToString>(items: &[T]) -> Vec<String> {
+    items.iter().map(ToString::to_string).collect()
 }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use http::{HeaderName, Method};
+use onceward::server::Idempotency;
 
 use super::{
     Authorize, InFlightRule, KeyRule, Pattern, Place, Route, RouteEffect, RouteProfile, ScopePart,
@@ -14,6 +15,7 @@ use super::{
     scope::{self, Offered},
     units::show_duration,
 };
+use crate::redact::Redact;
 
 /// What `match` and `name` say; each is `None` if it was wrong.
 pub(super) struct Head {
@@ -34,6 +36,7 @@ pub(super) fn route(
     let identity = identity(&head, options, offered, mistakes);
     let times = times(options, place, mistakes);
     let effect = effect(own, options, times.as_ref(), place, mistakes);
+    check_keep(options, mistakes);
     warn(own, options, times.as_ref(), mistakes);
     let (methods, pattern) = head.matched?;
     let (key, scope, authorize) = identity?;
@@ -67,6 +70,12 @@ pub(super) fn route(
         reconcile: optional(&options.reconcile)?,
         rebuild: optional(&options.rebuild)?,
         pass_when_store_is_down: value(&options.pass_when_store_is_down, false)?,
+        status_only: value(&options.status_only, false)?,
+        redact: Redact {
+            headers: values(&options.redact_headers)?,
+            json: values(&options.redact_json)?,
+        },
+        max_open: value(&options.max_open, Idempotency::MAX_OPEN)?,
     })
 }
 
@@ -270,6 +279,19 @@ fn check_hold(
         let message = "`on_500 = \"hold\"` goes only with profile \"strict\"";
         let help = "leave it out: the other profiles read server errors in their own way";
         mistakes.error(&hold.place, message, help);
+    }
+}
+
+fn check_keep(options: &RouteOptions, mistakes: &mut Mistakes) {
+    let Some(keep) = options.status_only.given().filter(|keep| keep.value) else { return };
+    if options.rebuild.given().is_some() {
+        let message = "`keep = \"status\"` and `rebuild` exclude each other: one stores only the \
+                       status, the other where the answer is made again";
+        mistakes.error(&keep.place, message, "remove one of the two");
+    }
+    if let Some(json) = options.redact_json.given().filter(|json| !json.value.is_empty()) {
+        let message = "`redact_json` means nothing with keep = \"status\": no body is stored";
+        mistakes.warning(&json.place, message, "remove it, or write keep = \"full\"");
     }
 }
 

@@ -52,7 +52,8 @@ impl Route {
             .mismatch_status(self.mismatch)
             .max_request(self.max_request)
             .max_inline(self.max_inline())
-            .max_response(self.max_response);
+            .max_response(self.max_response)
+            .max_open(self.max_open);
         builder = self.name.iter().fold(builder, IdempotencyBuilder::operation);
         builder = self.retry_window.into_iter().fold(builder, IdempotencyBuilder::retry_window);
         builder = self.unknown_retain.into_iter().fold(builder, IdempotencyBuilder::unknown_retain);
@@ -66,11 +67,16 @@ impl Route {
             RouteProfile::Rerun => Profile::Rerun,
         });
         builder = profile.into_iter().fold(builder, IdempotencyBuilder::profile);
+        if !self.redact.is_empty() {
+            let redact = self.redact.clone();
+            builder = builder.redact(move |outcome| redact.apply(outcome));
+        }
         let switches = [
             (self.key == KeyRule::Required, IdempotencyBuilder::require_key as fn(_) -> _),
             (self.hold_500, IdempotencyBuilder::hold_500),
             (self.refuse_stale_keys, IdempotencyBuilder::refuse_stale_keys),
             (self.pass_when_store_is_down, IdempotencyBuilder::pass_when_store_is_down),
+            (self.status_only, IdempotencyBuilder::status_only),
         ];
         let chosen = switches.into_iter().filter(|(is_chosen, _)| *is_chosen);
         chosen.fold(builder, |builder, (_, choose)| choose(builder))

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use onceward::server::{Idempotency, IdempotencyBuilder};
+use onceward::{
+    Engine,
+    server::{Idempotency, IdempotencyBuilder},
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -33,6 +36,9 @@ pub(super) const WAIT: Bounds<Duration> =
 pub(super) const BODY: Bounds<u64> =
     Bounds { least: 1, most: (Idempotency::MAX_BUFFERED / 4) as u64 };
 
+/// None would refuse everything; more than may run in all is no limit.
+pub(super) const MAX_OPEN: Bounds<usize> = Bounds { least: 1, most: Engine::MAX_UNSETTLED };
+
 /// Only this machine can reach it: a listener that is open to others is a choice.
 pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 pub(super) const DEFAULT_STORE: &str = "sqlite://onceward.db";
@@ -51,5 +57,7 @@ pub(super) const DEFAULT_MISMATCH: u16 = 422;
 
 /// What is kept in the record itself (rule 18): larger answers are spooled.
 pub(super) const MAX_INLINE: usize = 64 << 10;
+/// A thousand keys: nobody has so many.
+pub(super) const MAX_KEY_FILE_BYTES: u64 = 64 << 10;
 /// No configuration is longer; a wrong file is noticed before it fills the memory.
 pub(super) const MAX_FILE_BYTES: u64 = 1 << 20;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{
-    Config, Guarantee, Mistake, Place, Severity, StoreUrl, addresses, limits,
+    Config, Guarantee, Mistake, Place, Severity, StoreUrl, addresses, encryption, limits,
     mistake::Mistakes,
     reader::{Placed, Reader, Section},
     routes,
@@ -11,9 +11,6 @@ use super::{
     sections,
     source::Sources,
 };
-
-/// They are spelled out in the design and not built yet.
-const LATER: [&str; 1] = ["encryption"];
 
 impl Config {
     /// Reads and checks everything; all mistakes at once, by line, and warnings with them.
@@ -49,7 +46,7 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
         }
         Some(sections::admin_tokens(section.clone(), &sources.environment, reader.mistakes))
     });
-    reader.refuse_later(&LATER);
+    let encryption_section = reader.table("encryption");
     let mut client_certificates = !tls_section.is_missing();
     let tls = tls_section.then(|section, _| {
         client_certificates = section.has("client_ca");
@@ -58,6 +55,9 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
     let has_jwt = !jwt_section.is_missing();
     let jwt = jwt_section.then(|section, _| {
         sections::jwt(section.clone(), &directory, &sources.environment, reader.mistakes)
+    });
+    let encryption = encryption_section.then(|section, _| {
+        encryption::read(section.clone(), &directory, &sources.environment, reader.mistakes)
     });
     let has_proxies = trusted_proxies
         .given()
@@ -88,6 +88,7 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
         tls: tls.given().map(|tls| tls.value.clone()),
         jwt: jwt.given().map(|jwt| jwt.value.clone()),
         admin_tokens: admin_tokens.given().map(|tokens| tokens.value.clone()).unwrap_or_default(),
+        encryption: encryption.given().map(|encryption| encryption.value.clone()),
         routes,
         notes: Vec::new(),
     })

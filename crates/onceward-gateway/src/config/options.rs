@@ -10,6 +10,7 @@ use super::{
     reader::{Placed, Reader, Setting, Value},
     scope,
 };
+use crate::redact::Pointer;
 
 /// What a route or `[defaults]` says. Sizes are in bytes.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +42,10 @@ pub(super) struct RouteOptions {
     pub(super) reconcile: Setting<Uri>,
     pub(super) rebuild: Setting<Rebuild>,
     pub(super) pass_when_store_is_down: Setting<bool>,
+    pub(super) status_only: Setting<bool>,
+    pub(super) redact_headers: Setting<Vec<Placed<HeaderName>>>,
+    pub(super) redact_json: Setting<Vec<Placed<Pointer>>>,
+    pub(super) max_open: Setting<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +114,10 @@ impl RouteOptions {
                 .then(|text, place| rebuild(text, place, reader.mistakes)),
             pass_when_store_is_down: reader
                 .choice("on_store_down", &[("refuse", false), ("pass", true)]),
+            status_only: reader.choice("keep", &[("full", false), ("status", true)]),
+            redact_headers: headers(reader, "redact_headers"),
+            redact_json: reader.list("redact_json", "[\"/card/number\"]", pointer),
+            max_open: reader.count("max_open", &limits::MAX_OPEN),
         };
         reader.refuse_later(&LATER);
         options
@@ -123,7 +132,7 @@ impl RouteOptions {
             key scope authorize effect rerun_within profile hold_500 not_applied timeout in_flight
             wait lease max_run retain retry_window unknown_retain max_request max_response mismatch
             refuse_stale_keys fingerprint_headers keep_headers drop_headers reconcile rebuild
-            pass_when_store_is_down
+            pass_when_store_is_down status_only redact_headers redact_json max_open
         }
     }
 }
@@ -183,6 +192,20 @@ fn headers(reader: &mut Reader<'_>, option: &'static str) -> Setting<Vec<Placed<
         }
         name
     })
+}
+
+fn pointer(value: &Value, place: &Place, mistakes: &mut Mistakes) -> Option<Pointer> {
+    let pointer = match value {
+        Value::Text(text) => Pointer::parse(text),
+        _ => None,
+    };
+    if pointer.is_none() {
+        let message = "`redact_json` has an item that is no JSON pointer to a part of a document";
+        let help = "write \"/card/number\", with * for every element or member, as \
+                    \"/items/*/cvv\"; ~0 stands for ~ and ~1 for /";
+        mistakes.error(place, message, help);
+    }
+    pointer
 }
 
 fn rebuild(text: &str, place: &Place, mistakes: &mut Mistakes) -> Option<Rebuild> {

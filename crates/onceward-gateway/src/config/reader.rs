@@ -289,6 +289,24 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// A number of things.
+    pub(super) fn count(&mut self, option: &'static str, bounds: &Bounds<usize>) -> Setting<usize> {
+        let Some(found) = self.take(option) else { return Setting::Missing };
+        let help = format!("choose between {} and {}", bounds.least, bounds.most);
+        let Value::Integer(number) = found.value else {
+            return self.wrong_type(option, &found, "a number", &help);
+        };
+        let count = number.and_then(|number| usize::try_from(number).ok());
+        match count.filter(|count| (bounds.least..=bounds.most).contains(count)) {
+            Some(value) => Setting::Given(Placed { value, place: found.place }),
+            None => {
+                let message = format!("`{option}` is out of its range");
+                self.mistakes.error(&found.place, message, help);
+                Setting::Wrong
+            }
+        }
+    }
+
     /// One of some HTTP statuses.
     pub(super) fn status(&mut self, option: &'static str, choices: &[u16]) -> Setting<u16> {
         let Some(found) = self.take(option) else { return Setting::Missing };

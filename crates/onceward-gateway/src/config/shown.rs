@@ -168,6 +168,10 @@ impl Route {
         self.max_response.min(limits::MAX_INLINE)
     }
 
+    pub(crate) fn keep_text(&self) -> &'static str {
+        if self.status_only { "status" } else { "full" }
+    }
+
     /// `POST,PATCH /v1/charges/{id}`, as in `match`.
     pub(crate) fn match_text(&self) -> String {
         format!("{} {}", self.methods_text(), self.pattern.text)

@@ -58,7 +58,9 @@ impl Desk {
     }
 
     fn here(file: &Path, config: Option<Arc<Config>>) -> Result<Self, Failure> {
-        let store = SqliteStore::builder(file).without_migrations().open()?;
+        let builder = SqliteStore::builder(file).without_migrations();
+        let keys = config.as_ref().map(|config| config.keys()).transpose()?.flatten();
+        let store = keys.into_iter().fold(builder, |builder, keys| builder.seal(keys)).open()?;
         let in_effect: InEffect = Arc::new(move || config.clone());
         let repair = Repair::new(Engine::new(store.clone()), Arc::new(store), in_effect);
         let name = match user() {

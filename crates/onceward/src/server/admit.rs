@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use http::request::Parts;
-use onceward_core::{Ending, Request, StoreError, Timestamp, Verdict};
+use onceward_core::{Ending, Found, Request, Status, StoreError, Timestamp, Verdict};
 use tokio::time::Instant;
 
 use super::{
@@ -15,13 +15,14 @@ use super::{
 };
 use crate::{
     AdmitError, Tracked,
+    open::Slot,
     telemetry::{self, Answered, event},
 };
 
 /// What becomes of a request.
 pub(super) enum Admitted {
     /// This request runs the operation.
-    Run { claim: Claim, patience: Patience, counted: Tracked },
+    Run { claim: Claim, patience: Patience, counted: Tracked, slot: Slot },
     /// The operation has ended, and this is its answer.
     Replay { recalled: Arc<Recalled>, answered: Answered },
     /// It is running, and the client would rather be told later.
@@ -43,10 +44,10 @@ pub(super) async fn admit(
         // In a box: thousands of duplicates may wait below, and few ask at a time.
         let retry_after = match Box::pin(ask(idempotency, request)).await? {
             // Whoever waited until now has so much less patience left.
-            Said::Run(claim, counted) => {
+            Said::Run(claim, counted, slot) => {
                 let wait = until.saturating_duration_since(Instant::now());
                 let patience = Patience { wait, ..patience };
-                return Ok(Admitted::Run { claim, patience, counted });
+                return Ok(Admitted::Run { claim, patience, counted, slot });
             }
             Said::Replay(recalled) => return Ok(Admitted::Replay { recalled, answered }),
             Said::Unprotected => return Ok(Admitted::Unprotected),
@@ -75,7 +76,7 @@ pub(super) async fn admit(
 /// What the store says.
 enum Said {
     /// Counted until its execution is, so that no drain overlooks it.
-    Run(Claim, Tracked),
+    Run(Claim, Tracked, Slot),
     Replay(Arc<Recalled>),
     Unprotected,
     Busy {
@@ -87,6 +88,7 @@ enum Said {
 
 async fn ask(idempotency: &Idempotency, request: &Request) -> Result<Said, Problem> {
     let (options, id) = (idempotency.options(), request.operation.digest());
+    refuse_if_full(idempotency, request).await?;
     let (asked_at, counted) = (Instant::now(), idempotency.engine().track_other());
     let verdict = match idempotency.engine().admit(request.clone()).await {
         Ok(verdict) => verdict,
@@ -102,8 +104,9 @@ async fn ask(idempotency: &Idempotency, request: &Request) -> Result<Said, Probl
     match verdict {
         Verdict::Run(claim) => {
             refuse_stale_key(idempotency, &claim).await?;
+            let slot = take_slot(idempotency, &claim).await?;
             idempotency.remember(claim.operation().name());
-            Ok(Said::Run(Claim::new(idempotency.clone(), claim, asked_at), counted))
+            Ok(Said::Run(Claim::new(idempotency.clone(), claim, asked_at), counted, slot))
         }
         Verdict::Replay(replay) => {
             Ok(Said::Replay(Arc::new(recall::recall(idempotency, id, replay).await?)))
@@ -139,6 +142,42 @@ async fn refuse_stale_key(
     let text = "the key is older than the answers that are kept: it may have run and been forgotten; \
                 find out before you use a new key";
     Err(Problem::new(Code::KeyExpired, text))
+}
+
+/// Refuses a new operation of a scope that has as many open ones as it may have, before it is claimed:
+/// whoever floods us shall not make us write. What is stored already is not new.
+async fn refuse_if_full(idempotency: &Idempotency, request: &Request) -> Result<(), Problem> {
+    let (engine, most) = (idempotency.engine(), idempotency.options().max_open);
+    if !engine.open().is_full(request.operation.scope(), most) {
+        return Ok(());
+    }
+    let is_new = match engine.read(&request.operation.digest()).await {
+        Ok(Found::Nothing) => true,
+        Ok(Found::Record(stored)) => matches!(stored.status(), Status::Released | Status::Expired),
+        // The admission will tell.
+        Ok(Found::Unreadable { .. }) | Err(_) => false,
+    };
+    if is_new { Err(too_many_open()) } else { Ok(()) }
+}
+
+/// Counts an execution; if others were faster to fill the quota, its claim is given back.
+async fn take_slot(
+    idempotency: &Idempotency,
+    claim: &onceward_core::Claim,
+) -> Result<Slot, Problem> {
+    let (engine, most) = (idempotency.engine(), idempotency.options().max_open);
+    if let Some(slot) = engine.open().take(claim.operation().scope(), most) {
+        return Ok(slot);
+    }
+    // It ends by itself, also when nobody waits for it.
+    let _ = engine.settle(claim.clone(), Ending::Released).await;
+    Err(too_many_open())
+}
+
+fn too_many_open() -> Problem {
+    let text = "too many operations of this caller are running here, and this one was not begun; try \
+                again with the same key";
+    Problem::new(Code::TooManyOpen, text).retry_after(Duration::from_secs(1))
 }
 
 /// When a `UUIDv7` key was made.

@@ -9,7 +9,9 @@ use onceward_core::{
 
 use super::{
     Idempotency, IdempotencyBuilder, InFlight, OptionsError, headers,
-    hooks::{AuthorizeHook, NameHook, RebuildHook, ResolveHook, ScopeHook},
+    hooks::{
+        AuthorizeHook, FingerprintHook, NameHook, RebuildHook, RedactHook, ResolveHook, ScopeHook,
+    },
 };
 #[cfg(feature = "sqlite")]
 use crate::stores::sqlite::SqliteStore;
@@ -40,11 +42,15 @@ pub(super) struct Chosen {
     pub(super) max_inline: usize,
     pub(super) max_response: usize,
     pub(super) fingerprint_headers: Vec<String>,
+    pub(super) fingerprints: Option<FingerprintHook>,
     pub(super) keep_headers: Vec<String>,
     pub(super) drop_headers: Vec<String>,
     pub(super) authorize: Option<AuthorizeHook>,
     pub(super) resolver: Option<ResolveHook>,
     pub(super) rebuild: Option<RebuildHook>,
+    pub(super) redact: Option<RedactHook>,
+    pub(super) status_only: bool,
+    pub(super) max_open: usize,
     pub(super) pass_when_store_is_down: bool,
     pub(super) status_path: String,
     pub(super) route: Option<String>,
@@ -75,10 +81,14 @@ pub(super) struct Options {
     pub(super) max_inline: usize,
     pub(super) max_response: usize,
     pub(super) fingerprint_headers: Vec<HeaderName>,
+    pub(super) fingerprints: Option<FingerprintHook>,
     pub(super) kept: headers::Kept,
     pub(super) authorize: Option<AuthorizeHook>,
     pub(super) resolver: Option<ResolveHook>,
     pub(super) rebuild: Option<RebuildHook>,
+    pub(super) redact: Option<RedactHook>,
+    pub(super) status_only: bool,
+    pub(super) max_open: usize,
     pub(super) pass_when_store_is_down: bool,
     pub(super) status_path: String,
     /// Where its requests are counted, if that is not said by the router.
@@ -129,6 +139,14 @@ impl Chosen {
         {
             return refuse("in_flight", format!("a wait of {wait:?}: choose 30 s or less"));
         }
+        if self.max_open == 0 {
+            return refuse("max_open", "0 would refuse every operation: choose 1 at least");
+        }
+        if self.status_only && self.rebuild.is_some() {
+            let text = "of an answer that is rebuilt a resource is stored, and here only its status \
+                        shall be: leave one of the two out";
+            return refuse("status_only", text);
+        }
         if ![422, 409, 400].contains(&self.mismatch) {
             let text = format!("{} is not a status for it: choose 422, 409 or 400", self.mismatch);
             return refuse("mismatch_status", text);
@@ -170,6 +188,7 @@ impl Chosen {
             max_inline: self.max_inline,
             max_response: self.max_response,
             fingerprint_headers: header_names("fingerprint_header", &self.fingerprint_headers)?,
+            fingerprints: self.fingerprints,
             kept: headers::Kept::new(
                 header_names("keep_header", &self.keep_headers)?,
                 header_names("drop_header", &self.drop_headers)?,
@@ -178,6 +197,9 @@ impl Chosen {
             authorize: self.authorize,
             resolver: self.resolver,
             rebuild: self.rebuild,
+            redact: self.redact,
+            status_only: self.status_only,
+            max_open: self.max_open,
             pass_when_store_is_down: self.pass_when_store_is_down,
             status_path: self.status_path,
             route,

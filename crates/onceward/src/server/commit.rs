@@ -15,7 +15,7 @@ use onceward_core::{
 use tokio::time::timeout;
 
 use super::{
-    Body, BoxError, Claim, Code, Problem, capture,
+    Body, BoxError, Claim, Code, Problem, capture, keep,
     recall::CHUNK,
     settle::{self, not_durable_yet},
 };
@@ -232,10 +232,10 @@ impl End {
             return Err(CommitError::AnswerBroke);
         }
         let id = SpoolId { operation: claim.id(), fence: fresh_fence() };
-        let (mut outcome, large) = settle::outcome(idempotency, &captured);
+        let (mut outcome, large) = keep::outcome(idempotency, &captured);
         let large = large.filter(|_| idempotency.options().beside.is_some());
         if let Some(bytes) = &large {
-            outcome.body = settle::spooled(bytes);
+            outcome.body = keep::spooled(bytes);
         }
         let completed = settle::passed_on(captured).map(Completed);
         let end = Self { id, outcome, large: large.unwrap_or_default() };

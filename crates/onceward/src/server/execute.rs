@@ -31,6 +31,7 @@ use super::{
 };
 use crate::{
     Engine, Renewal,
+    open::Slot,
     telemetry::{self, Begun, Renewed, event},
 };
 
@@ -68,7 +69,7 @@ where
 /// Starts an execution; it does not need its client any more.
 pub(super) fn detached<S, B>(
     idempotency: &Idempotency,
-    claim: Claim,
+    (claim, slot): (Claim, Slot),
     mut parts: Parts,
     held: Held,
     service: S,
@@ -85,7 +86,7 @@ where
     // Started here and not by the execution, whose worker it would wait for.
     let renewals = Renewals::start(idempotency.engine(), &claim);
     let execution = async move {
-        let (mut client, mut room) = (Some(client), Some(room));
+        let (mut client, mut room, mut slot) = (Some(client), Some(room), Some(slot));
         let captured = {
             let run = Box::pin(run(&idempotency, &claim, service, request));
             let mut run = pin!(no_answer_if_it_panics(run));
@@ -93,7 +94,8 @@ where
                 Ok(captured) => captured,
                 Err(_) => {
                     tell(&mut client, Err(overdue(&idempotency)));
-                    drop(room.take());
+                    // From here on its outcome counts as unknown, and not as an open one.
+                    drop((room.take(), slot.take()));
                     run.await
                 }
             }
@@ -102,7 +104,7 @@ where
         let late = |problem| tell(&mut client, Err(problem));
         let answer = settle::settle(&idempotency, &claim, captured, late).await;
         // The claim is renewed until its end is stored: keeping a large answer may take a while.
-        drop((renewals, tracked));
+        drop((renewals, tracked, slot));
         tell(&mut client, answer);
     };
     tokio::spawn(execution.in_current_span());

@@ -50,8 +50,9 @@ pub(super) async fn read<B: WholeBody>(
             return Err(Problem::new(Code::RequestMalformed, text));
         }
     };
-    let fingerprint = fingerprint(parts, &options.fingerprint_headers, &whole.bytes);
-    let request = Request { operation, fingerprints: fingerprint.into(), terms: options.terms };
+    let plain = fingerprint(parts, &options.fingerprint_headers, &whole.bytes);
+    let fingerprints = options.fingerprints.as_ref().map_or_else(|| plain.into(), |by| by(plain));
+    let request = Request { operation, fingerprints, terms: options.terms };
     Ok((request, Held { whole, reserved }))
 }
 

@@ -7,13 +7,14 @@ pub(super) const OPERATION: HeaderName = HeaderName::from_static("onceward-opera
 pub(super) const UNPROTECTED: HeaderName = HeaderName::from_static("onceward-unprotected");
 pub(super) const COMPLETED: HeaderName = HeaderName::from_static("idempotency-completed");
 pub(super) const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
+pub(super) const REDACTED: HeaderName = HeaderName::from_static("onceward-redacted");
 pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 pub(super) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 pub(super) const PREFER: HeaderName = HeaderName::from_static("prefer");
 pub(super) const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
 /// What the layer says itself: an answer's own lines of these names are never passed on.
-const OWN: [HeaderName; 5] = [OPERATION, UNPROTECTED, COMPLETED, EXPIRES, REPLAYED];
+const OWN: [HeaderName; 6] = [OPERATION, UNPROTECTED, COMPLETED, EXPIRES, REDACTED, REPLAYED];
 
 /// They belong to one connection; no option keeps them.
 const HOP_BY_HOP: [&str; 8] = [

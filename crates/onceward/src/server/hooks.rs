@@ -5,7 +5,8 @@ use std::{future::Future, sync::Arc};
 use bytes::Bytes;
 use http::request::Parts;
 use onceward_core::{
-    BoxFuture, Digest, Execution, Key, OperationId, OperationName, Resolution, Scope, Timestamp,
+    BoxFuture, Digest, Execution, Fingerprint, Fingerprints, Key, OperationId, OperationName,
+    Outcome, Resolution, Scope, Timestamp,
 };
 
 use super::body::BoxError;
@@ -13,6 +14,8 @@ use super::body::BoxError;
 pub(super) type ScopeHook = Arc<dyn Fn(&Parts) -> Result<Scope, String> + Send + Sync>;
 pub(super) type NameHook = Arc<dyn Fn(&Parts) -> Result<OperationName, String> + Send + Sync>;
 pub(super) type AuthorizeHook = Arc<dyn Fn(&Parts) -> BoxFuture<'static, bool> + Send + Sync>;
+pub(super) type FingerprintHook = Arc<dyn Fn(Fingerprint) -> Fingerprints + Send + Sync>;
+pub(super) type RedactHook = Arc<dyn Fn(&mut Outcome) -> Redaction + Send + Sync>;
 pub(super) type ResolveHook =
     Arc<dyn Fn(Unresolved) -> BoxFuture<'static, Told<Resolution>> + Send + Sync>;
 pub(super) type RebuildHook =
@@ -147,6 +150,24 @@ impl Resource {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotKept;
+
+/// What a redaction has done to an answer before it is stored.
+///
+/// ```
+/// use onceward::server::Redaction;
+///
+/// assert_ne!(Redaction::Redacted, Redaction::NotKept);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Redaction {
+    /// There was nothing to hide: it is stored as it is.
+    Unchanged,
+    /// Something was hidden: a replay says so.
+    Redacted,
+    /// It cannot be told whether there is something to hide: of this answer only the status and
+    /// `Location` are stored, and a retry is told `result-unavailable`.
+    NotKept,
+}
 
 pub(super) fn boxed<A, F, Fut>(
     hook: F,

@@ -75,6 +75,9 @@ impl Idempotency {
     ///
     /// Answers up to 64 KiB are not counted; their number is limited by [`Engine::MAX_UNSETTLED`].
     pub const MAX_BUFFERED: usize = 256 << 20;
+    /// How many operations of one scope may run in one process at once, if not said otherwise: more
+    /// than a caller needs, and a tenth of what all of them may have.
+    pub const MAX_OPEN: usize = 1_000;
     /// How many requests may wait for the answer of one operation.
     pub const MAX_WAITERS: usize = 10_000;
 
@@ -125,10 +128,10 @@ impl Idempotency {
             let (asked, held) = read.await?;
             let mut attempt = None;
             let (answered, response) = match admit::admit(&self, &asked, &parts).await? {
-                Admitted::Run { claim, patience, counted } => {
+                Admitted::Run { claim, patience, counted, slot } => {
                     attempt = Some(claim.attempt());
                     // Nothing is awaited before the execution stands on its own feet.
-                    let running = execute::detached(&self, claim, parts, held, service);
+                    let running = execute::detached(&self, (claim, slot), parts, held, service);
                     drop(counted);
                     let (answered, response) = respond::first(&self, id, running, patience).await?;
                     (answered, Ok(response))

@@ -5,15 +5,15 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{Method, request::Parts};
 use onceward_core::{
-    Effect, OperationName, OperationNameError, PolicyError, Profile, Resolution, Scope, Spool,
-    TermsError,
+    Effect, OperationName, OperationNameError, Outcome, PolicyError, Profile, Resolution, Scope,
+    Spool, TermsError,
 };
 
 use super::{
     Idempotency,
     body::BoxError,
     checked::{Chosen, Name},
-    hooks::{NameHook, Resource, Unresolved, boxed},
+    hooks::{NameHook, Redaction, Resource, Unresolved, boxed},
     layer::Shared,
 };
 use crate::Engine;
@@ -96,11 +96,15 @@ impl IdempotencyBuilder {
             max_inline: 64 << 10,
             max_response: 8 << 20,
             fingerprint_headers: Vec::new(),
+            fingerprints: None,
             keep_headers: Vec::new(),
             drop_headers: Vec::new(),
             authorize: None,
             resolver: None,
             rebuild: None,
+            redact: None,
+            status_only: false,
+            max_open: Idempotency::MAX_OPEN,
             pass_when_store_is_down: false,
             status_path: "/.onceward".to_owned(),
             route: None,
@@ -258,6 +262,15 @@ impl IdempotencyBuilder {
         self
     }
 
+    /// Makes fingerprints with these keys, so that nobody can guess a request from what is stored.
+    ///
+    /// Records that were made without a key, or with one that only reads, are still recognised.
+    #[cfg(feature = "encryption")]
+    pub fn fingerprint_keys(mut self, keys: Arc<crate::seal::Keyring>) -> Self {
+        self.chosen.fingerprints = Some(Arc::new(move |plain| keys.fingerprints(plain)));
+        self
+    }
+
     /// Keeps a header that is usually not replayed, as `set-cookie`.
     pub fn keep_header(mut self, name: impl Into<String>) -> Self {
         self.chosen.keep_headers.push(name.into());
@@ -289,6 +302,53 @@ impl IdempotencyBuilder {
         Fut: Future<Output = Result<Option<Resolution>, BoxError>> + Send + 'static,
     {
         self.chosen.resolver = Some(boxed(resolver));
+        self
+    }
+
+    /// Hides in an answer what must not be stored; its first client gets it whole.
+    ///
+    /// It sees what would be stored, with the body in one piece however large it is, if it is kept at
+    /// all. A replay of what was [`Redacted`](Redaction::Redacted) carries `Onceward-Redacted: true`. A
+    /// panic counts as [`NotKept`](Redaction::NotKept); the status stays as it is in any case.
+    ///
+    /// ```
+    /// # use onceward::{*, server::*, stores::memory::MemoryStore};
+    /// # let store = MemoryStore::not_durable();
+    /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
+    /// let layer = Idempotency::builder(store, scope).redact(|outcome: &mut Outcome| {
+    ///     let secret = outcome.headers.iter_mut().find(|(name, _)| **name == *"x-one-time-token");
+    ///     match secret {
+    ///         None => Redaction::Unchanged,
+    ///         Some((_, value)) => {
+    ///             *value = b"[redacted]"[..].into();
+    ///             Redaction::Redacted
+    ///         }
+    ///     }
+    /// });
+    /// # let _ = layer;
+    /// ```
+    pub fn redact(
+        mut self,
+        redact: impl Fn(&mut Outcome) -> Redaction + Send + Sync + 'static,
+    ) -> Self {
+        self.chosen.redact = Some(Arc::new(redact));
+        self
+    }
+
+    /// Stores the status of an answer and its `Location`, if any, and nothing else of it.
+    ///
+    /// A retry is told `result-unavailable` and never runs again.
+    pub fn status_only(mut self) -> Self {
+        self.chosen.status_only = true;
+        self
+    }
+
+    /// How many operations of one scope may run in this process at once: 1,000 if not said.
+    ///
+    /// One more that is new is refused with 429 `too-many-open`. Duplicates are not: they get the
+    /// answer, or wait for it. Layers on one engine count together, each by its own limit.
+    pub fn max_open(mut self, executions: usize) -> Self {
+        self.chosen.max_open = executions;
         self
     }
 

@@ -42,6 +42,8 @@ pub enum Code {
     StoreUnavailable,
     /// Too much is going on here; nothing was run.
     Overloaded,
+    /// Too many operations of this caller are running; nothing was run.
+    TooManyOpen,
     /// The handler answered well but did not commit its record.
     NotCommitted,
     /// No complete answer, and another run is safe.
@@ -60,7 +62,7 @@ pub enum Code {
 
 impl Code {
     /// All of them, in the order of this enumeration.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::KeyMissing,
         Self::KeyInvalid,
         Self::KeyExpired,
@@ -73,6 +75,7 @@ impl Code {
         Self::BodyTooLarge,
         Self::StoreUnavailable,
         Self::Overloaded,
+        Self::TooManyOpen,
         Self::NotCommitted,
         Self::UpstreamFailed,
         Self::UpstreamUnreachable,
@@ -121,6 +124,7 @@ impl Code {
             Self::BodyTooLarge => ("body-too-large", 413, false, true),
             Self::StoreUnavailable => ("store-unavailable", 503, true, false),
             Self::Overloaded => ("overloaded", 503, true, false),
+            Self::TooManyOpen => ("too-many-open", 429, true, false),
             Self::NotCommitted => ("not-committed", 500, true, false),
             Self::UpstreamFailed => ("upstream-failed", 502, true, false),
             Self::UpstreamUnreachable => ("upstream-unreachable", 502, true, false),

@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use super::{
     Code, Idempotency, Problem, Resource,
     body::Trailers,
-    headers,
+    headers, keep,
     room::{self, Reserved},
 };
 use crate::{
@@ -28,6 +28,8 @@ pub(super) struct Recalled {
     pub(super) body: RecalledBody,
     pub(super) completed_at: Timestamp,
     pub(super) expires_at: Option<Timestamp>,
+    /// Something was hidden in it before it was stored.
+    pub(super) is_redacted: bool,
 }
 
 pub(super) enum RecalledBody {
@@ -43,6 +45,7 @@ pub(super) async fn recall(
     replay: Replay,
 ) -> Result<Recalled, Problem> {
     let Replay { outcome, fence, completed_at, expires_at } = replay;
+    let is_redacted = keep::is_redacted(&outcome.headers);
     let headers = headers::restore(&outcome.headers);
     let has_trailers = !outcome.trailers.is_empty();
     let trailers = has_trailers.then(|| headers::restore(&outcome.trailers).into());
@@ -65,7 +68,7 @@ pub(super) async fn recall(
         (_, KeptBody::Unavailable) => RecalledBody::Unavailable,
     };
     let status = status.unwrap_or(StatusCode::CONFLICT);
-    Ok(Recalled { status, headers, body, completed_at, expires_at })
+    Ok(Recalled { status, headers, body, completed_at, expires_at, is_redacted })
 }
 
 /// Reads a large answer and checks it; `None`: it is damaged or not to be had.

@@ -71,7 +71,7 @@ pub(super) async fn replay(
     Ok(response)
 }
 
-/// A stored answer, verbatim.
+/// A stored answer, verbatim; it says so if something was hidden in it.
 pub(super) async fn recalled(
     idempotency: &Idempotency,
     id: Digest,
@@ -105,6 +105,9 @@ pub(super) async fn recalled(
         RecalledBody::Unavailable => return Err(unavailable(&lines)),
     };
     stamp(&mut lines, id, Some((answer.completed_at, answer.expires_at)));
+    if answer.is_redacted {
+        lines.insert(headers::REDACTED, HeaderValue::from_static("true"));
+    }
     let mut response = Response::new(body);
     *response.status_mut() = answer.status;
     *response.headers_mut() = lines;

@@ -2,18 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use onceward_core::{
-    Body as KeptBody, Effect, Ending, Found, Header, Meaning, Outcome, Replay, Settled, SpoolId,
-};
-use sha2::{Digest as _, Sha256};
+use http::{Response, StatusCode};
+use onceward_core::{Body as KeptBody, Effect, Ending, Found, Meaning, Replay, Settled, SpoolId};
 use tokio::time::{sleep, timeout};
 
 use super::{
-    Body, Claim, Code, Idempotency, NotKept, Problem, Resource,
+    Body, Claim, Code, Idempotency, Problem,
     capture::Captured,
-    execute, headers,
+    execute, headers, keep,
     recall::{self, CHUNK},
     respond,
 };
@@ -43,7 +39,7 @@ pub(super) async fn settle(
     let fence = fresh_fence();
     let ending = match meaning {
         Meaning::Succeeded | Meaning::FailedFinal => {
-            let (mut outcome, large) = outcome(idempotency, &captured);
+            let (mut outcome, large) = keep::outcome(idempotency, &captured);
             if let Some(bytes) = large {
                 let id = SpoolId { operation: id, fence };
                 outcome.body = spool(idempotency, id, &bytes).await;
@@ -101,48 +97,6 @@ pub(super) fn passed_on(captured: Captured) -> Option<Response<Body>> {
     Some(answer)
 }
 
-/// What is kept of an answer, and the bytes that are too many for the record itself.
-pub(super) fn outcome(idempotency: &Idempotency, captured: &Captured) -> (Outcome, Option<Bytes>) {
-    let options = idempotency.options();
-    let head = captured.head().expect("no answer never means that an answer is kept");
-    let (status, lines, extensions) = head;
-    let Some(headers) = options.kept.of(lines) else {
-        return (not_kept(status, location_only(lines)), None);
-    };
-    if extensions.get::<NotKept>().is_some() {
-        return (not_kept(status, headers), None);
-    }
-    if let Some(resource) = extensions.get::<Resource>()
-        && options.rebuild.is_some()
-    {
-        let (kind, id) = (resource.kind().to_owned(), resource.id().to_owned());
-        let body = KeptBody::Reference { kind, id };
-        return (Outcome { body, ..not_kept(status, headers) }, None);
-    }
-    let Captured::Whole { whole, .. } = captured else {
-        return (not_kept(status, headers), None);
-    };
-    let trailers = whole.trailers.as_ref().map_or(Some(Vec::new()), |lines| options.kept.of(lines));
-    let Some(trailers) = trailers else { return (not_kept(status, headers), None) };
-    let (body, large) = match whole.bytes.len() > options.max_inline {
-        true => (KeptBody::Unavailable, Some(whole.bytes.clone())),
-        false => (KeptBody::Inline(whole.bytes.to_vec()), None),
-    };
-    (Outcome { status: status.as_u16(), headers, body, trailers }, large)
-}
-
-fn not_kept(status: StatusCode, headers: Vec<Header>) -> Outcome {
-    let body = KeptBody::Unavailable;
-    Outcome { status: status.as_u16(), headers, body, trailers: Vec::new() }
-}
-
-/// Where the result can be found is worth keeping, if nothing else can be.
-fn location_only(lines: &HeaderMap) -> Vec<Header> {
-    let location = lines.get(header::LOCATION).map(HeaderValue::as_bytes);
-    let location = location.filter(|value| value.len() < headers::MAX_BYTES);
-    location.map(|value| (header::LOCATION.as_str().into(), value.into())).into_iter().collect()
-}
-
 /// Keeps a large answer beside its record, or says that it could not be kept.
 async fn spool(idempotency: &Idempotency, id: SpoolId, bytes: &[u8]) -> KeptBody {
     let Some(spool) = &idempotency.options().spool else { return KeptBody::Unavailable };
@@ -159,12 +113,7 @@ async fn spool(idempotency: &Idempotency, id: SpoolId, bytes: &[u8]) -> KeptBody
             return KeptBody::Unavailable;
         }
     }
-    spooled(bytes)
-}
-
-/// Stands in the record for bytes that are kept beside it.
-pub(super) fn spooled(bytes: &[u8]) -> KeptBody {
-    KeptBody::Spooled { length: bytes.len() as u64, digest: Sha256::digest(bytes).into() }
+    keep::spooled(bytes)
 }
 
 /// The answer that the handler's own commit stored; `None`: it did not commit.
@@ -190,7 +139,7 @@ fn own_end(claim: &Claim, found: Found) -> Option<Replay> {
     }
 }
 
-/// The answer that this execution has stored; what could not be kept of it, as it came back.
+/// The answer that this execution has stored; what was not kept of it, or hidden, as it came back.
 async fn ended(
     idempotency: &Idempotency,
     claim: &Claim,
@@ -200,7 +149,9 @@ async fn ended(
     let id = claim.id();
     let status = captured.head().map(|(status, ..)| status.as_u16());
     let is_same = status == Some(replay.outcome.status);
-    if replay.outcome.body == KeptBody::Unavailable && is_same {
+    let is_whole_only_here = replay.outcome.body == KeptBody::Unavailable
+        || keep::is_kept_of(idempotency, &captured, &replay.outcome);
+    if is_same && is_whole_only_here {
         let mut answer = passed_on(captured).ok_or_else(lease_lost)?;
         respond::stamp(answer.headers_mut(), id, Some((replay.completed_at, replay.expires_at)));
         return Ok(answer);

@@ -9,7 +9,7 @@ use std::{
 use onceward_core::{Digest, Force, OperationId, Resolution, Stored};
 use tokio::time::{Instant, timeout};
 
-use super::{Idempotency, Unresolved, checked::Options};
+use super::{Idempotency, Unresolved, checked::Options, keep};
 use crate::{
     FoundOut,
     telemetry::{self, Resolved, event},
@@ -83,6 +83,10 @@ pub(super) async fn resolve(
             tracing::warn!(event = event::NOT_RESOLVED, operation = %id, "a resolver did not answer within {PAUSE:?}");
             return false;
         }
+    };
+    let resolution = match resolution {
+        Resolution::Applied(outcome) => Resolution::Applied(keep::found_out(route, outcome)),
+        never => never,
     };
     let terms = &route.terms;
     let (actor, reason, force) = (None, Some("resolver"), Force::No);

@@ -6,9 +6,12 @@ use std::{
     time::Duration,
 };
 
+use onceward_core::Seal;
+
 use super::{
     OpenError, SqliteStore,
     schema::{self, Tables},
+    sealing::Sealing,
     turns::Turns,
 };
 use crate::clock::{Clock, HostClock};
@@ -45,6 +48,7 @@ pub(super) struct Options {
     pub(super) reserve_bytes: u64,
     pub(super) accepts_relaxed: bool,
     pub(super) migrates: bool,
+    pub(super) sealing: Sealing,
     /// Not an option: the line in which those wait who write to this store.
     pub(super) turns: Turns,
 }
@@ -61,6 +65,7 @@ impl SqliteStoreBuilder {
                 reserve_bytes: 16 * MIB,
                 accepts_relaxed: false,
                 migrates: true,
+                sealing: Sealing::default(),
                 turns: Turns::default(),
             },
         }
@@ -99,6 +104,28 @@ impl SqliteStoreBuilder {
     /// not said.
     pub fn reserve_bytes(mut self, bytes: u64) -> Self {
         self.options.reserve_bytes = bytes;
+        self
+    }
+
+    /// Hides answers from whoever has the file and not the key; `onceward::seal::Keyring` (feature
+    /// `encryption`) is such a seal.
+    ///
+    /// Records from before stay readable. One that was sealed with a key that is not at hand is not
+    /// absent: its outcome counts as unknown, and it raises an alarm.
+    ///
+    #[cfg_attr(feature = "encryption", doc = "```")]
+    #[cfg_attr(not(feature = "encryption"), doc = "```ignore")]
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("onceward.db");
+    /// use std::sync::Arc;
+    /// use onceward::{seal::Keyring, stores::sqlite::SqliteStore};
+    ///
+    /// let keys = Keyring::parse("AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=")?;
+    /// let store = SqliteStore::builder(path).seal(Arc::new(keys)).open()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn seal(mut self, seal: Arc<dyn Seal>) -> Self {
+        self.options.sealing = Sealing::with(seal);
         self
     }
 

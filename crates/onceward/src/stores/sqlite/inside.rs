@@ -237,11 +237,11 @@ impl SqliteStore {
         change: &Change,
     ) -> Result<Swap, StoreError> {
         self.look_at(connection)?;
-        let swapped =
-            session::swap_once(connection, &Proposal::of(change), self.inner.inside.now());
+        let proposal = Proposal::of(change, &self.inner.sealing);
+        let swapped = session::swap_once(connection, &proposal, self.inner.inside.now());
         match swapped.map_err(|error| inside(&error, self.path()))? {
             Ok(at) => Ok(Swap::Stored { at }),
-            Err(stored) => Ok(Swap::Conflict(super::decode(&change.id, stored)?)),
+            Err(stored) => Ok(Swap::Conflict(self.decode(&change.id, stored)?)),
         }
     }
 
@@ -254,7 +254,8 @@ impl SqliteStore {
         chunk: &[u8],
     ) -> Result<(), StoreError> {
         self.look_at(connection)?;
-        let put = session::put_once(connection, id, index, chunk, self.inner.inside.now());
+        let chunk = self.inner.sealing.seal_chunk(id, index, chunk);
+        let put = session::put_once(connection, id, index, &chunk, self.inner.inside.now());
         put.map_err(|error| inside(&error, self.path()))
     }
 

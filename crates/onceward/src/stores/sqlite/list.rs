@@ -6,6 +6,7 @@ use rusqlite::{Connection, params, types::ValueRef};
 use super::{
     reader::flat,
     rows::{Row, state},
+    sealing::Sealing,
     sql,
 };
 
@@ -19,6 +20,7 @@ pub(super) fn list(
     connection: &Connection,
     filter: &Filter,
     now: Timestamp,
+    sealing: &Sealing,
 ) -> Result<Page, StoreError> {
     let mut last = match &filter.after {
         Some(Cursor(text)) => text.parse().map_err(|_| bad_cursor(text))?,
@@ -40,7 +42,7 @@ pub(super) fn list(
         if flat(wanted.may_be(row))? {
             let id = Digest(flat(row.get(1))?);
             let stored = flat(Row::read(row, FIRST_COLUMN_OF_RECORD, now))?;
-            let found = stored.decode(&id)?;
+            let found = stored.decode(&id, sealing)?;
             if wanted.is(&found) {
                 bytes += stored.bytes();
                 page.listed.push(Listed { id, found });

@@ -41,6 +41,7 @@ mod list;
 mod reader;
 mod rows;
 mod schema;
+mod sealing;
 mod session;
 mod space;
 mod sql;
@@ -79,6 +80,7 @@ use inside::Inside;
 use known::Known;
 use reader::Readers;
 use rows::{Proposal, Row};
+use sealing::Sealing;
 use session::{Applied, Work};
 use writer::Writer;
 
@@ -117,6 +119,7 @@ struct Inner {
     durability: Durability,
     inside: Inside,
     known: Known,
+    sealing: Sealing,
 }
 
 impl SqliteStore {
@@ -159,8 +162,14 @@ impl SqliteStore {
         let readers = Readers::start(options)?;
         let (path, inside) = (options.path.clone(), Inside::new(options));
         let (_checkpointer, known) = (checkpointer, Known::new());
-        let inner = Inner { readers, _checkpointer, writer, path, durability, inside, known };
+        let sealing = options.sealing.clone();
+        let inner =
+            Inner { readers, _checkpointer, writer, path, durability, inside, known, sealing };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    fn decode(&self, id: &Digest, stored: Option<Row>) -> Result<Found, StoreError> {
+        stored.map_or(Ok(Found::Nothing), |row| row.decode(id, &self.inner.sealing))
     }
 }
 
@@ -173,29 +182,29 @@ impl fmt::Debug for SqliteStore {
 impl Store for SqliteStore {
     fn swap<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>> {
         Box::pin(async {
-            let Inner { readers, writer, known, .. } = &*self.inner;
+            let Inner { readers, writer, known, sealing, .. } = &*self.inner;
             // A duplicate only reads: it neither waits for a commit nor takes the write lock.
             if change.expected.is_none()
                 && known.expects(&change.id)
                 && let Ok(Some(stored)) = readers.get(change.id).await
             {
-                return Ok(Swap::Conflict(stored.decode(&change.id)?));
+                return Ok(Swap::Conflict(stored.decode(&change.id, sealing)?));
             }
-            let applied = writer.write(Work::Swap(Proposal::of(change))).await?;
+            let applied = writer.write(Work::Swap(Proposal::of(change, sealing))).await?;
             let is_first = change.expected.is_none() && matches!(applied, Applied::Written { .. });
             if !is_first {
                 known.note(&change.id);
             }
             match applied {
                 Applied::Written { at } => Ok(Swap::Stored { at }),
-                Applied::Refused(stored) => Ok(Swap::Conflict(decode(&change.id, stored)?)),
+                Applied::Refused(stored) => Ok(Swap::Conflict(self.decode(&change.id, stored)?)),
                 Applied::Full(detail) => Err(StoreError::Full(detail)),
             }
         })
     }
 
     fn get<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Found, StoreError>> {
-        Box::pin(async { decode(id, self.inner.readers.get(*id).await?) })
+        Box::pin(async { self.decode(id, self.inner.readers.get(*id).await?) })
     }
 
     fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>> {
@@ -225,7 +234,7 @@ impl Inspect for SqliteStore {
                 Applied::Refused(stored) => stored,
                 Applied::Full(detail) => return Err(StoreError::Full(detail)),
             };
-            Ok(match decode(id, stored)? {
+            Ok(match self.decode(id, stored)? {
                 Found::Record(stored) if stored.record.fence == expected => {
                     stored.refuses_purge().unwrap_or(Purge::Open)
                 }
@@ -248,7 +257,8 @@ impl Spool for SqliteStore {
         index: u32,
         chunk: &'a [u8],
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        let work = Work::PutChunk { id: *id, index, bytes: chunk.to_vec() };
+        let bytes = self.inner.sealing.seal_chunk(id, index, chunk).into_owned();
+        let work = Work::PutChunk { id: *id, index, bytes };
         Box::pin(async { self.inner.writer.write(work).await.map(drop) })
     }
 
@@ -257,16 +267,15 @@ impl Spool for SqliteStore {
         id: &'a SpoolId,
         index: u32,
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>, StoreError>> {
-        Box::pin(self.inner.readers.chunk(*id, index))
+        Box::pin(async move {
+            let chunk = self.inner.readers.chunk(*id, index).await?;
+            Ok(chunk.map(|chunk| self.inner.sealing.open_chunk(id, index, chunk)))
+        })
     }
 
     fn discard<'a>(&'a self, id: &'a SpoolId) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async { self.inner.writer.write(Work::DiscardChunks { id: *id }).await.map(drop) })
     }
-}
-
-fn decode(id: &Digest, stored: Option<Row>) -> Result<Found, StoreError> {
-    stored.map_or(Ok(Found::Nothing), |row| row.decode(id))
 }
 
 fn spawn(

@@ -12,7 +12,9 @@ use super::{
     error::{before_commit, stopped},
     list,
     rows::{Row, read_entry},
-    schema, sql,
+    schema,
+    sealing::Sealing,
+    sql,
 };
 use crate::{clock::Clock, telemetry::event};
 
@@ -74,7 +76,9 @@ impl Reader {
         let connection = schema::open_reader(options)?;
         let (queue, waiting) = mpsc::channel(MAX_WAITING);
         let clock = Arc::clone(&options.clock);
-        let thread = super::spawn(options, "reader", move || run(&connection, waiting, &*clock))?;
+        let sealing = options.sealing.clone();
+        let read = move || run(&connection, waiting, &*clock, &sealing);
+        let thread = super::spawn(options, "reader", read)?;
         Ok(Self { queue: Some(queue), thread: Some(thread) })
     }
 
@@ -96,9 +100,14 @@ impl Drop for Reader {
     }
 }
 
-fn run(connection: &Connection, mut waiting: mpsc::Receiver<Question>, clock: &dyn Clock) {
+fn run(
+    connection: &Connection,
+    mut waiting: mpsc::Receiver<Question>,
+    clock: &dyn Clock,
+    sealing: &Sealing,
+) {
     let mut questions = Vec::with_capacity(MAX_QUESTIONS);
-    let mut session = match Session::new(connection, clock) {
+    let mut session = match Session::new(connection, clock, sealing) {
         Ok(session) => session,
         Err(error) => {
             return tracing::error!(
@@ -115,6 +124,7 @@ fn run(connection: &Connection, mut waiting: mpsc::Receiver<Question>, clock: &d
 struct Session<'c> {
     connection: &'c Connection,
     clock: &'c dyn Clock,
+    sealing: &'c Sealing,
     begin: Statement<'c>,
     end: Statement<'c>,
     get: Statement<'c>,
@@ -122,10 +132,15 @@ struct Session<'c> {
 }
 
 impl<'c> Session<'c> {
-    fn new(connection: &'c Connection, clock: &'c dyn Clock) -> rusqlite::Result<Self> {
+    fn new(
+        connection: &'c Connection,
+        clock: &'c dyn Clock,
+        sealing: &'c Sealing,
+    ) -> rusqlite::Result<Self> {
         Ok(Self {
             connection,
             clock,
+            sealing,
             begin: connection.prepare(sql::BEGIN_READING)?,
             end: connection.prepare(sql::COMMIT)?,
             get: connection.prepare(sql::READ)?,
@@ -153,7 +168,8 @@ impl<'c> Session<'c> {
         match question {
             Question::Get(id, reply) => drop(reply.send(flat(self.get(&id)))),
             Question::List(filter, reply) => {
-                drop(reply.send(list::list(self.connection, &filter, self.clock.now())));
+                let now = self.clock.now();
+                drop(reply.send(list::list(self.connection, &filter, now, self.sealing)));
             }
             Question::Trail(id, reply) => drop(reply.send(self.trail(&id))),
             Question::Chunk(id, index, reply) => drop(reply.send(flat(self.chunk(&id, index)))),

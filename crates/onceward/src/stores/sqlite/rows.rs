@@ -7,6 +7,7 @@ use onceward_core::{
 };
 use rusqlite::{Error, types::ValueRef};
 
+use super::sealing::Sealing;
 use crate::telemetry;
 
 /// The numbers of the states, as in the schema.
@@ -52,7 +53,7 @@ pub(super) enum Over {
 }
 
 impl Proposal {
-    pub(super) fn of(change: &Change) -> Self {
+    pub(super) fn of(change: &Change, sealing: &Sealing) -> Self {
         let record = &change.next;
         let over = match change.expected {
             Some(fence) => Over::Fence(fence),
@@ -67,7 +68,7 @@ impl Proposal {
             state: number_of(&record.state),
             started: record.started,
             ttl: record.ttl,
-            body: wire::encode(&change.id, record),
+            body: sealing.encode(&change.id, record),
             note: change.note.clone(),
             is_claim: change.is_claim(),
             over,
@@ -148,9 +149,9 @@ impl Row {
     }
 
     /// What the row means; an unreadable one raises its alarm.
-    pub(super) fn decode(&self, id: &Digest) -> Result<Found, StoreError> {
+    pub(super) fn decode(&self, id: &Digest, sealing: &Sealing) -> Result<Found, StoreError> {
         let record = match self.times {
-            Some(times) => self.record(id, times),
+            Some(times) => self.record(id, times, sealing),
             None => Err(WireError::Damaged),
         };
         match record {
@@ -160,20 +161,20 @@ impl Row {
                  finish the upgrade of this process",
                 wire::VERSION
             ))),
-            Err(WireError::Damaged) => {
-                raise_unreadable(id);
+            Err(error @ (WireError::Damaged | WireError::Sealed)) => {
+                raise_unreadable(id, error);
                 Ok(Found::Unreadable { fence: self.fence })
             }
         }
     }
 
-    fn record(&self, id: &Digest, times: Times) -> Result<Stored, WireError> {
+    fn record(&self, id: &Digest, times: Times, sealing: &Sealing) -> Result<Stored, WireError> {
         let plain = wire::Plain {
             fence: self.fence,
             started: Started::At(times.started_at),
             ttl: Ttl::left(times.expires_at, self.read_at),
         };
-        let record = wire::decode(id, &self.body, plain)?;
+        let record = sealing.decode(id, &self.body, plain)?;
         Ok(Stored { record, updated_at: times.updated_at, read_at: self.read_at })
     }
 }
@@ -200,14 +201,20 @@ impl Times {
     }
 }
 
-pub(super) fn raise_unreadable(id: &Digest) {
-    telemetry::RECORD_UNREADABLE.raise(format_args!(
-        "record {id} does not match its checksum: its outcome counts as unknown until its owner \
-         settles it or an operator resolves it"
-    ));
+pub(super) fn raise_unreadable(id: &Digest, error: WireError) {
+    let (what, until) = match error {
+        WireError::Sealed => (
+            "cannot be opened: it was sealed with a key that is not at hand, or changed by somebody",
+            "the right key is there or an operator resolves it",
+        ),
+        _ => ("does not match its checksum", "its owner settles it or an operator resolves it"),
+    };
+    telemetry::RECORD_UNREADABLE
+        .raise(format_args!("record {id} {what}; its outcome counts as unknown until {until}"));
 }
 
-/// What the body of an ended row says, for a sweep: its times no longer matter.
+/// What the body of an ended row says, for a sweep: its times no longer matter, and what is sealed in
+/// it need not be opened to be deleted.
 pub(super) fn read_ended(id: &Digest, fence: Fence, body: &[u8]) -> Result<Record, WireError> {
     let started = Started::At(Timestamp::from_unix_micros(0));
     wire::decode(id, body, wire::Plain { fence, started, ttl: Ttl::Never })

@@ -6,6 +6,7 @@ use rusqlite::{Connection, Statement, params};
 use super::{
     builder::Options,
     rows::{Over, Proposal, Row},
+    sealing::Sealing,
     space::Space,
     sql,
     transactions::{Transactions, Trouble},
@@ -71,6 +72,7 @@ impl<'c> Session<'c> {
 /// The statements by which records are changed, inside a transaction.
 struct Records<'c> {
     space: Space,
+    sealing: Sealing,
     insert: Statement<'c>,
     update: Statement<'c>,
     read: Statement<'c>,
@@ -84,6 +86,7 @@ impl<'c> Records<'c> {
     fn new(connection: &'c Connection, options: &Options) -> rusqlite::Result<Self> {
         Ok(Self {
             space: Space::new(&options.path, options.reserve_bytes),
+            sealing: options.sealing.clone(),
             insert: connection.prepare(sql::INSERT)?,
             update: connection.prepare(sql::UPDATE)?,
             read: connection.prepare(sql::READ)?,
@@ -145,7 +148,7 @@ impl<'c> Records<'c> {
         now: Timestamp,
     ) -> rusqlite::Result<Applied> {
         match self.read(id, now)? {
-            Some(row) if row.fence() == expected && may_be_purged(&row, id) => {}
+            Some(row) if row.fence() == expected && may_be_purged(&row, id, &self.sealing) => {}
             other => return Ok(Applied::Refused(other)),
         }
         self.delete.execute(params![id.0, expected.as_bytes()])?;
@@ -246,8 +249,8 @@ fn note_down(
 }
 
 /// What cannot be read has nobody to resolve it: an operator may delete it.
-fn may_be_purged(row: &Row, id: &Digest) -> bool {
-    match row.decode(id) {
+fn may_be_purged(row: &Row, id: &Digest, sealing: &Sealing) -> bool {
+    match row.decode(id, sealing) {
         Ok(Found::Unreadable { .. }) => true,
         Ok(Found::Record(stored)) => stored.refuses_purge().is_none(),
         Ok(Found::Nothing) | Err(_) => false,

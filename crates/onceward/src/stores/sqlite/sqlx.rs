@@ -114,12 +114,13 @@ impl Transactional<SqliteConnection> for SqliteStore {
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             self.ask(connection).await?;
+            let chunk = self.inner.sealing.seal_chunk(id, index, chunk);
             let put = sqlx::query(sql::PUT_CHUNK)
                 .bind(&id.operation.0[..])
                 .bind(&id.fence.as_bytes()[..])
                 .bind(index)
                 .bind(self.inner.inside.now().unix_micros())
-                .bind(chunk);
+                .bind(&*chunk);
             put.execute(connection).await.map(drop).map_err(|error| self.explain(error))
         })
     }
@@ -152,7 +153,7 @@ impl SqliteStore {
         connection: &mut SqliteConnection,
         change: &Change,
     ) -> Result<Result<Swap, StoreError>, sqlx::Error> {
-        let proposal = Proposal::of(change);
+        let proposal = Proposal::of(change, &self.inner.sealing);
         let now = self.inner.inside.now();
         let (digest, fence) = (&proposal.id.0[..], &proposal.fence.as_bytes()[..]);
         let query = match &proposal.over {
@@ -174,7 +175,7 @@ impl SqliteStore {
         if written.rows_affected() == 0 {
             let stored = sqlx::query(sql::READ).bind(digest).fetch_optional(connection).await?;
             let stored = stored.map(|row| Ok::<_, sqlx::Error>(Row::new(columns(&row)?, now)));
-            return Ok(super::decode(&change.id, stored.transpose()?).map(Swap::Conflict));
+            return Ok(self.decode(&change.id, stored.transpose()?).map(Swap::Conflict));
         }
         if let Some(note) = &proposal.note {
             let written = sqlx::query(sql::NOTE)

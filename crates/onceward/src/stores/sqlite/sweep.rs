@@ -183,7 +183,7 @@ impl<'c> Broom<'c> {
                     continue;
                 }
                 Fate::Unreadable(id) => {
-                    raise_unreadable(id);
+                    raise_unreadable(id, WireError::Damaged);
                     self.keep_unreadable.execute([place.seq])?;
                     continue;
                 }
@@ -241,6 +241,8 @@ fn fate_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<Fate> {
     Ok(match read_ended(&id, fence, body).map(|record| record.state) {
         Err(WireError::Newer(_)) => Fate::Newer,
         Err(WireError::Damaged) | Ok(State::InProgress) => Fate::Unreadable(id),
+        // It has ended, and there may be chunks: the retention is kept without the key as well.
+        Err(WireError::Sealed) => Fate::DeleteSpooled(id, fence),
         Ok(State::Succeeded(outcome) | State::FailedFinal(outcome))
             if matches!(outcome.body, Body::Spooled { .. }) =>
         {
