@@ -18,7 +18,7 @@ use clap::Args;
 
 use crate::{
     check,
-    config::{Config, Overrides, Sources, StoreUrl},
+    config::{Config, Overrides, Sources},
 };
 use finding::Findings;
 use report::Report;
@@ -26,8 +26,8 @@ use report::Report;
 /// Says which guarantee each route really has, and what endangers it.
 ///
 /// The store is looked into and nothing in it is changed or created; a gateway may be running on it. A
-/// write-ahead log that a killed gateway left behind is put into the file, as SQLite does for everybody
-/// who opens it. Run it as the user and with the environment of the gateway: permissions, tokens and
+/// write-ahead log that a killed gateway left behind is put into the file and removed, as SQLite does for
+/// everybody who opens it. Run it as the user and with the environment of the gateway: permissions, tokens and
 /// `ONCEWARD_…` variables count as they do there.
 #[derive(Args)]
 #[command(after_help = "\
@@ -75,8 +75,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 
 fn examine(file: &Path, config: Config, is_offline: bool) -> Report {
     let mut findings = Findings::default();
-    let StoreUrl::Sqlite(path) = &config.store;
-    let store = store::examine(path, file, &mut findings);
+    let store = store::examine(&config, file, &mut findings);
     store::check_guarantee(&config, &mut findings);
     access::examine(&config, &mut findings);
     for route in &config.routes {

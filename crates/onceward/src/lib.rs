@@ -15,9 +15,9 @@ pub mod conformance;
 #[doc(hidden)]
 pub mod crashpoint;
 mod engine;
-mod repair;
 #[cfg(feature = "tower")]
 mod open;
+mod repair;
 #[cfg(feature = "encryption")]
 pub mod seal;
 #[cfg(feature = "tower")]

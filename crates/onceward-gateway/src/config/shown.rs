@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{
-    Authorize, Config, Guarantee, InFlightRule, KeyRule, Network, Role, Route, RouteEffect, RouteProfile,
-    ScopePart, StoreUrl, limits,
+    Authorize, Config, Guarantee, InFlightRule, KeyRule, Network, Role, Route, RouteEffect,
+    RouteProfile, ScopePart, StoreUrl, limits,
 };
 
 impl fmt::Display for ScopePart {

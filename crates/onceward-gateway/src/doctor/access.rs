@@ -5,7 +5,7 @@ use std::{env, fs, os::unix::fs::PermissionsExt as _, path::Path, slice};
 use super::finding::{Findings, texts};
 use crate::{
     admin::Access,
-    config::{AdminToken, Config, JwtKeys},
+    config::{AdminToken, Config, Encryption, JwtKeys},
 };
 
 /// Others of the same group, and everybody: to read, and to write.
@@ -17,7 +17,7 @@ pub(super) fn examine(config: &Config, findings: &mut Findings) {
     listeners(config, findings);
     tokens(config, findings);
     if let Some(JwtKeys::SecretEnv(name)) = config.jwt.as_ref().map(|jwt| &jwt.keys)
-        && env::var(name).is_ok_and(|value| !value.is_empty()).then_some(()).is_none()
+        && env::var(name).unwrap_or_default().is_empty()
     {
         let texts = texts(
             "the environment variable that `secret_env` names is not set here",
@@ -28,6 +28,21 @@ pub(super) fn examine(config: &Config, findings: &mut Findings) {
     }
     if let Some(tls) = &config.tls {
         secret_file("tls-key-permissions", "tls", &tls.key, findings);
+    }
+    match &config.encryption {
+        Some(Encryption { file: Some(file), .. }) => {
+            secret_file("encryption-key-permissions", "encryption", file, findings);
+        }
+        Some(_) => {}
+        None if config.routes.iter().any(|route| route.takes_keys() && !route.status_only) => {
+            let texts = texts(
+                "answers are kept as they are, without [encryption]",
+                "whoever can read the file or a backup of it can read them",
+                "[encryption] with key_file = \"onceward.key\", made with `openssl rand -base64 32`",
+            );
+            findings.note("not-encrypted", "encryption", texts);
+        }
+        None => {}
     }
 }
 
@@ -77,8 +92,7 @@ fn tokens(config: &Config, findings: &mut Findings) {
     for token in config.admin_tokens.iter().filter(wrong) {
         are_right = false;
         let (name, variable) = (&token.name, &token.token_env);
-        let is_set = env::var(variable).is_ok_and(|value| !value.is_empty());
-        let (code, what) = match is_set {
+        let (code, what) = match env::var(variable).is_ok_and(|value| !value.is_empty()) {
             true => ("token-short", format!("the token of `{name}` has fewer than 16 characters")),
             false => ("token-unset", format!("the token of `{name}` is not set here")),
         };
@@ -102,12 +116,7 @@ fn tokens(config: &Config, findings: &mut Findings) {
 }
 
 /// A file that nobody else should be able to read.
-pub(super) fn secret_file(
-    code: &'static str,
-    about: &str,
-    file: &Path,
-    findings: &mut Findings,
-) {
+pub(super) fn secret_file(code: &'static str, about: &str, file: &Path, findings: &mut Findings) {
     let Ok(mode) = fs::metadata(file).map(|found| found.permissions().mode()) else { return };
     let name = file.display();
     let mend = format!("chmod 600 {name}");

@@ -26,7 +26,10 @@ impl Promise {
             }
         };
         if !route.not_applied.is_empty() {
-            why += &format!("; {:?} frees the key, on your word that nothing was done", route.not_applied);
+            why += &format!(
+                "; {:?} frees the key, on your word that nothing was done",
+                route.not_applied
+            );
         }
         if route.pass_when_store_is_down {
             let why = format!(

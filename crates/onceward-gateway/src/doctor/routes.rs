@@ -9,6 +9,7 @@ use crate::config::{
     Authorize, KeyRule, Route, RouteEffect, RouteProfile, ScopePart, show_duration,
 };
 
+/// So long clients of public APIs retry; no run may be longer.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// A process pauses so long now and then: its claim would be over though it lives.
@@ -59,7 +60,7 @@ fn scope(route: &Route, about: &str, findings: &mut Findings) {
         let texts = texts(
             "nobody checks again before a stored answer is sent",
             "whoever has scope and key sees it, also after they lost their rights",
-            "authorize = \"jwt\", \"mtls\" or a URL that is asked with the caller's headers",
+            "authorize = \"jwt\"; or \"mtls\", or a URL that is asked with the caller's headers",
         );
         findings.note("authorize-none", about, texts);
     }
@@ -89,7 +90,7 @@ fn meaning(route: &Route, about: &str, findings: &mut Findings) {
             format!("it may be run again with the same key for {within}"),
             "it is your word that the upstream remembers Onceward-Key for longer than that: if it \
              forgets sooner, the effect happens twice",
-            "rerun_within a little shorter than the upstream's memory, as \"23h\" for 24 hours",
+            "rerun_within = \"23h\", if the upstream remembers a key for 24 hours",
         );
         findings.note("rerun-within", about, texts);
     }
@@ -179,6 +180,10 @@ fn retention(route: &Route, about: &str, findings: &mut Findings) {
 fn times(route: &Route, about: &str, findings: &mut Findings) {
     let Route { timeout, max_run, lease, .. } = *route;
     if timeout >= max_run {
+        let mend = match timeout * 2 <= DAY {
+            true => format!("max_run = \"{}\"", show_duration(timeout * 2)),
+            false => format!("timeout = \"{}\"", show_duration(max_run / 2)),
+        };
         let (timeout, max_run) = (show_duration(timeout), show_duration(max_run));
         let means = match route.effect {
             RouteEffect::External => "its outcome counts as unknown while it may still be running",
@@ -187,7 +192,7 @@ fn times(route: &Route, about: &str, findings: &mut Findings) {
         let texts = texts(
             format!("`timeout` of {timeout} is not shorter than `max_run` of {max_run}"),
             format!("a claim is not renewed after `max_run`: {means}"),
-            format!("max_run longer than \"{timeout}\""),
+            mend,
         );
         findings.warning("timeout-max-run", about, texts);
     }
