@@ -22,7 +22,7 @@ pub(crate) enum Against {
     Absent { engine: &'static str, reason: String },
 }
 
-pub(crate) const SUITES: [Suite; 12] = [
+pub(crate) const SUITES: [Suite; 14] = [
     Suite {
         name: "protocol core",
         claims: |target| target.package == "onceward-core" && !target.is_test("model"),
@@ -77,7 +77,11 @@ pub(crate) const SUITES: [Suite; 12] = [
     Suite {
         name: "command line",
         claims: |target| {
-            target.package == "onceward-gateway" && !is_gateway(target) && !is_probe(target)
+            target.package == "onceward-gateway"
+                && !is_gateway(target)
+                && !is_probe(target)
+                && !is_operators(target)
+                && !needs_python(target)
         },
         against: |_| {
             let text = "the built command; its demo on loopback sockets, with SQLite";
@@ -98,6 +102,22 @@ pub(crate) const SUITES: [Suite; 12] = [
         against: |_| {
             let text = "the built command against axum servers with known faults, and the gateway";
             Against::Present(text.to_owned())
+        },
+    },
+    Suite {
+        name: "operators",
+        claims: |target| target.package == "onceward-gateway" && is_operators(target),
+        against: |_| {
+            let text = "gateway processes, their listener for operators, the built command, SQLite";
+            Against::Present(text.to_owned())
+        },
+    },
+    Suite {
+        name: "operators, as others read them",
+        claims: |target| target.package == "onceward-gateway" && needs_python(target),
+        against: |workspace| match tools::python(workspace) {
+            Ok(versions) => Against::Present(versions),
+            Err(reason) => Against::Absent { engine: "schemathesis", reason },
         },
     },
     Suite {
@@ -142,6 +162,15 @@ fn is_gateway(target: &TestTarget) -> bool {
 
 fn is_probe(target: &TestTarget) -> bool {
     target.kind == Kind::Integration && target.name.starts_with("probe")
+}
+
+fn is_operators(target: &TestTarget) -> bool {
+    target.kind == Kind::Integration && ["admin", "doctor", "keys"].contains(&target.name.as_str())
+}
+
+/// The tests that run tools of the Python environment.
+fn needs_python(target: &TestTarget) -> bool {
+    target.kind == Kind::Integration && target.name == "admin_openapi"
 }
 
 /// The tests that stop a process at its system calls, fail them, or write them down.
@@ -210,6 +239,8 @@ mod tests {
             ("onceward-gateway", Binary, "onceward", "command line"),
             ("onceward-gateway", Integration, "serve_rules", "gateway"),
             ("onceward-gateway", Integration, "probe", "probe"),
+            ("onceward-gateway", Integration, "keys", "operators"),
+            ("onceward-gateway", Integration, "admin_openapi", "operators, as others read them"),
             ("onceward-bench", Binary, "onceward-bench", "tooling"),
             ("xtask", Binary, "xtask", "tooling"),
         ] {

@@ -1,10 +1,12 @@
 //! Programs beside cargo that the checks need, installed at a known version when they are absent.
 
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::cargo::Cargo;
 use crate::failure::Failure;
+use crate::workspace::Workspace;
 
 /// Installs cargo-deny when `cargo deny` does not work.
 pub(crate) fn ensure_cargo_deny(root: &Path) -> Result<(), Failure> {
@@ -50,17 +52,17 @@ pub(crate) fn strace() -> Result<String, String> {
     if let Some(version) = strace_version() {
         return Ok(version);
     }
-    println!("strace is not installed; installing it with: apt-get install strace");
-    for arguments in [&["update"][..], &["install", "--yes", "--no-install-recommends", "strace"]] {
-        let output = Command::new("apt-get").args(arguments).stdin(Stdio::null()).output();
-        let output = output.map_err(|error| format!("apt-get could not be started: {error}"))?;
-        if !output.status.success() {
-            let words = String::from_utf8_lossy(&output.stderr);
-            let reason = words.lines().next().unwrap_or("without a word").to_owned();
-            return Err(format!("`apt-get {}` failed: {reason}", arguments.join(" ")));
-        }
-    }
+    from_distribution("strace")?;
     strace_version().ok_or_else(|| "it was installed but does not run".to_owned())
+}
+
+/// Installs a package of the distribution.
+fn from_distribution(package: &str) -> Result<(), String> {
+    println!("{package} is not installed; installing it with: apt-get install {package}");
+    for arguments in [&["update"][..], &["install", "--yes", "--no-install-recommends", package]] {
+        quietly(Command::new("apt-get").args(arguments))?;
+    }
+    Ok(())
 }
 
 fn strace_version() -> Option<String> {
@@ -79,4 +81,45 @@ pub(crate) fn program(name: &'static str) -> String {
     let words = [output.stdout, output.stderr].concat();
     let words = String::from_utf8_lossy(&words);
     format!("{name} {}", words.split_whitespace().last().unwrap_or_default())
+}
+
+/// What the Python environment below `target/tools` holds: exact versions, so that a test says the same
+/// everywhere.
+const PYTHON_PACKAGES: [&str; 2] = ["schemathesis==4.32.5", "prometheus-client==0.26.0"];
+
+/// The Python environment for tests, made when it is absent; gives what is in it.
+pub(crate) fn python(workspace: &Workspace) -> Result<String, String> {
+    let version = program("python3");
+    if version.contains("skipped") {
+        return Err("python3 is not installed".to_owned());
+    }
+    let (place, wanted) =
+        (workspace.target_directory().join("tools/python"), PYTHON_PACKAGES.join(" "));
+    let stamp = place.join("packages.txt");
+    if fs::read_to_string(&stamp).is_ok_and(|known| known == wanted) {
+        return Ok(format!("{wanted}, {version}"));
+    }
+    println!("installing {wanted} into an environment of its own");
+    let _ = fs::remove_dir_all(&place);
+    let environment = || quietly(Command::new("python3").args(["-m", "venv"]).arg(&place));
+    // Debian has the module in a package of its own.
+    environment().or_else(|_| from_distribution("python3-venv").and_then(|()| environment()))?;
+    let mut install = Command::new(place.join("bin/python"));
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    quietly(install.args(PYTHON_PACKAGES))?;
+    fs::write(&stamp, &wanted).map_err(|error| format!("{} : {error}", stamp.display()))?;
+    Ok(format!("{wanted}, {version}"))
+}
+
+/// Runs it to its end; what it said last is why it failed.
+fn quietly(command: &mut Command) -> Result<(), String> {
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("{command:?} could not be started: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let words = [output.stdout, output.stderr].concat();
+    let words = String::from_utf8_lossy(&words);
+    let reason = words.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("without a word");
+    Err(format!("{command:?} failed: {reason}"))
 }

@@ -102,6 +102,11 @@ impl Workspace {
         Ok(Self { metadata })
     }
 
+    /// Where cargo builds.
+    pub(crate) fn target_directory(&self) -> PathBuf {
+        self.metadata["target_directory"].as_str().unwrap_or("target").into()
+    }
+
     /// Every target whose tests `cargo test --workspace` runs, doc tests aside.
     pub(crate) fn test_targets(&self) -> Vec<TestTarget> {
         let targets_of = |package: &Value| -> Vec<TestTarget> {

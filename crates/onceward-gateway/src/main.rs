@@ -9,6 +9,7 @@ mod identity;
 mod init;
 mod keys;
 mod migrate;
+mod observe;
 mod probe;
 mod proxy;
 mod redact;

@@ -21,13 +21,14 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, Response, request::Parts};
+use http::{Method, Request, Response, request::Parts};
 use hyper::body::Incoming;
 use onceward::{
     Engine, OperationName, Scope,
     seal::Keyring,
     server::{Body, Code, Idempotency, IdempotencyBuilder, Idempotent, Problem},
     stores::sqlite::SqliteStore,
+    telemetry::{self, Answered, event},
 };
 use tower_layer::Layer as _;
 use tower_service::Service as _;
@@ -35,6 +36,7 @@ use tower_service::Service as _;
 use crate::{
     config::{Config, KeyRule, Route, Segment, are_same, has_dot_segments},
     identity::{self, Caller, Identity, Peer},
+    observe::{Parent, ServerSpan},
 };
 use forward::Forward;
 
@@ -75,6 +77,8 @@ struct Routes {
 struct Covered {
     route: Arc<Route>,
     service: Idempotent<Forward>,
+    /// Where its requests are counted.
+    counted: telemetry::Route,
 }
 
 /// What was found out about a request before its layer sees it.
@@ -149,12 +153,22 @@ impl Gateway {
         &self.engine
     }
 
-    /// One request, top to bottom.
+    /// One request, with the span that tells of it.
     pub(crate) async fn answer(
         self,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         peer: Arc<Peer>,
     ) -> Response<Body> {
+        let span = ServerSpan::begin(&mut request);
+        let response = self.pass_or_cover(request, peer).await;
+        if let Some(span) = span {
+            span.end(&response);
+        }
+        response
+    }
+
+    /// One request, top to bottom.
+    async fn pass_or_cover(self, request: Request<Incoming>, peer: Arc<Peer>) -> Response<Body> {
         let routes = self.current();
         let (mut parts, body) = request.into_parts();
         if has_dot_segments(parts.uri.path()) {
@@ -165,17 +179,23 @@ impl Gateway {
         headers::join_cookies(&mut parts.headers);
         let caller = Arc::new(routes.identity.caller(&parts.headers, peer));
         let client = || routes.identity.client_address(&parts.headers, &caller);
-        tracing::debug!(client = %client(), method = %parts.method, "a request");
+        tracing::debug!(event = event::RECEIVED, client = %client(), method = %parts.method, "a request");
         let body = body::of_client(body, &parts.headers, &routes, &caller);
         if let Some(path) = below(STATUS_PATH, parts.uri.path()) {
             return Box::pin(status::answer(&routes, path, &parts, &caller)).await;
         }
         routes.identity.clean(&mut parts, &caller);
         let Some((covered, parameters)) = routes.find(&parts) else {
+            telemetry::PASSED.add(());
             let request = Request::from_parts(parts, body);
             return forward::pass(&routes.upstream, request, PATIENCE).await;
         };
+        if let Some(parent) = parts.extensions.get::<Parent>() {
+            parent.set_route(&parts.method, covered.counted);
+        }
         if covered.route.key == KeyRule::Optional && !parts.headers.contains_key(KEY) {
+            telemetry::PASSED.add(());
+            covered.counted.count(Answered::Passed);
             let request = Request::from_parts(parts, body);
             return forward::pass(&routes.upstream, request, covered.route.timeout).await;
         }
@@ -195,7 +215,10 @@ impl Covered {
         let (mut parts, body) = request.into_parts();
         let (json, body) = match ask::json_parts(&self.route, &parts, body).await {
             Ok(read) => read,
-            Err(problem) => return problem.into_response(),
+            Err(problem) => {
+                self.counted.count(Answered::Refused(problem.code()));
+                return problem.into_response();
+            }
         };
         let (parameters, json) = (Arc::new(parameters), Arc::new(json));
         parts.extensions.insert(Asked { caller, parameters, json });
@@ -223,9 +246,12 @@ impl Routes {
                 return Ok(None);
             }
             let route = Arc::new(route.clone());
-            let layer = root.with(|options| chosen(options, &route, &upstream))?;
+            let label = label(&route);
+            let counted = telemetry::Route::named(&label);
+            let chosen = |options| chosen(options, &route, &upstream).route_label(label);
+            let layer = root.with(chosen)?;
             let service = layer.layer(Forward::new(upstream.clone(), route.timeout));
-            Ok(Some(Covered { route, service }))
+            Ok(Some(Covered { route, service, counted }))
         };
         let covered = config.routes.iter().map(cover).collect::<Result<_, _>>()?;
         Ok(Self { identity, upstream, root, covered, config: Arc::new(config) })
@@ -239,6 +265,14 @@ impl Routes {
             routes.find_map(|(route, covered)| Some((covered, route.matches(method, path)?)))?;
         Some((covered.as_ref()?, parameters))
     }
+}
+
+/// What a route is called in metrics, logs and traces: its name, or what it matches.
+fn label(route: &Route) -> String {
+    route.name.clone().unwrap_or_else(|| {
+        let methods: Vec<&str> = route.methods.iter().map(Method::as_str).collect();
+        format!("{} {}", methods.join(","), route.pattern.text)
+    })
 }
 
 /// What follows in a path, if it is this one or below it.

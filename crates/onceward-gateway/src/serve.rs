@@ -16,7 +16,12 @@ use std::{
 use clap::Args;
 use http::Request;
 use hyper::body::Incoming;
-use onceward::{Sweeper, server::Body, stores::sqlite::SqliteStore};
+use onceward::{
+    Sweeper,
+    server::Body,
+    stores::sqlite::SqliteStore,
+    telemetry::{self, Reloaded, event},
+};
 use tokio::{
     net::TcpListener,
     runtime::{Builder, Runtime},
@@ -27,11 +32,10 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
-use tracing_subscriber::EnvFilter;
-
 use crate::{
     admin::{Access, Admin, InEffect, Repair},
     config::{Config, Mistake, Overrides, Sources, StoreUrl},
+    observe::{self, HasMetrics, LogFormat, Observing},
     proxy::{self, Gateway},
 };
 
@@ -69,6 +73,12 @@ pub(crate) struct Options {
     config: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
+    /// How events are logged, to standard error; `ONCEWARD_LOG_FORMAT` says it too.
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+    /// Counts nothing, to measure what counting costs.
+    #[arg(long, hide = true)]
+    no_metrics: bool,
     /// Stops when standard input is closed, as with SIGTERM: for a program that starts gateways and
     /// wants none to outlive it, even if it is killed.
     #[arg(long, hide = true)]
@@ -76,7 +86,14 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
-    log();
+    let has_metrics = if options.no_metrics { HasMetrics::No } else { HasMetrics::Yes };
+    let observing = match observe::start(options.log_format, has_metrics) {
+        Ok(observing) => observing,
+        Err(error) => {
+            tell(&format!("error: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
     let config = match load(options) {
         Ok(config) => config,
         Err(mistakes) => {
@@ -91,7 +108,8 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     };
     let served = runtime()
         .map_err(Failure::from)
-        .and_then(|runtime| runtime.block_on(serve(options, config)));
+        .and_then(|runtime| runtime.block_on(serve(options, config, &observing)));
+    observing.end();
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -112,19 +130,12 @@ fn runtime() -> io::Result<Runtime> {
     }
 }
 
-/// Events go to standard error: warnings and errors, or what `ONCEWARD_LOG` asks for.
-fn log() {
-    let filter = EnvFilter::try_from_env("ONCEWARD_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    // If nobody reads them any more, they are dropped: complaining about that would panic.
-    let events = tracing_subscriber::fmt().log_internal_errors(false);
-    events.with_env_filter(filter).with_writer(io::stderr).init();
-}
-
 fn load(options: &Options) -> Result<Config, Vec<Mistake>> {
     Config::load(&Sources::gather(options.config.as_deref(), options.overrides.clone())?)
 }
 
-async fn serve(options: &Options, config: Config) -> Result<(), Failure> {
+async fn serve(options: &Options, config: Config, observing: &Observing) -> Result<(), Failure> {
+    observing.trace()?;
     for note in &config.notes {
         tell(&note.to_string());
     }
@@ -178,6 +189,7 @@ async fn serve(options: &Options, config: Config) -> Result<(), Failure> {
     if let Some(operators) = operators {
         operators?.await?;
     }
+    observing.export().await;
     Ok(())
 }
 
@@ -233,14 +245,21 @@ async fn reload_on_hangup(file: Option<PathBuf>, overrides: Overrides, gateway: 
                     tell(&format!("warning: another `{name}` counts only after a restart"));
                 }
                 match gateway.reload(config) {
-                    Ok(()) => tell("the routes were read again"),
-                    Err(error) => tell(&format!("the old routes stay: {error}")),
+                    Ok(()) => {
+                        telemetry::RELOADS.add(Reloaded::Ok);
+                        tell("the routes were read again");
+                    }
+                    Err(error) => {
+                        telemetry::RELOADS.add(Reloaded::Refused);
+                        tell(&format!("the old routes stay: {error}"));
+                    }
                 }
             }
             Err(mistakes) => {
                 for mistake in mistakes {
                     tell(&mistake.to_string());
                 }
+                telemetry::RELOADS.add(Reloaded::Refused);
                 tell("the old routes stay");
             }
         }
@@ -252,7 +271,7 @@ async fn refresh_keys(gateway: Gateway) {
     loop {
         tokio::time::sleep(REFRESH).await;
         if let Err(error) = gateway.refresh_keys() {
-            tracing::warn!(%error, "the keys for tokens could not be read again");
+            tracing::warn!(event = event::KEYS_NOT_READ, %error, "the keys for tokens could not be read again");
         }
     }
 }

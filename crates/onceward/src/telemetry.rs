@@ -15,6 +15,7 @@ pub mod event;
 mod metric;
 #[cfg(feature = "tower")]
 mod requests;
+pub mod span;
 mod text;
 
 use std::{

@@ -16,6 +16,9 @@ use crate::config;
 /// The longest reason: a few sentences.
 const MAX_REASON: usize = 1000;
 
+/// The longest place in a list.
+const MAX_CURSOR: usize = 200;
+
 /// The largest answer that is kept in a record itself, as the gateway does it.
 const MAX_ANSWER: usize = 64 << 10;
 
@@ -44,7 +47,7 @@ impl Wanted {
                                 /v1/operations/search";
                     return Err(Refusal::malformed(text));
                 }
-                "limit" => value.parse::<u32>().map_or_else(|_| Value::from(&*value), Value::from),
+                "limit" => value.parse::<u32>().map_err(|_| bad_limit())?.into(),
                 _ => Value::from(&*value),
             };
             if members.insert(name.clone().into_owned(), value).is_some() {
@@ -57,8 +60,10 @@ impl Wanted {
     pub(super) fn filter(&self) -> Result<Filter, Refusal> {
         let limit = self.limit.unwrap_or(Filter::default().limit);
         if !(1..=Filter::MAX_PAGE).contains(&limit) {
-            let text = format!("`limit` is from 1 to {}", Filter::MAX_PAGE);
-            return Err(Refusal::malformed(text));
+            return Err(bad_limit());
+        }
+        if !self.after.as_deref().is_none_or(is_cursor) {
+            return Err(Refusal::malformed("`after` is what a page before called `next`"));
         }
         Ok(Filter {
             status: self.state.as_deref().map(state).transpose()?,
@@ -71,6 +76,16 @@ impl Wanted {
             limit,
         })
     }
+}
+
+fn bad_limit() -> Refusal {
+    Refusal::malformed(format!("`limit` is from 1 to {}", Filter::MAX_PAGE))
+}
+
+/// What a place in a list may look like; what it means is the store's own.
+fn is_cursor(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_:.,~-".contains(&byte);
+    (1..=MAX_CURSOR).contains(&text.len()) && text.bytes().all(is_plain)
 }
 
 fn parsed<'a, T, E: std::fmt::Display>(

@@ -206,10 +206,7 @@ async fn ask(store: &SqliteStore) -> Result<Seen, StoreError> {
 }
 
 /// How long ago the oldest operation of a status was first claimed.
-async fn oldest(
-    store: &SqliteStore,
-    status: Status,
-) -> Result<Option<Duration>, StoreError> {
+async fn oldest(store: &SqliteStore, status: Status) -> Result<Option<Duration>, StoreError> {
     let mut filter = Filter { status: Some(status), limit: 1, ..Filter::default() };
     loop {
         let page = store.list(&filter).await?;
@@ -314,5 +311,97 @@ fn check_open(seen: &Seen, file: &Path, findings: &mut Findings) {
             list("interrupted"),
         );
         findings.note("interrupted-operations", "store", texts);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::doctor::finding::Severity;
+
+    fn found(look: impl FnOnce(&mut Findings)) -> Vec<(&'static str, Severity)> {
+        let mut findings = Findings::default();
+        look(&mut findings);
+        findings.into_sorted().iter().map(|one| (one.code, one.severity)).collect()
+    }
+
+    #[test]
+    fn room_is_held_against_the_reserve() {
+        for (free, expected) in [
+            (None, vec![]),
+            (Some(1 << 30), vec![]),
+            (Some((1 << 30) - 1), vec![("disk-low", Severity::Warning)]),
+            (Some(16 << 20), vec![("disk-low", Severity::Warning)]),
+            (Some((16 << 20) - 1), vec![("disk-full", Severity::Problem)]),
+        ] {
+            assert_eq!(found(|findings| check_room(free, findings)), expected, "{free:?}");
+        }
+    }
+
+    #[test]
+    fn a_year_that_cannot_be_is_a_problem() {
+        let wrong = [("clock-wrong", Severity::Problem)];
+        for (seconds, expected) in
+            [(0, &wrong[..]), (1_767_225_599, &wrong), (1_800_000_000, &[]), (4_102_444_800, &wrong)]
+        {
+            let now = Duration::from_secs(seconds);
+            assert_eq!(found(|findings| check_year(now, findings)), expected, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn what_sqlite_promises_is_read_back() {
+        for (journal_mode, synchronous, is_right) in
+            [("wal", 2, true), ("wal", 3, true), ("wal", 1, false), ("delete", 2, false)]
+        {
+            let durability = Durability { journal_mode: journal_mode.to_owned(), synchronous };
+            let found = found(|findings| check_durability(&durability, findings));
+            assert_eq!(found.is_empty(), is_right, "{durability:?}");
+        }
+    }
+
+    #[test]
+    fn every_refusal_of_the_store_has_its_name() {
+        let path = PathBuf::from("onceward.db");
+        for (error, code, severity) in [
+            (
+                OpenError::NetworkFileSystem { path: path.clone(), kind: "NFS" },
+                "store-on-network",
+                Severity::Problem,
+            ),
+            (OpenError::ReadOnly { path: path.clone() }, "store-read-only", Severity::Problem),
+            (
+                OpenError::Corrupt { path: path.clone(), detail: "torn".into() },
+                "store-corrupt",
+                Severity::Problem,
+            ),
+            (
+                OpenError::Busy { path: path.clone(), waited: PATIENCE },
+                "store-busy",
+                Severity::Warning,
+            ),
+        ] {
+            let found = found(|findings| refused(&error, &path, findings));
+            assert_eq!(found, [(code, severity)]);
+        }
+    }
+
+    #[test]
+    fn what_runs_for_hours_is_stuck() {
+        for (age, expected) in [
+            (LONG, vec![]),
+            (2 * LONG, vec![("stuck-operations", Severity::Warning)]),
+        ] {
+            let seen = Seen {
+                durability: Durability { journal_mode: "wal".into(), synchronous: 2 },
+                census: Census { in_progress: 1, is_complete: true, ..Census::default() },
+                oldest_unknown: None,
+                oldest_in_progress: Some(age),
+            };
+            let file = Path::new("onceward.toml");
+            assert_eq!(found(|findings| check_open(&seen, file, findings)), expected, "{age:?}");
+        }
     }
 }

@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 use onceward::{
     Body as KeptBody, Outcome, Resolution,
     server::{Body, BoxError, Code, IdempotencyBuilder, Problem, Resource, Unresolved},
+    telemetry::event,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -26,6 +27,7 @@ use super::{
 use crate::{
     config::{Authorize, Rebuild, Route, ScopePart},
     identity,
+    observe::Parent,
 };
 
 /// How long anybody may take who is asked.
@@ -53,7 +55,8 @@ pub(super) fn hooks(
             let asked = Arc::new((upstream.clone(), url.clone()));
             options.authorize_replay(move |parts| {
                 let (asked, headers) = (asked.clone(), parts.headers.clone());
-                async move { is_allowed(&asked.0, &asked.1, headers).await }
+                let parent = parts.extensions.get::<Parent>().cloned();
+                async move { is_allowed(&asked.0, &asked.1, headers, parent).await }
             })
         }
     };
@@ -75,7 +78,12 @@ pub(super) fn hooks(
 }
 
 /// `GET` with the caller's headers: 2xx allows.
-async fn is_allowed(upstream: &Upstream, url: &Uri, mut headers: HeaderMap) -> bool {
+async fn is_allowed(
+    upstream: &Upstream,
+    url: &Uri,
+    mut headers: HeaderMap,
+    parent: Option<Parent>,
+) -> bool {
     for name in [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::HOST, header::EXPECT] {
         headers.remove(name);
     }
@@ -83,10 +91,13 @@ async fn is_allowed(upstream: &Upstream, url: &Uri, mut headers: HeaderMap) -> b
     let mut request = Request::new(Body::empty());
     *request.uri_mut() = url.clone();
     *request.headers_mut() = headers;
+    if let Some(parent) = parent {
+        request.extensions_mut().insert(parent);
+    }
     match upstream.ask(request, PATIENCE).await {
         Ok(response) => response.status().is_success(),
         Err(failure) => {
-            tracing::warn!(%failure, "nobody says whether a replay may be seen; it is not shown");
+            tracing::warn!(event = event::AUTHORIZE_FAILED, %failure, "nobody says whether a replay may be seen; it is not shown");
             false
         }
     }

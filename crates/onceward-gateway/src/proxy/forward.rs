@@ -10,6 +10,7 @@ use http_body::Body as _;
 use onceward::{
     BoxFuture, Meaning,
     server::{Body, Claim, Code, NotKept, Problem, Resource},
+    telemetry::event,
 };
 use tokio::time::Instant;
 use tower_service::Service;
@@ -50,7 +51,7 @@ impl Forward {
         prepare(request.headers_mut(), &claim);
         let response = match self.upstream.send(Lane::Keyed, request, self.patience).await {
             Ok(response) => response,
-            Err(Failure::NotSent(reason)) => return Ok(not_sent(&reason)),
+            Err(Failure::NotSent(_, reason)) => return Ok(not_sent(&reason)),
             Err(failure) => return Err(failure),
         };
         let mut response = response.map(|body| Body::new(Timed::whole(body, until)));
@@ -146,7 +147,7 @@ fn listen(response: &mut Response<Body>) {
 
 /// Certainly nothing happened: the key is free again.
 fn not_sent(reason: &str) -> Response<Body> {
-    tracing::warn!(reason, "the upstream cannot be reached");
+    tracing::warn!(event = event::UPSTREAM_FAILED, reason, "the upstream cannot be reached");
     let text = "the service behind this gateway cannot be reached, and nothing was sent to it; try \
                 again with the same key";
     let problem = Problem::new(Code::UpstreamUnreachable, text);
@@ -156,9 +157,9 @@ fn not_sent(reason: &str) -> Response<Body> {
 }
 
 pub(super) fn unanswered(failure: &Failure) -> Response<Body> {
-    tracing::warn!(%failure, "a request without a key has no answer");
+    tracing::warn!(event = event::UPSTREAM_FAILED, %failure, "a request without a key has no answer");
     let problem = match failure {
-        Failure::NotSent(_) => {
+        Failure::NotSent(..) => {
             let text = "the service behind this gateway cannot be reached";
             Problem::new(Code::UpstreamUnreachable, text).retry_after(Duration::from_secs(1))
         }

@@ -18,7 +18,10 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::{conn::auto, graceful::GracefulShutdown},
 };
-use onceward::server::Body;
+use onceward::{
+    server::Body,
+    telemetry::{self, event},
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -71,7 +74,7 @@ pub(crate) async fn serve<F, Fut>(
                 Ok((stream, address)) => (stream, address, place),
                 Err(error) => {
                     // Out of file descriptors, say: those who are served will give some back.
-                    tracing::warn!(%error, "a connection could not be accepted");
+                    tracing::warn!(event = event::CONNECTION_FAILED, %error, "a connection could not be accepted");
                     sleep(Duration::from_millis(50)).await;
                     continue;
                 }
@@ -79,6 +82,7 @@ pub(crate) async fn serve<F, Fut>(
         };
         let (tls, answer, watcher) = (tls.clone(), answer.clone(), graceful.watcher());
         tokio::spawn(async move {
+            let _open = telemetry::CONNECTIONS.hold(1);
             let served = match tls {
                 None => {
                     connection(
@@ -95,14 +99,17 @@ pub(crate) async fn serve<F, Fut>(
                 },
             };
             if let Err(error) = served {
-                tracing::debug!(%address, %error, "a connection ended with an error");
+                tracing::debug!(event = event::CONNECTION_FAILED, %address, %error, "a connection ended with an error");
             }
             drop(place);
         });
     }
     drop(listener);
     if timeout(patience, graceful.shutdown()).await.is_err() {
-        tracing::warn!("some connections did not end in time and were closed");
+        tracing::warn!(
+            event = event::CONNECTION_FAILED,
+            "some connections did not end in time and were closed"
+        );
     }
 }
 

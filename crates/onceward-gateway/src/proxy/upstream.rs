@@ -16,9 +16,14 @@ use hyper_util::{
     },
     rt::{TokioExecutor, TokioTimer},
 };
-use onceward::server::Body;
+use onceward::{
+    server::Body,
+    telemetry::{self, Begun, UpstreamFailure, UpstreamLane},
+};
 use tokio::time::timeout;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use crate::observe::UpstreamSpan;
 
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -67,17 +72,27 @@ pub(crate) enum Lane {
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The upstream has certainly not seen the request.
-    NotSent(String),
+    NotSent(UpstreamFailure, String),
     /// Nobody knows whether it has.
     MaybeSent(String),
     /// It took too long.
     TimedOut,
 }
 
+impl Failure {
+    fn kind(&self) -> UpstreamFailure {
+        match self {
+            Self::NotSent(kind, _) => *kind,
+            Self::MaybeSent(_) => UpstreamFailure::Broken,
+            Self::TimedOut => UpstreamFailure::TimedOut,
+        }
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotSent(reason) => write!(formatter, "the request was not sent: {reason}"),
+            Self::NotSent(_, reason) => write!(formatter, "the request was not sent: {reason}"),
             Self::MaybeSent(reason) => write!(formatter, "there is no answer: {reason}"),
             Self::TimedOut => formatter.write_str("the answer took too long"),
         }
@@ -128,29 +143,36 @@ impl Upstream {
     ) -> Result<Response<Incoming>, Failure> {
         let target = std::mem::take(request.uri_mut());
         let uri = self.whole(target);
-        *request.uri_mut() = uri.map_err(|error| Failure::NotSent(error.to_string()))?;
+        *request.uri_mut() =
+            uri.map_err(|error| Failure::NotSent(UpstreamFailure::Malformed, error.to_string()))?;
         if self.protocol == Protocol::Http2 {
             // The host is said by the target there; what the client said is in `Forwarded`.
             request.headers_mut().remove(header::HOST);
             request.headers_mut().insert(header::TE, HeaderValue::from_static("trailers"));
         }
-        match (lane, self.protocol) {
+        let watched = Watched::begin(lane.into(), &mut request);
+        let answer = match (lane, self.protocol) {
             (Lane::Keyed, _) => exchange(&self.keyed, request, patience).await,
             (Lane::Other, Protocol::Http2) => exchange(&self.other, request, patience).await,
             (Lane::Other, Protocol::Http1) => {
                 let answer = timeout(patience, self.other.request(http_11(request))).await;
                 answer.map_err(|_| Failure::TimedOut).and_then(judged)
             }
-        }
+        };
+        watched.end(&answer);
+        answer
     }
 
     /// Asks somebody else: the URI is whole.
     pub(crate) async fn ask(
         &self,
-        request: Request<Body>,
+        mut request: Request<Body>,
         patience: Duration,
     ) -> Result<Response<Incoming>, Failure> {
-        exchange(&self.asked, request, patience).await
+        let watched = Watched::begin(UpstreamLane::Asked, &mut request);
+        let answer = exchange(&self.asked, request, patience).await;
+        watched.end(&answer);
+        answer
     }
 
     /// The same path and query, there.
@@ -163,6 +185,39 @@ impl Upstream {
     }
 }
 
+/// Counts and traces one exchange.
+struct Watched {
+    lane: UpstreamLane,
+    begun: Begun,
+    span: Option<UpstreamSpan>,
+}
+
+impl Watched {
+    fn begin(lane: UpstreamLane, request: &mut Request<Body>) -> Self {
+        Self { lane, begun: Begun::now(), span: UpstreamSpan::begin(request) }
+    }
+
+    fn end(self, answer: &Result<Response<Incoming>, Failure>) {
+        let answer = answer.as_ref().map(Response::status).map_err(Failure::kind);
+        match answer {
+            Ok(_) => telemetry::UPSTREAM_DURATION.since(self.lane, self.begun),
+            Err(failure) => telemetry::UPSTREAM_FAILURES.add((self.lane, failure)),
+        }
+        if let Some(span) = self.span {
+            span.end(answer);
+        }
+    }
+}
+
+impl From<Lane> for UpstreamLane {
+    fn from(lane: Lane) -> Self {
+        match lane {
+            Lane::Keyed => Self::Keyed,
+            Lane::Other => Self::Other,
+        }
+    }
+}
+
 async fn exchange(
     client: &Connections,
     mut request: Request<Body>,
@@ -172,7 +227,10 @@ async fn exchange(
     match timeout(patience, client.request(http_11(request))).await {
         Ok(answer) => judged(answer),
         Err(_) => match &*connection.connection_metadata() {
-            None => Err(Failure::NotSent("no connection was made in time".to_owned())),
+            None => {
+                let reason = "no connection was made in time".to_owned();
+                Err(Failure::NotSent(UpstreamFailure::Connect, reason))
+            }
             Some(connection) => {
                 // With HTTP/2 others use it, too, and it may be dead.
                 connection.poison();
@@ -196,8 +254,11 @@ fn judged(
             Err(Failure::MaybeSent("the upstream switched protocols".to_owned()))
         }
         Ok(response) => Ok(response),
-        Err(error) if error.is_connect() || is_disowned(&error) => {
-            Err(Failure::NotSent(chain(&error)))
+        Err(error) if error.is_connect() => {
+            Err(Failure::NotSent(UpstreamFailure::Connect, chain(&error)))
+        }
+        Err(error) if is_disowned(&error) => {
+            Err(Failure::NotSent(UpstreamFailure::Disowned, chain(&error)))
         }
         Err(error) => Err(Failure::MaybeSent(chain(&error))),
     }

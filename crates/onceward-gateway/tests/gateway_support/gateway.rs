@@ -158,6 +158,15 @@ impl Gateway {
         }
     }
 
+    /// Everything that it says until it ends.
+    pub(crate) fn rest_of_log(&self) -> String {
+        let (stderr, mut said) = (self.stderr.lock().unwrap(), self.said.lock().unwrap());
+        while let Ok(line) = stderr.recv_timeout(BOUND) {
+            *said += &format!("{line}\n");
+        }
+        said.clone()
+    }
+
     /// Nobody reads its standard error any more.
     pub(crate) fn close_log(&mut self) {
         self.stderr = Mutex::new(std::sync::mpsc::channel().1);

@@ -4,6 +4,8 @@
 //! `result`, `status`, `attempt`, `duration_ms`, `error`. No key, header, body, query or scope is ever
 //! logged.
 
+/// The target of [`REQUEST`], for filters: `ONCEWARD_LOG=warn,onceward::request=info`.
+pub const REQUEST_TARGET: &str = "onceward::request";
 /// A request with a key got its answer.
 pub const REQUEST: &str = "request";
 /// The store failed, and a settlement is tried again.

@@ -212,6 +212,7 @@ pub(crate) fn log_request(
     status: StatusCode,
 ) {
     tracing::info!(
+        target: event::REQUEST_TARGET,
         event = event::REQUEST,
         route = route.name(),
         result = answered.as_str(),

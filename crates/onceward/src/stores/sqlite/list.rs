@@ -1,9 +1,10 @@
 //! Lists records by what they mean, a bounded number of rows at a time.
 
 use onceward_core::{Cursor, Digest, Filter, Found, Listed, Page, Status, StoreError, Timestamp};
-use rusqlite::{Connection, params, types::ValueRef};
+use rusqlite::{CachedStatement, Connection, OptionalExtension as _, types::ValueRef};
 
 use super::{
+    places::{Finder, Place, Plan, Reached},
     reader::flat,
     rows::{Row, state},
     sealing::Sealing,
@@ -23,39 +24,96 @@ pub(super) fn list(
     sealing: &Sealing,
 ) -> Result<Page, StoreError> {
     let mut last = match &filter.after {
-        Some(Cursor(text)) => text.parse().map_err(|_| bad_cursor(text))?,
-        None => i64::MIN,
+        Some(Cursor(text)) => place_of(text).ok_or_else(|| bad_cursor(text))?,
+        None => Place::start(filter.order),
     };
-    let wanted = Wanted::of(filter);
-    let limit = filter.limit.min(Filter::MAX_PAGE) as usize;
+    let limit = filter.limit.clamp(1, Filter::MAX_PAGE);
+    let plan = Plan::of(filter, now);
+    let finder = Finder { connection, filter, now, count: limit + 1 };
+    let mut examiner = Examiner::new(connection, filter, now, sealing)?;
     let mut page = Page { listed: Vec::new(), next: None };
-    let (mut examined, mut bytes) = (0, 0);
-    let mut statement = flat(connection.prepare(wanted.statement()))?;
-    let mut rows = flat(statement.query(params![last]))?;
-    while let Some(row) = flat(rows.next())? {
-        if examined == MAX_EXAMINED || page.listed.len() >= limit || bytes >= MAX_PAGE_BYTES {
-            page.next = Some(Cursor(last.to_string()));
-            break;
-        }
-        examined += 1;
-        last = flat(row.get(0))?;
-        if flat(wanted.may_be(row))? {
-            let id = Digest(flat(row.get(1))?);
-            let stored = flat(Row::read(row, FIRST_COLUMN_OF_RECORD, now))?;
-            let found = stored.decode(&id, sealing)?;
-            if wanted.is(&found) {
-                bytes += stored.bytes();
-                page.listed.push(Listed { id, found });
+    loop {
+        let batch = flat(finder.behind(&plan, last))?;
+        let is_short = batch.places.len() < finder.count as usize;
+        for place in batch.places {
+            if page.listed.len() >= limit as usize || examiner.is_tired() {
+                page.next = Some(cursor(last));
+                return Ok(page);
             }
+            last = place;
+            page.listed.extend(examiner.examine(place.seq)?);
+        }
+        match batch.reached {
+            Reached::End => return Ok(page),
+            Reached::Place(place) => last = place,
+        }
+        // The index was asked for as long as one page may take.
+        if is_short {
+            page.next = Some(cursor(last));
+            return Ok(page);
         }
     }
-    Ok(page)
 }
 
-const STATE: usize = 2;
-const SCOPE: usize = 3;
-const OPERATION: usize = 4;
-const FIRST_COLUMN_OF_RECORD: usize = 5;
+fn cursor(place: Place) -> Cursor {
+    Cursor(format!("{}.{}", place.time, place.seq))
+}
+
+fn place_of(text: &str) -> Option<Place> {
+    let (time, seq) = text.split_once('.')?;
+    Some(Place { time: time.parse().ok()?, seq: seq.parse().ok()? })
+}
+
+/// Reads rows and keeps those that are wanted.
+struct Examiner<'a> {
+    row: CachedStatement<'a>,
+    wanted: Wanted<'a>,
+    now: Timestamp,
+    sealing: &'a Sealing,
+    examined: u32,
+    bytes: usize,
+}
+
+impl<'a> Examiner<'a> {
+    fn new(
+        connection: &'a Connection,
+        filter: &'a Filter,
+        now: Timestamp,
+        sealing: &'a Sealing,
+    ) -> Result<Self, StoreError> {
+        let row = flat(connection.prepare_cached(sql::LIST_ROW))?;
+        Ok(Self { row, wanted: Wanted::of(filter), now, sealing, examined: 0, bytes: 0 })
+    }
+
+    /// Whether it has seen enough for one page.
+    fn is_tired(&self) -> bool {
+        self.examined >= MAX_EXAMINED || self.bytes >= MAX_PAGE_BYTES
+    }
+
+    fn examine(&mut self, seq: i64) -> Result<Option<Listed>, StoreError> {
+        self.examined += 1;
+        let wanted = &self.wanted;
+        let read = self.row.query_row([seq], |row| {
+            if !wanted.may_be(row)? {
+                return Ok(None);
+            }
+            Ok(Some((Digest(row.get(0)?), Row::read(row, FIRST_COLUMN_OF_RECORD, self.now)?)))
+        });
+        // A row that is gone by now is not listed.
+        let Some((id, row)) = flat(read.optional())?.flatten() else { return Ok(None) };
+        let found = row.decode(&id, self.sealing)?;
+        if !wanted.is(&found) {
+            return Ok(None);
+        }
+        self.bytes += row.bytes();
+        Ok(Some(Listed { id, found }))
+    }
+}
+
+const STATE: usize = 1;
+const SCOPE: usize = 2;
+const OPERATION: usize = 3;
+const FIRST_COLUMN_OF_RECORD: usize = 4;
 
 /// A filter in the terms of the columns, and of what they mean.
 struct Wanted<'a> {
@@ -66,18 +124,6 @@ struct Wanted<'a> {
 impl<'a> Wanted<'a> {
     fn of(filter: &'a Filter) -> Self {
         Self { filter, scope: filter.scope.as_ref().map(ToString::to_string) }
-    }
-
-    fn statement(&self) -> &'static str {
-        match self.filter.status {
-            Some(
-                Status::InProgress
-                | Status::FailedRetryable
-                | Status::Unknown
-                | Status::Interrupted,
-            ) => sql::LIST_OPEN,
-            _ => sql::LIST,
-        }
     }
 
     /// Whether the columns allow it, before the record itself is looked at.

@@ -33,11 +33,14 @@
 //! ```
 
 mod builder;
+mod census;
 mod checkpoint;
 mod error;
+mod groups;
 mod inside;
 mod known;
 mod list;
+mod places;
 mod reader;
 mod rows;
 mod schema;
@@ -70,6 +73,7 @@ pub use self::sqlx::OwnTransaction;
 #[cfg(feature = "sqlx")]
 pub(crate) use self::sqlx::{commit_error, depth};
 pub use builder::SqliteStoreBuilder;
+pub use census::Census;
 pub use error::OpenError;
 pub use inside::{BlockingTransaction, OwnBlockingTransaction};
 pub use schema::{Durability, Tables};
@@ -150,6 +154,23 @@ impl SqliteStore {
     #[must_use]
     pub fn durability(&self) -> &Durability {
         &self.inner.durability
+    }
+
+    /// Counts what is open and looks how large the files are: for metrics and health checks.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("onceward.db");
+    /// let store = onceward::stores::sqlite::SqliteStore::open(path)?;
+    /// let census = store.census().await?;
+    /// println!("{} outcomes are unknown, the log has {} bytes", census.unknown, census.log_bytes);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn census(&self) -> Result<Census, StoreError> {
+        self.inner.readers.census().await
     }
 
     fn start(options: &Options) -> Result<Self, OpenError> {

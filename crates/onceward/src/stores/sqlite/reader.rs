@@ -1,14 +1,15 @@
 //! The threads that read. Each takes several waiting questions and answers them in one go.
 
-use std::{sync::Arc, thread::JoinHandle};
+use std::{path::Path, sync::Arc, thread::JoinHandle};
 
 use onceward_core::{Digest, Filter, Page, SpoolId, StoreError, TrailEntry};
 use rusqlite::{Connection, OptionalExtension as _, Statement, params};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    OpenError,
+    Census, OpenError,
     builder::Options,
+    census,
     error::{before_commit, stopped},
     list,
     rows::{Row, read_entry},
@@ -40,6 +41,7 @@ type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
 
 enum Question {
     Get(Digest, Reply<Option<Row>>),
+    Census(Reply<Census>),
     List(Filter, Reply<Page>),
     Trail(Digest, Reply<Vec<TrailEntry>>),
     Chunk(SpoolId, u32, Reply<Option<Vec<u8>>>),
@@ -66,6 +68,10 @@ impl Readers {
         self.operators.ask(|reply| Question::List(filter, reply)).await
     }
 
+    pub(super) async fn census(&self) -> Result<Census, StoreError> {
+        self.operators.ask(Question::Census).await
+    }
+
     pub(super) async fn trail(&self, id: Digest) -> Result<Vec<TrailEntry>, StoreError> {
         self.operators.ask(|reply| Question::Trail(id, reply)).await
     }
@@ -75,9 +81,9 @@ impl Reader {
     fn start(options: &Options) -> Result<Self, OpenError> {
         let connection = schema::open_reader(options)?;
         let (queue, waiting) = mpsc::channel(MAX_WAITING);
-        let clock = Arc::clone(&options.clock);
+        let (clock, path) = (Arc::clone(&options.clock), options.path.clone());
         let sealing = options.sealing.clone();
-        let read = move || run(&connection, waiting, &*clock, &sealing);
+        let read = move || run(&connection, waiting, &*clock, &path, &sealing);
         let thread = super::spawn(options, "reader", read)?;
         Ok(Self { queue: Some(queue), thread: Some(thread) })
     }
@@ -104,10 +110,11 @@ fn run(
     connection: &Connection,
     mut waiting: mpsc::Receiver<Question>,
     clock: &dyn Clock,
+    path: &Path,
     sealing: &Sealing,
 ) {
     let mut questions = Vec::with_capacity(MAX_QUESTIONS);
-    let mut session = match Session::new(connection, clock, sealing) {
+    let mut session = match Session::new(connection, clock, path, sealing) {
         Ok(session) => session,
         Err(error) => {
             return tracing::error!(
@@ -124,6 +131,7 @@ fn run(
 struct Session<'c> {
     connection: &'c Connection,
     clock: &'c dyn Clock,
+    path: &'c Path,
     sealing: &'c Sealing,
     begin: Statement<'c>,
     end: Statement<'c>,
@@ -135,11 +143,13 @@ impl<'c> Session<'c> {
     fn new(
         connection: &'c Connection,
         clock: &'c dyn Clock,
+        path: &'c Path,
         sealing: &'c Sealing,
     ) -> rusqlite::Result<Self> {
         Ok(Self {
             connection,
             clock,
+            path,
             sealing,
             begin: connection.prepare(sql::BEGIN_READING)?,
             end: connection.prepare(sql::COMMIT)?,
@@ -170,6 +180,11 @@ impl<'c> Session<'c> {
             Question::List(filter, reply) => {
                 let now = self.clock.now();
                 drop(reply.send(list::list(self.connection, &filter, now, self.sealing)));
+            }
+            Question::Census(reply) => {
+                let now = self.clock.now();
+                let counted = census::census(self.connection, self.path, now, self.sealing);
+                drop(reply.send(counted));
             }
             Question::Trail(id, reply) => drop(reply.send(self.trail(&id))),
             Question::Chunk(id, index, reply) => drop(reply.send(flat(self.chunk(&id, index)))),

@@ -7,7 +7,7 @@ use onceward_core::{
 };
 use rusqlite::{Error, types::ValueRef};
 
-use super::sealing::Sealing;
+use super::{sealing::Sealing, sql};
 use crate::telemetry;
 
 /// The numbers of the states, as in the schema.
@@ -72,6 +72,15 @@ impl Proposal {
             note: change.note.clone(),
             is_claim: change.is_claim(),
             over,
+        }
+    }
+
+    /// The statement that makes this change.
+    pub(super) fn statement(&self) -> &'static str {
+        match (&self.over, self.started) {
+            (Over::Nothing { .. }, _) => sql::INSERT,
+            (Over::Fence(_), Started::Now) => sql::CLAIM_AFRESH,
+            (Over::Fence(_), Started::At(_)) => sql::UPDATE,
         }
     }
 

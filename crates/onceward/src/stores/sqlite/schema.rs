@@ -12,7 +12,10 @@ use rusqlite::{Connection, OpenFlags, params};
 use super::{OpenError, builder::Options, error::is_busy, space, sql};
 
 /// The migrations in the order of their versions, which count from 1. Append only.
-const MIGRATIONS: &[&str] = &[include_str!("../../../migrations/sqlite/0001_records.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../../../migrations/sqlite/0001_records.sql"),
+    include_str!("../../../migrations/sqlite/0002_listing.sql"),
+];
 
 /// Only a new file takes it.
 const PAGE_BYTES: u32 = 4096;

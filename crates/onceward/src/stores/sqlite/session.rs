@@ -75,6 +75,7 @@ struct Records<'c> {
     sealing: Sealing,
     insert: Statement<'c>,
     update: Statement<'c>,
+    claim_afresh: Statement<'c>,
     read: Statement<'c>,
     delete: Statement<'c>,
     note: Statement<'c>,
@@ -89,6 +90,7 @@ impl<'c> Records<'c> {
             sealing: options.sealing.clone(),
             insert: connection.prepare(sql::INSERT)?,
             update: connection.prepare(sql::UPDATE)?,
+            claim_afresh: connection.prepare(sql::CLAIM_AFRESH)?,
             read: connection.prepare(sql::READ)?,
             delete: connection.prepare(sql::DELETE)?,
             note: connection.prepare(sql::NOTE)?,
@@ -116,7 +118,12 @@ impl<'c> Records<'c> {
         if proposal.is_claim && self.space.is_full() {
             return self.refuse_claim(proposal, now);
         }
-        let changed = write(&mut self.insert, &mut self.update, proposal, now)?;
+        let statement = match proposal.statement() {
+            sql::INSERT => &mut self.insert,
+            sql::UPDATE => &mut self.update,
+            _ => &mut self.claim_afresh,
+        };
+        let changed = write(statement, proposal, now)?;
         if changed == 0 {
             return Ok(Applied::Refused(self.read(&proposal.id, now)?));
         }
@@ -173,7 +180,7 @@ pub(super) fn swap_once(
     now: Timestamp,
 ) -> rusqlite::Result<Result<Timestamp, Option<Row>>> {
     let prepare = |sql| connection.prepare_cached(sql);
-    let changed = write(&mut *prepare(sql::INSERT)?, &mut *prepare(sql::UPDATE)?, proposal, now)?;
+    let changed = write(&mut *prepare(proposal.statement())?, proposal, now)?;
     if changed == 0 {
         return Ok(Err(read(&mut *prepare(sql::READ)?, &proposal.id, now)?));
     }
@@ -196,8 +203,7 @@ pub(super) fn put_once(
 
 /// Makes the change where the expected fence is stored; gives the number of rows that changed.
 fn write(
-    insert: &mut Statement<'_>,
-    update: &mut Statement<'_>,
+    statement: &mut Statement<'_>,
     proposal: &Proposal,
     now: Timestamp,
 ) -> rusqlite::Result<usize> {
@@ -205,10 +211,10 @@ fn write(
     let (started_at, expires_at) = (proposal.started_at(now), proposal.expires_at(now));
     let (fence, updated_at) = (fence.as_bytes(), now.unix_micros());
     match &proposal.over {
-        Over::Nothing { scope, operation } => insert.execute(params![
+        Over::Nothing { scope, operation } => statement.execute(params![
             id.0, fence, state, started_at, updated_at, expires_at, scope, operation, body
         ]),
-        Over::Fence(expected) => update.execute(params![
+        Over::Fence(expected) => statement.execute(params![
             id.0,
             expected.as_bytes(),
             fence,

@@ -49,6 +49,11 @@ impl Space {
     }
 }
 
+/// How much room the file system of a file has left, if the system tells.
+pub(super) fn free_bytes(path: &Path) -> Option<u64> {
+    available_bytes(path.parent().unwrap_or(path)).ok().filter(|bytes| *bytes < u64::MAX)
+}
+
 #[cfg(unix)]
 fn available_bytes(directory: &Path) -> io::Result<u64> {
     let found = rustix::fs::statvfs(directory)?;

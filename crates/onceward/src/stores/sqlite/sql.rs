@@ -23,7 +23,14 @@ pub(super) const INSERT: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
     ON CONFLICT (digest) DO NOTHING";
 
+/// The time of the first claim stays: whoever knows the fence has read that time with it. Not to set
+/// it spares its index; the numbers are those of `CLAIM_AFRESH`.
 pub(super) const UPDATE: &str = "
+    UPDATE main.onceward_record
+    SET fence = ?3, state = ?4, updated_at = ?6, expires_at = ?7, body = ?8
+    WHERE digest = ?1 AND fence = ?2";
+
+pub(super) const CLAIM_AFRESH: &str = "
     UPDATE main.onceward_record
     SET fence = ?3, state = ?4, started_at = ?5, updated_at = ?6, expires_at = ?7, body = ?8
     WHERE digest = ?1 AND fence = ?2";
@@ -82,18 +89,108 @@ pub(super) const OLD_CHUNKS: &str = "
 
 pub(super) const DELETE_CHUNK: &str = "DELETE FROM onceward_spool WHERE seq = ?1";
 
-pub(super) const LIST: &str = "
-    SELECT seq, digest, state, scope, operation, fence, started_at, updated_at, expires_at, body
+/// One line of a list.
+pub(super) const LIST_ROW: &str = "
+    SELECT digest, state, scope, operation, fence, started_at, updated_at, expires_at, body
     FROM onceward_record
-    WHERE seq > ?1
-    ORDER BY seq";
+    WHERE seq = ?1";
 
-/// The condition on `state` repeats that of the partial index.
-pub(super) const LIST_OPEN: &str = "
-    SELECT seq, digest, state, scope, operation, fence, started_at, updated_at, expires_at, body
-    FROM onceward_record INDEXED BY onceward_record_open
-    WHERE state < 3 AND seq > ?1
-    ORDER BY seq";
+/// Where the next rows of a list are. Each is answered from an index alone, in its order.
+pub(super) mod places {
+    pub(in super::super) const ALL: &str = "
+        SELECT seq, seq FROM onceward_record
+        WHERE seq > ?1
+        ORDER BY seq
+        LIMIT ?2";
+
+    pub(in super::super) const ALL_NEWEST: &str = "
+        SELECT seq, seq FROM onceward_record
+        WHERE seq < ?1
+        ORDER BY seq DESC
+        LIMIT ?2";
+
+    /// The condition `state <> 3` repeats that of the partial index.
+    pub(in super::super) const OF_STATE: &str = "
+        SELECT seq, seq FROM onceward_record INDEXED BY onceward_record_state
+        WHERE state <> 3 AND state = ?3 AND seq > ?1
+        ORDER BY seq
+        LIMIT ?2";
+
+    pub(in super::super) const OF_STATE_NEWEST: &str = "
+        SELECT seq, seq FROM onceward_record INDEXED BY onceward_record_state
+        WHERE state <> 3 AND state = ?3 AND seq < ?1
+        ORDER BY seq DESC
+        LIMIT ?2";
+
+    pub(in super::super) const EXPIRED: &str = "
+        SELECT expires_at, seq FROM onceward_record INDEXED BY onceward_record_expiry
+        WHERE state > 0 AND expires_at IS NOT NULL
+            AND (expires_at, seq) > (?1, ?2) AND expires_at <= ?4
+        ORDER BY expires_at, seq
+        LIMIT ?3";
+
+    pub(in super::super) const EXPIRED_NEWEST: &str = "
+        SELECT expires_at, seq FROM onceward_record INDEXED BY onceward_record_expiry
+        WHERE state > 0 AND expires_at IS NOT NULL
+            AND (expires_at, seq) < (?1, ?2)
+        ORDER BY expires_at DESC, seq DESC
+        LIMIT ?3";
+
+    pub(in super::super) const OLDER: &str = "
+        SELECT started_at, seq FROM onceward_record INDEXED BY onceward_record_started
+        WHERE (started_at, seq) > (?1, ?2) AND started_at <= ?4
+        ORDER BY started_at, seq
+        LIMIT ?3";
+
+    pub(in super::super) const OLDER_NEWEST: &str = "
+        SELECT started_at, seq FROM onceward_record INDEXED BY onceward_record_started
+        WHERE (started_at, seq) < (?1, ?2)
+        ORDER BY started_at DESC, seq DESC
+        LIMIT ?3";
+
+    /// A block is 4096 rows, as in the index.
+    pub(in super::super) const BLOCK_AFTER: &str = "
+        SELECT seq / 4096 FROM onceward_record INDEXED BY onceward_record_group
+        WHERE seq / 4096 > ?1
+        ORDER BY seq / 4096
+        LIMIT 1";
+
+    pub(in super::super) const BLOCK_BEFORE: &str = "
+        SELECT seq / 4096 FROM onceward_record INDEXED BY onceward_record_group
+        WHERE seq / 4096 < ?1
+        ORDER BY seq / 4096 DESC
+        LIMIT 1";
+
+    pub(in super::super) const OPERATION_AFTER: &str = "
+        SELECT operation FROM onceward_record INDEXED BY onceward_record_group
+        WHERE seq / 4096 = ?1 AND operation > ?2
+        ORDER BY operation
+        LIMIT 1";
+
+    pub(in super::super) const OF_OPERATION: &str = "
+        SELECT seq FROM onceward_record INDEXED BY onceward_record_group
+        WHERE seq / 4096 = ?1 AND operation = ?2";
+
+    pub(in super::super) const OF_GROUP: &str = "
+        SELECT seq FROM onceward_record INDEXED BY onceward_record_group
+        WHERE seq / 4096 = ?1 AND operation = ?2 AND scope = ?3";
+
+    pub(in super::super) const GROUPS: &str = "
+        SELECT DISTINCT operation, scope FROM onceward_record INDEXED BY onceward_record_group
+        WHERE seq / 4096 = ?1";
+
+    pub(in super::super) const OF_DIGEST: &str = "
+        SELECT seq FROM onceward_record WHERE digest = ?1";
+}
+
+/// Everything that is open or may be run again; the states are those of the partial index.
+pub(super) const OPEN: &str = "
+    SELECT digest, fence, started_at, updated_at, expires_at, body
+    FROM onceward_record INDEXED BY onceward_record_state
+    WHERE state <> 3 AND state < 3";
+
+pub(super) const LAST_WRITE: &str = "
+    SELECT updated_at FROM onceward_record WHERE seq = (SELECT max(seq) FROM onceward_record)";
 
 pub(super) const HAS_SCHEMA: &str = "
     SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'onceward_schema')";

@@ -156,10 +156,11 @@ impl SqliteStore {
         let proposal = Proposal::of(change, &self.inner.sealing);
         let now = self.inner.inside.now();
         let (digest, fence) = (&proposal.id.0[..], &proposal.fence.as_bytes()[..]);
+        let query = sqlx::query(proposal.statement());
         let query = match &proposal.over {
-            Over::Nothing { .. } => sqlx::query(sql::INSERT).bind(digest).bind(fence),
+            Over::Nothing { .. } => query.bind(digest).bind(fence),
             Over::Fence(expected) => {
-                sqlx::query(sql::UPDATE).bind(digest).bind(expected.as_bytes().to_vec()).bind(fence)
+                query.bind(digest).bind(expected.as_bytes().to_vec()).bind(fence)
             }
         };
         let query = query

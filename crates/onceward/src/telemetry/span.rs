@@ -1,0 +1,19 @@
+//! The names of what the gateway's spans say.
+//!
+//! A span is called by its method and route. The first four names are those of OpenTelemetry's
+//! conventions.
+
+/// The method, if it is a known one.
+pub const METHOD: &str = "http.request.method";
+/// The route, as it is called in metrics.
+pub const ROUTE: &str = "http.route";
+/// The status of the answer.
+pub const STATUS: &str = "http.response.status_code";
+/// Why there is no answer.
+pub const ERROR: &str = "error.type";
+/// What the request was told, as in metrics.
+pub const RESULT: &str = "onceward.result";
+/// The reference of the operation, which is a digest.
+pub const OPERATION: &str = "onceward.operation";
+/// Which run of the operation this is.
+pub const ATTEMPT: &str = "onceward.attempt";
