@@ -46,13 +46,14 @@ pub(crate) use upstream::{UpstreamArguments, be_the_upstream};
     cargo xtask bench gateway                                  everything, about 4 minutes\n  \
     cargo xtask bench gateway --quick --only onceward,hyper    does it work? a few seconds\n  \
     cargo xtask bench gateway --only onceward,hyper,nginx      without what npm installs\n  \
+    cargo xtask bench gateway --only onceward,telemetry        what metrics, logs and traces cost\n  \
     cargo xtask bench gateway --date 2026-11-16 > result.md    ready to paste")]
 pub(crate) struct Arguments {
     /// Short turns and few of them: proves that it works and little else
     #[arg(long)]
     quick: bool,
 
-    /// Who is measured [default: all]
+    /// Who is measured [default: all but telemetry]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "SUBJECTS")]
     only: Option<Vec<Name>>,
 
@@ -105,7 +106,7 @@ async fn measure(arguments: &Arguments, directory: &Path) -> Result<Report, Fail
     };
     let rounds = arguments.rounds.unwrap_or(rounds);
     let turn = arguments.seconds.unwrap_or(turn);
-    let only = arguments.only.as_deref().unwrap_or(Name::value_variants());
+    let only = arguments.only.as_deref().unwrap_or(&Name::DEFAULT);
     let mut report = Report { rounds, turn, ..Report::default() };
 
     let mut subjects = start(only, arguments.gateway.as_deref(), directory, &mut report).await?;
@@ -160,6 +161,10 @@ async fn start(
             Name::Onceward => {
                 let program = subjects::gateway_program(gateway)?;
                 vec![subjects::onceward(directory, &program, behind).await?]
+            }
+            Name::Telemetry => {
+                let program = subjects::gateway_program(gateway)?;
+                subjects::telemetry(directory, &program, behind).await?.into()
             }
             Name::Nginx => report.or_skipped("nginx", subjects::nginx(directory, behind).await),
             Name::Restate => {

@@ -9,7 +9,9 @@ use crate::{
         client::{CONNECTIONS, KNOWN_KEYS},
         exchange::{ANSWER_BYTES, Kind},
         peers::{EXPRESS_WORDS, RESTATE_WORDS},
-        subjects::{BARE_PROXY, NGINX_FILE, NGINX_PROXY, ONCEWARD, Subject},
+        subjects::{
+            BARE_PROXY, LOGGED, NGINX_FILE, NGINX_PROXY, ONCEWARD, Subject, TRACED, UNCOUNTED,
+        },
     },
     machine::Machine,
     measure::median,
@@ -140,6 +142,44 @@ impl Report {
     }
 
     fn figures(&self) -> Vec<Figure> {
+        match self.lines.iter().any(|line| line.words == UNCOUNTED) {
+            true => self.telemetry_figures(),
+            false => self.gateway_figures(),
+        }
+    }
+
+    /// What metrics and the log of warnings cost has a bound; what is asked for has none.
+    fn telemetry_figures(&self) -> Vec<Figure> {
+        let figure = |what, words, kind, must| Figure {
+            what,
+            measured: self.ratio((words, kind), (UNCOUNTED, kind)),
+            bound: Bound::AtLeast(must),
+            goal: None,
+            unit: Unit::Ratio,
+        };
+        vec![
+            figure(
+                "metrics and the usual log ÷ nothing counted: no key",
+                ONCEWARD,
+                Kind::Get,
+                0.97,
+            ),
+            figure("the same: first requests", ONCEWARD, Kind::First, 0.97),
+            figure("the same: replays", ONCEWARD, Kind::Replay, 0.97),
+            figure(
+                "a line for each request ÷ nothing counted: first requests",
+                LOGGED,
+                Kind::First,
+                0.0,
+            ),
+            figure("the same: replays", LOGGED, Kind::Replay, 0.0),
+            figure("traces ÷ nothing counted: no key", TRACED, Kind::Get, 0.0),
+            figure("the same: first requests", TRACED, Kind::First, 0.0),
+            figure("the same: replays", TRACED, Kind::Replay, 0.0),
+        ]
+    }
+
+    fn gateway_figures(&self) -> Vec<Figure> {
         let figure = |what, above, below, must, goal| Figure {
             what,
             measured: self.ratio(above, below),

@@ -28,6 +28,9 @@ pub(crate) const BARE_PROXY: &str = "bare hyper proxy";
 pub(crate) const NGINX_PROXY: &str = "nginx proxy";
 pub(crate) const NGINX_FILE: &str = "nginx, a file";
 pub(crate) const ONCEWARD: &str = "**onceward serve**";
+pub(crate) const UNCOUNTED: &str = "onceward, nothing counted";
+pub(crate) const LOGGED: &str = "onceward, requests logged";
+pub(crate) const TRACED: &str = "onceward, traced";
 
 /// Who can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -40,10 +43,18 @@ pub(crate) enum Name {
     Nginx,
     /// `onceward serve`.
     Onceward,
+    /// `onceward serve` without metrics, with a line for each request, and with traces.
+    Telemetry,
     /// The ingress of Restate.
     Restate,
     /// express-idempotency with Redis.
     Express,
+}
+
+impl Name {
+    /// Who is measured if nobody is named: telemetry has a run of its own.
+    pub(crate) const DEFAULT: [Self; 6] =
+        [Self::Upstream, Self::Hyper, Self::Nginx, Self::Onceward, Self::Restate, Self::Express];
 }
 
 /// One who is asked.
@@ -130,30 +141,80 @@ pub(crate) async fn onceward(
     program: &Path,
     upstream: SocketAddr,
 ) -> Result<Subject, Failure> {
+    let how = Gateway { name: Name::Onceward, words: ONCEWARD, file: "onceward" };
+    how.start(directory, upstream, Command::new(program).arg("serve")).await
+}
+
+/// The gateway with less and with more telemetry than it has by itself.
+pub(crate) async fn telemetry(
+    directory: &Path,
+    program: &Path,
+    upstream: SocketAddr,
+) -> Result<[Subject; 3], Failure> {
+    let how = |words, file| Gateway { name: Name::Telemetry, words, file };
     let mut command = Command::new(program);
-    for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(|name| name.starts_with("ONCEWARD_")) {
-            command.env_remove(name);
+    command.args(["serve", "--no-metrics"]);
+    let uncounted = how(UNCOUNTED, "uncounted").start(directory, upstream, &mut command).await?;
+    let mut command = Command::new(program);
+    command.arg("serve").env("ONCEWARD_LOG", "warn,onceward::request=info");
+    let logged = how(LOGGED, "logged").start(directory, upstream, &mut command).await?;
+    // Whoever takes anything takes spans, too.
+    let mut sink = Command::new(std::env::current_exe()?);
+    let mut sink = Process::start("sink", sink.arg("gateway-upstream"), directory)?;
+    let mut command = Command::new(program);
+    let sink_url = format!("http://{}", sink.listens().await?);
+    command.arg("serve").env("OTEL_EXPORTER_OTLP_ENDPOINT", sink_url);
+    let mut traced = how(TRACED, "traced").start(directory, upstream, &mut command).await?;
+    traced.beside.push(sink);
+    Ok([uncounted, logged, traced])
+}
+
+/// How a gateway is called in the report, and where its files are.
+struct Gateway {
+    name: Name,
+    words: &'static str,
+    file: &'static str,
+}
+
+impl Gateway {
+    async fn start(
+        self,
+        directory: &Path,
+        upstream: SocketAddr,
+        command: &mut Command,
+    ) -> Result<Subject, Failure> {
+        let said: Vec<_> = command.get_envs().map(|(name, _)| name.to_owned()).collect();
+        for (name, _) in std::env::vars_os().filter(|(name, _)| !said.contains(name)) {
+            let is_for_gateway =
+                |name: &str| name.starts_with("ONCEWARD_") || name.starts_with("OTEL_");
+            if name.to_str().is_some_and(is_for_gateway) {
+                command.env_remove(name);
+            }
+        }
+        command
+            .env("TOKIO_WORKER_THREADS", "1")
+            .args(["--listen", "127.0.0.1:0"])
+            .args(["--store", &format!("sqlite://{}.db", self.file)])
+            .args(["--scope", "secret:x-api-key", "--authorize", "none"])
+            .args(["--upstream", &format!("http://{upstream}")]);
+        let mut process = Process::start(self.file, command, directory)?;
+        let address = process.listens().await?;
+        Ok(self.subject(upstream, address, process))
+    }
+
+    fn subject(self, upstream: SocketAddr, address: SocketAddr, process: Process) -> Subject {
+        Subject {
+            name: self.name,
+            words: self.words,
+            version: None,
+            address,
+            path: PATH,
+            kinds: &[Kind::Get, Kind::Post, Kind::First, Kind::Replay],
+            counter: Some(upstream),
+            processes: vec![process],
+            beside: Vec::new(),
         }
     }
-    command
-        .env("TOKIO_WORKER_THREADS", "1")
-        .args(["serve", "--listen", "127.0.0.1:0", "--store", "sqlite://gateway.db"])
-        .args(["--scope", "secret:x-api-key", "--authorize", "none"])
-        .args(["--upstream", &format!("http://{upstream}")]);
-    let mut process = Process::start("onceward", &mut command, directory)?;
-    let address = process.listens().await?;
-    Ok(Subject {
-        name: Name::Onceward,
-        words: ONCEWARD,
-        version: None,
-        address,
-        path: PATH,
-        kinds: &[Kind::Get, Kind::Post, Kind::First, Kind::Replay],
-        counter: Some(upstream),
-        processes: vec![process],
-        beside: Vec::new(),
-    })
 }
 
 /// The program of the gateway: what was said, or the one beside this program.
