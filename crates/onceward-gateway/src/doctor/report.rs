@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     check::mistake_document,
-    config::{Config, Mistake, Severity as Mistaken, show_duration},
+    config::{Config, Mistake, Route, Severity as Mistaken, show_duration},
 };
 
 pub(super) struct Report {
@@ -42,18 +42,13 @@ impl Report {
     }
 
     pub(super) fn document(&self) -> Value {
-        let route = |route| {
-            let (document, Promise { tier, promise, why }) =
-                (route_head(route), Promise::of(route));
-            json!({ "match": document.0, "name": document.1, "tier": tier, "promise": promise, "why": why })
-        };
         json!({
             "file": self.file,
             "valid": true,
             "healthy": self.is_healthy(),
             "check": self.config.notes.iter().map(mistake_document).collect::<Vec<_>>(),
             "store": store_document(&self.config, self.store.as_ref()),
-            "routes": self.config.routes.iter().map(route).collect::<Vec<_>>(),
+            "routes": self.config.routes.iter().map(route_document).collect::<Vec<_>>(),
             "findings": self.findings.iter().map(finding_document).collect::<Vec<_>>(),
         })
     }
@@ -63,8 +58,10 @@ impl Report {
     }
 }
 
-fn route_head(route: &crate::config::Route) -> (String, Option<&str>) {
-    (route.match_text(), route.name.as_deref())
+fn route_document(route: &Route) -> Value {
+    let Promise { tier, promise, why } = Promise::of(route);
+    let (matched, name) = (route.match_text(), &route.name);
+    json!({ "match": matched, "name": name, "tier": tier, "promise": promise, "why": why })
 }
 
 fn finding_document(finding: &Finding) -> Value {
@@ -125,9 +122,8 @@ impl fmt::Display for Report {
         }
         for route in &self.config.routes {
             let Promise { tier, promise, why } = Promise::of(route);
-            let (matched, name) = route_head(route);
-            let name = name.map(|name| format!(" ({name})")).unwrap_or_default();
-            writeln!(formatter, "\n{:8} {matched}{name}", "route")?;
+            let name = route.name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
+            writeln!(formatter, "\n{:8} {}{name}", "route", route.match_text())?;
             let tier =
                 if tier == "none" { promise.to_owned() } else { format!("{tier}, {promise}") };
             write!(formatter, "  {:6} {tier}\n  {:6} {why}\n", "tier", "why")?;
