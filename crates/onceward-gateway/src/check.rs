@@ -1,5 +1,7 @@
 //! `onceward check`: says everything that is wrong with a configuration, before it is served.
 
+mod document;
+
 use std::{
     io::{self, Write},
     path::PathBuf,
@@ -9,7 +11,9 @@ use std::{
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::config::{Config, Mistake, Overrides, Place, Route, Severity, Sources};
+use crate::config::{Config, Mistake, Overrides, Place, Route, Severity, Sources, show_duration};
+
+pub(crate) use document::config_document;
 
 /// Checks a configuration and shows what it means, without serving anything.
 ///
@@ -49,7 +53,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }
 }
 
-fn refusal(out: &mut dyn Write, file: &str, mistakes: &[Mistake]) -> io::Result<()> {
+pub(crate) fn refusal(out: &mut dyn Write, file: &str, mistakes: &[Mistake]) -> io::Result<()> {
     for mistake in mistakes {
         writeln!(out, "{mistake}")?;
     }
@@ -71,7 +75,7 @@ fn summary(out: &mut dyn Write, file: &str, config: &Config) -> io::Result<()> {
         Some(admin) => writeln!(out, "  admin     {admin}")?,
         None => writeln!(out, "  admin     none")?,
     }
-    writeln!(out, "  upstream  {}", upstream(config))?;
+    writeln!(out, "  upstream  {}", document::upstream(config))?;
     writeln!(out, "  store     {} ({guarantee})", config.store)?;
     if config.encryption.is_some() {
         writeln!(out, "  encryption on")?;
@@ -85,26 +89,26 @@ fn summary(out: &mut dyn Write, file: &str, config: &Config) -> io::Result<()> {
     Ok(())
 }
 
-/// As it is written: without the slash that every URL has behind its host.
-fn upstream(config: &Config) -> String {
-    config.upstream.to_string().trim_end_matches('/').to_owned()
-}
-
 fn route_line(route: &Route) -> String {
     let name = route.name.as_ref().map(|name| format!(" name={name}")).unwrap_or_default();
-    let head = format!("{} {}{name}", route.methods_text(), route.pattern.text);
+    let head = format!("{}{name}", route.match_text());
     if !route.takes_keys() {
         return format!("{head} key=off");
     }
     let keep = if route.status_only { " keep=status" } else { "" };
     let redact = if route.redact.is_empty() { "" } else { " redacted" };
     format!(
-        "{head} key={} effect={} profile={} scope={} authorize={} tier={}{keep}{redact}",
+        "{head} key={} effect={} profile={} scope={} authorize={} in_flight={} timeout={} retain={} \
+         lease={} tier={}{keep}{redact}",
         route.key.as_str(),
         route.effect.as_str(),
         route.profile_in_force().as_str(),
         route.scope_text(),
         route.authorize,
+        route.in_flight.as_str(),
+        show_duration(route.timeout),
+        show_duration(route.retain),
+        show_duration(route.lease),
         route.effect.tier()
     )
 }
@@ -122,7 +126,7 @@ fn document(file: &str, result: Result<&Config, &Vec<Mistake>>) -> Value {
     })
 }
 
-fn mistake_document(mistake: &Mistake) -> Value {
+pub(crate) fn mistake_document(mistake: &Mistake) -> Value {
     let (line, column) = match &mistake.place {
         Place::Line { line, column, .. } => (Some(line), Some(column)),
         _ => (None, None),
@@ -135,42 +139,4 @@ fn mistake_document(mistake: &Mistake) -> Value {
         "message": mistake.message,
         "help": mistake.help,
     })
-}
-
-pub(crate) fn config_document(config: &Config) -> Value {
-    json!({
-        "listen": config.listen.to_string(),
-        "admin": config.admin.map(|admin| admin.to_string()),
-        "upstream": upstream(config),
-        "store": config.store.to_string(),
-        "guarantee": config.guarantee.as_str(),
-        "tls": config.tls.is_some(),
-        "encryption": config.encryption.is_some(),
-        "routes": config.routes.iter().map(route_document).collect::<Vec<_>>(),
-    })
-}
-
-fn route_document(route: &Route) -> Value {
-    let methods: Vec<_> = route.methods.iter().map(http::Method::as_str).collect();
-    let scope: Vec<_> = route.scope.iter().map(ToString::to_string).collect();
-    json!({
-        "methods": methods,
-        "path": route.pattern.text,
-        "name": route.name,
-        "key": route.key.as_str(),
-        "effect": route.effect.as_str(),
-        "profile": route.profile_in_force().as_str(),
-        "scope": scope,
-        "authorize": route.authorize.to_string(),
-        "in_flight": route.in_flight.as_str(),
-        "tier": route.effect.tier(),
-        "keep": route.keep_text(),
-        "redact_headers": texts(&route.redact.headers),
-        "redact_json": texts(&route.redact.json),
-        "max_open": route.max_open,
-    })
-}
-
-fn texts<T: ToString>(items: &[T]) -> Vec<String> {
-    items.iter().map(ToString::to_string).collect()
 }

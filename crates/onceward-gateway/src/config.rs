@@ -31,8 +31,9 @@ pub(crate) use self::pattern::has_dot_segments;
 pub(crate) use self::{
     encryption::{Encryption, are_same},
     mistake::{Mistake, Place, Severity},
+    shown::show_url,
     source::{Overrides, Sources},
-    units::parse_duration as duration,
+    units::{parse_duration as duration, show_duration, show_size},
 };
 
 /// Everything, checked.

@@ -4,6 +4,7 @@ mod admin;
 mod check;
 mod config;
 mod demo;
+mod doctor;
 mod identity;
 mod init;
 mod keys;
@@ -37,6 +38,7 @@ struct Arguments {
 enum Command {
     Check(check::Options),
     Demo(demo::Options),
+    Doctor(doctor::Options),
     Init(init::Options),
     Keys(Box<keys::Options>),
     Migrate(migrate::Options),
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Check(options) => check::run(&options),
         Command::Demo(options) => demo::run(&options),
+        Command::Doctor(options) => doctor::run(&options),
         Command::Init(options) => init::run(&options),
         Command::Keys(options) => keys::run(&options),
         Command::Migrate(options) => migrate::run(&options),

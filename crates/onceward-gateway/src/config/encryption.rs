@@ -20,6 +20,8 @@ use super::{
 pub(crate) struct Encryption {
     /// `None`: the environment variable is not set here.
     keys: Option<Arc<Keyring>>,
+    /// The file of the keys, if they are in one.
+    pub(crate) file: Option<PathBuf>,
 }
 
 impl Config {
@@ -53,7 +55,10 @@ pub(super) fn read(
     let file = reader
         .text("key_file", "\"onceward.key\"")
         .then(|name, place| addresses::file("key_file", name, place, directory, reader.mistakes))
-        .then(|file, place| from_file(file, place, reader.mistakes));
+        .then(|file, place| {
+            let keys = from_file(file, place, reader.mistakes)?;
+            Some(Encryption { keys: Some(keys), file: Some(file.clone()) })
+        });
     let place = reader.place().clone();
     let help = "choose key_file = \"onceward.key\" (made with `openssl rand -base64 32`) or key_env = \
                 \"NAME\" (the environment variable that holds such a key)";
@@ -64,8 +69,10 @@ pub(super) fn read(
     }
     reader.finish();
     match (variable, file) {
-        (Setting::Given(keys), Setting::Missing) => Some(Encryption { keys: keys.value }),
-        (Setting::Missing, Setting::Given(keys)) => Some(Encryption { keys: Some(keys.value) }),
+        (Setting::Given(keys), Setting::Missing) => {
+            Some(Encryption { keys: keys.value, file: None })
+        }
+        (Setting::Missing, Setting::Given(encryption)) => Some(encryption.value),
         _ => None,
     }
 }

@@ -208,16 +208,25 @@ impl<'a> Reader<'a> {
         option: &'static str,
         choices: &[(&'static str, T)],
     ) -> Setting<T> {
-        let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
-        let text = self.text(option, &format!("{:?}", words[0]));
-        text.then(|text, place| {
-            let chosen = choices.iter().find(|(word, _)| word == text).map(|(_, value)| *value);
-            if chosen.is_none() {
-                let message = format!("`{option}` must be one of {}", listed(&words));
-                self.mistakes.error(place, message, did_you_mean(text, &words));
-            }
-            chosen
-        })
+        let text = self.text(option, &format!("{:?}", choices[0].0));
+        text.then(|text, place| self.chosen(option, choices, text, place))
+    }
+
+    /// The choice that a text is.
+    pub(super) fn chosen<T: Copy>(
+        &mut self,
+        option: &str,
+        choices: &[(&'static str, T)],
+        text: &str,
+        place: &Place,
+    ) -> Option<T> {
+        let chosen = choices.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        if chosen.is_none() {
+            let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
+            let message = format!("`{option}` must be one of {}", listed(&words));
+            self.mistakes.error(place, message, did_you_mean(text, &words));
+        }
+        chosen
     }
 
     pub(super) fn duration(

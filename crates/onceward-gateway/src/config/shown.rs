@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{
-    Authorize, Config, Guarantee, InFlightRule, KeyRule, Role, Route, RouteEffect, RouteProfile,
-    ScopePart, StoreUrl, limits,
+    Authorize, Config, Guarantee, InFlightRule, KeyRule, Network, Role, Route, RouteEffect,
+    RouteProfile, ScopePart, StoreUrl, limits,
 };
 
 impl fmt::Display for ScopePart {
@@ -21,18 +21,20 @@ impl fmt::Display for ScopePart {
     }
 }
 
+/// A URL without its query, which may hold a token.
+pub(crate) fn show_url(uri: &http::Uri) -> String {
+    let scheme = uri.scheme_str().unwrap_or_default();
+    let host = uri.authority().map_or("", |authority| authority.as_str());
+    format!("{scheme}://{host}{}", uri.path())
+}
+
 impl fmt::Display for Authorize {
-    /// A URL is shown without its query, which may hold a token.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Jwt => formatter.write_str("jwt"),
             Self::Mtls => formatter.write_str("mtls"),
             Self::None => formatter.write_str("none"),
-            Self::Url(uri) => {
-                let scheme = uri.scheme_str().unwrap_or_default();
-                let host = uri.authority().map_or("", |authority| authority.as_str());
-                write!(formatter, "{scheme}://{host}{}", uri.path())
-            }
+            Self::Url(uri) => formatter.write_str(&show_url(uri)),
         }
     }
 }
@@ -51,6 +53,12 @@ impl StoreUrl {
         match self {
             Self::Sqlite(_) => true,
         }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}", self.address, self.prefix)
     }
 }
 
@@ -162,6 +170,11 @@ impl Route {
 
     pub(crate) fn keep_text(&self) -> &'static str {
         if self.status_only { "status" } else { "full" }
+    }
+
+    /// `POST,PATCH /v1/charges/{id}`, as in `match`.
+    pub(crate) fn match_text(&self) -> String {
+        format!("{} {}", self.methods_text(), self.pattern.text)
     }
 
     /// `POST,PATCH`, as in `match`.

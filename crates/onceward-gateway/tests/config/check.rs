@@ -8,6 +8,8 @@ use crate::support::{check_with, directory, onceward, refused, route, text};
 
 const GOOD: &str = include_str!("golden/good.toml");
 const GOOD_SUMMARY: &str = include_str!("golden/good.txt");
+const WHOLE: &str = include_str!("golden/whole.toml");
+const WHOLE_DOCUMENT: &str = include_str!("golden/whole.json");
 const BAD: &str = include_str!("golden/bad.toml");
 const BAD_MISTAKES: &str = include_str!("golden/bad.txt");
 
@@ -47,6 +49,38 @@ fn machines_get_json() {
             assert_eq!((&first["line"], &first["column"]), (&1.into(), &10.into()));
             assert!(first["message"].is_string() && first["help"].is_string());
         }
+    }
+}
+
+#[test]
+fn machines_get_every_option_in_the_words_of_the_file_and_no_secret() {
+    let directory = directory();
+    let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+    fs::write(directory.path().join("onceward.key"), key).unwrap();
+    fs::write(directory.path().join("o.toml"), WHOLE).unwrap();
+    let environment = [("TOKEN_OF_ADA", "sesame-sesame-sesame"), ("JWT_SECRET", "sesame")];
+    let output = onceward(directory.path(), &["check", "o.toml", "--json"], &environment);
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{said}");
+    for secret in ["sesame", "TOKEN_OF_ADA", "JWT_SECRET", key] {
+        assert!(!said.contains(secret), "{secret}\n{said}");
+    }
+    let document: Value = serde_json::from_str(said).unwrap();
+    let golden: Value = serde_json::from_str(WHOLE_DOCUMENT).unwrap();
+    assert_eq!(document["config"], golden, "{:#}", document["config"]);
+    // Every option of a route that `onceward init` explains is in it.
+    let route = golden["routes"][0].as_object().unwrap();
+    let template = include_str!("../../src/init/onceward.toml");
+    let (_, options) = template.split_once("[[route]]").unwrap();
+    let explained = options.lines().filter_map(|line| {
+        let line = line.trim_start_matches('#').trim_start();
+        let (name, _) = line.split_once(" = ")?;
+        name.bytes().all(|byte| byte.is_ascii_lowercase() || b"_05".contains(&byte)).then_some(name)
+    });
+    let explained: Vec<_> = explained.collect();
+    assert!(explained.len() > 25, "{explained:?}");
+    for name in explained {
+        assert!(route.contains_key(name), "{name}");
     }
 }
 

@@ -45,6 +45,12 @@ fn a_name_is_a_name() {
 fn effects_and_profiles_fit_together() {
     each_is_explained(&[
         ("effect = \"transactional\"", "6:10: `effect = \"transactional\"`", "\"repeatable\""),
+        // What no store of this version has is not offered.
+        (
+            "effect = \"transactionel\"",
+            "6:10: `effect` must be one of external, repeatable",
+            "external",
+        ),
         ("effect = \"repeatable\"", "6:10: effect \"repeatable\" needs `rerun_within`", "\"23h\""),
         (
             "rerun_within = \"23h\"",

@@ -1,0 +1,70 @@
+//! What is really promised to the callers of a route, and why.
+
+use crate::config::{KeyRule, Route, RouteEffect, RouteProfile, show_duration};
+
+/// A tier of docs/guarantees.md, in words too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Promise {
+    /// `T2`, `T3` or `none`.
+    pub(super) tier: &'static str,
+    /// `effectively once`, `at most once` or `at least once`.
+    pub(super) promise: &'static str,
+    pub(super) why: String,
+}
+
+impl Promise {
+    pub(super) fn of(route: &Route) -> Self {
+        if route.key == KeyRule::Off {
+            let why = "key = \"off\": it takes no keys, so that every retry runs".to_owned();
+            return Self { tier: "none", promise: "at least once", why };
+        }
+        let tier = route.effect.tier();
+        let (promise, mut why) = match route.effect {
+            RouteEffect::External => ("at most once", external(route)),
+            RouteEffect::Repeatable { within } => {
+                ("effectively once", repeatable(route, &show_duration(within)))
+            }
+        };
+        if !route.not_applied.is_empty() {
+            why += &format!(
+                "; {:?} frees the key, on your word that nothing was done",
+                route.not_applied
+            );
+        }
+        if route.pass_when_store_is_down {
+            let why = format!(
+                "on_store_down = \"pass\": while the store is down, requests run without a record; \
+                 at all other times it is {tier}, {promise}"
+            );
+            return Self { tier: "none", promise: "at least once", why };
+        }
+        why += &format!("; answers are kept for {}", show_duration(route.retain));
+        if route.key == KeyRule::Optional {
+            why += "; all of this only for requests that have a key";
+        }
+        Self { tier, promise, why }
+    }
+}
+
+fn external(route: &Route) -> String {
+    let unknown = match (route.profile_in_force(), route.hold_500) {
+        (RouteProfile::Stripe, _) => "no answer",
+        (_, true) => "no answer, or 500, 502, 503 or 504,",
+        (_, false) => "no answer, or 502, 503 or 504,",
+    };
+    format!(
+        "effect = \"external\": it is never run again by itself, and {unknown} leaves the outcome \
+         unknown, and says so"
+    )
+}
+
+fn repeatable(route: &Route, within: &str) -> String {
+    let again = match route.profile_in_force() {
+        RouteProfile::Rerun => "without an answer, or with a server error, it is run again",
+        RouteProfile::Strict | RouteProfile::Stripe => "if the gateway dies, it is run again",
+    };
+    format!(
+        "effect = \"repeatable\": {again} with the same Onceward-Key for {within} after its first \
+         claim, then it is unknown; it is once as far as the upstream honours that key"
+    )
+}

@@ -1,0 +1,217 @@
+//! What the options of a route mean for the data behind it.
+
+use std::time::Duration;
+
+use http::header;
+
+use super::finding::{Findings, texts};
+use crate::config::{
+    Authorize, KeyRule, Route, RouteEffect, RouteProfile, ScopePart, show_duration,
+};
+
+/// So long clients of public APIs retry; no run may be longer.
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// A process pauses so long now and then: its claim would be over though it lives.
+const SHORT_LEASE: Duration = Duration::from_secs(5);
+
+/// Longer than anybody waits for a key that a killed gateway has left.
+const LONG_LEASE: Duration = Duration::from_secs(10 * 60);
+
+pub(super) fn examine(route: &Route, findings: &mut Findings) {
+    let about = route.match_text();
+    keys(route, &about, findings);
+    if route.key == KeyRule::Off {
+        return;
+    }
+    scope(route, &about, findings);
+    meaning(route, &about, findings);
+    outages(route, &about, findings);
+    retention(route, &about, findings);
+    times(route, &about, findings);
+}
+
+fn keys(route: &Route, about: &str, findings: &mut Findings) {
+    match route.key {
+        KeyRule::Required => {}
+        KeyRule::Optional => findings.note(
+            "key-optional",
+            about,
+            texts(
+                "requests without a key pass",
+                "they are not protected: each of their retries runs again",
+                "key = \"required\"",
+            ),
+        ),
+        KeyRule::Off => findings.note(
+            "key-off",
+            about,
+            texts(
+                "it takes no keys",
+                "every retry runs again",
+                "key = \"required\", with `scope` and `authorize`",
+            ),
+        ),
+    }
+}
+
+fn scope(route: &Route, about: &str, findings: &mut Findings) {
+    if route.authorize == Authorize::None {
+        let texts = texts(
+            "nobody checks again before a stored answer is sent",
+            "whoever has scope and key sees it, also after they lost their rights",
+            "authorize = \"jwt\"; or \"mtls\", or a URL that is asked with the caller's headers",
+        );
+        findings.note("authorize-none", about, texts);
+    }
+    if route.scope.contains(&ScopePart::Global) {
+        let texts = texts(
+            "all callers share their keys",
+            "two callers who choose the same key are one: the second sees the answer of the first, \
+             and its own request is not run",
+            "scope = [\"jwt:sub\"], or what else names the caller",
+        );
+        findings.warning("scope-global", about, texts);
+    }
+    if route.scope.contains(&ScopePart::Secret(header::AUTHORIZATION)) {
+        let texts = texts(
+            "the caller is told by `secret:authorization`",
+            "with a refreshed token a retry belongs to somebody else, and runs again",
+            "scope = [\"jwt:sub\"], unless it is an API key that never changes",
+        );
+        findings.warning("scope-authorization", about, texts);
+    }
+}
+
+fn meaning(route: &Route, about: &str, findings: &mut Findings) {
+    if let RouteEffect::Repeatable { within } = route.effect {
+        let within = show_duration(within);
+        let texts = texts(
+            format!("it may be run again with the same key for {within}"),
+            "it is your word that the upstream remembers Onceward-Key for longer than that: if it \
+             forgets sooner, the effect happens twice",
+            "rerun_within = \"23h\", if the upstream remembers a key for 24 hours",
+        );
+        findings.note("rerun-within", about, texts);
+    }
+    match route.profile_in_force() {
+        RouteProfile::Strict => {}
+        RouteProfile::Rerun => findings.note(
+            "profile-rerun",
+            about,
+            texts(
+                "profile \"rerun\": server errors and lost answers are run again",
+                "no server error is ever final: a client that stops retrying leaves it undone",
+                "profile = \"strict\", if the errors of the upstream are final",
+            ),
+        ),
+        RouteProfile::Stripe => findings.note(
+            "profile-stripe",
+            about,
+            texts(
+                "profile \"stripe\": every complete answer is final, also 502, 503 and 504",
+                "a proxy before the upstream may have sent it: the client is told of a failure, \
+                 though it may have happened",
+                "profile = \"strict\", if there is such a proxy",
+            ),
+        ),
+    }
+    if !route.not_applied.is_empty() {
+        let texts = texts(
+            format!("not_applied = {:?}: these answers free the key", route.not_applied),
+            "it is your word that they are sent only before anything is done: if not, a retry \
+             doubles the effect",
+            "not_applied = []",
+        );
+        findings.note("not-applied", about, texts);
+    }
+    if route.reconcile.is_none() && route.effect == RouteEffect::External {
+        let texts = texts(
+            "nobody is asked what became of an unknown outcome",
+            "each waits for a person (`onceward keys resolve`); until then its retries are refused",
+            "reconcile = \"http://127.0.0.1:3000/did-it-happen\", where the service can tell",
+        );
+        findings.note("no-reconcile", about, texts);
+    }
+}
+
+fn outages(route: &Route, about: &str, findings: &mut Findings) {
+    if route.pass_when_store_is_down {
+        let texts = texts(
+            "while the store is down, requests run without a record",
+            "each retry then runs again: doubles, and the alarm `unprotected` for each",
+            "on_store_down = \"refuse\"",
+        );
+        findings.warning("store-down-pass", about, texts);
+    }
+}
+
+fn retention(route: &Route, about: &str, findings: &mut Findings) {
+    let retain = show_duration(route.retain);
+    match route.retry_window {
+        Some(_) => {}
+        None if route.retain < DAY => {
+            let texts = texts(
+                format!("answers are forgotten after {retain}"),
+                "clients of public APIs and queues retry for a day: a retry after that runs again",
+                "retain = \"24h\", or retry_window = the longest time in which anybody retries",
+            );
+            findings.warning("short-retain", about, texts);
+        }
+        None => {
+            let texts = texts(
+                "it is not said how long clients, queues and people may retry",
+                format!("a retry later than {retain} after the answer runs again"),
+                format!("retry_window = \"{retain}\", or less: a shorter `retain` is then refused"),
+            );
+            findings.note("no-retry-window", about, texts);
+        }
+    }
+    if let Some(forgotten) = route.unknown_retain {
+        let texts = texts(
+            format!("unknown outcomes are forgotten after {}", show_duration(forgotten)),
+            "a retry after that runs, though the first may have happened",
+            "unknown_retain = \"never\"",
+        );
+        findings.warning("unknown-forgotten", about, texts);
+    }
+}
+
+fn times(route: &Route, about: &str, findings: &mut Findings) {
+    let Route { timeout, max_run, lease, .. } = *route;
+    if timeout >= max_run {
+        let mend = match timeout * 2 <= DAY {
+            true => format!("max_run = \"{}\"", show_duration(timeout * 2)),
+            false => format!("timeout = \"{}\"", show_duration(max_run / 2)),
+        };
+        let (timeout, max_run) = (show_duration(timeout), show_duration(max_run));
+        let means = match route.effect {
+            RouteEffect::External => "its outcome counts as unknown while it may still be running",
+            RouteEffect::Repeatable { .. } => "a second run may begin while the first is running",
+        };
+        let texts = texts(
+            format!("`timeout` of {timeout} is not shorter than `max_run` of {max_run}"),
+            format!("a claim is not renewed after `max_run`: {means}"),
+            mend,
+        );
+        findings.warning("timeout-max-run", about, texts);
+    }
+    if lease < SHORT_LEASE {
+        let texts = texts(
+            format!("the lease of {} is shorter than a process may pause", show_duration(lease)),
+            "a gateway that stalls for a moment loses its claim: the outcome is unknown, or it is \
+             run again",
+            "lease = \"30s\"",
+        );
+        findings.warning("short-lease", about, texts);
+    }
+    if lease > LONG_LEASE {
+        let lease = show_duration(lease);
+        let texts = texts(
+            format!("a lease of {lease}"),
+            format!("after a gateway is killed, what it ran stays in progress for {lease}"),
+            "lease = \"30s\": while the gateway lives, a claim is renewed",
+        );
+        findings.note("long-lease", about, texts);
+    }
+}
