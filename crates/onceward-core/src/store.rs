@@ -383,6 +383,9 @@ impl Default for Filter {
 
 /// Which records come first in a list: by the time at which they came into the store.
 ///
+/// Where a store finds them by another time, their order may be by that: lists by age by the first
+/// claim, lists of what has expired by the time at which it did.
+///
 /// ```
 /// use onceward_core::{Filter, Order};
 ///

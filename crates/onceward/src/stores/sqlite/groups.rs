@@ -20,7 +20,7 @@ const BLOCK: i64 = 4096;
 const MAX_ASKED: usize = 10_000;
 
 /// How many blocks one batch of a key goes through: each is read whole.
-const MAX_BLOCKS_OF_KEY: usize = 128;
+const MAX_BLOCKS_OF_KEY: usize = 32;
 
 /// The rows that have not been gone through: from here on, or up to here.
 #[derive(Clone, Copy)]
