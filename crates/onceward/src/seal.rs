@@ -297,7 +297,7 @@ mod tests {
     }
 
     /// What is on disks must be readable for as long as its key is kept. Bytes, fingerprint and name
-    /// were made by other code than this: Python's `hmac` and `cryptography`, and HChaCha20 by hand.
+    /// were made by other code than this: Python's `hmac` and `cryptography`, and `HChaCha20` by hand.
     #[test]
     fn the_first_format_is_still_read() {
         let ring = Keyring::new([7; 32]);

@@ -134,18 +134,11 @@ impl Chosen {
         self.check_effect(&terms)?;
         self.check_methods()?;
         self.check_sizes()?;
+        self.check_protection()?;
         if let InFlight::Wait(wait) = self.in_flight
             && wait > IdempotencyBuilder::MAX_WAIT
         {
             return refuse("in_flight", format!("a wait of {wait:?}: choose 30 s or less"));
-        }
-        if self.max_open == 0 {
-            return refuse("max_open", "0 would refuse every operation: choose 1 at least");
-        }
-        if self.status_only && self.rebuild.is_some() {
-            let text = "of an answer that is rebuilt a resource is stored, and here only its status \
-                        shall be: leave one of the two out";
-            return refuse("status_only", text);
         }
         if ![422, 409, 400].contains(&self.mismatch) {
             let text = format!("{} is not a status for it: choose 422, 409 or 400", self.mismatch);
@@ -262,6 +255,18 @@ impl Chosen {
                 refuse("methods", text)
             }
         }
+    }
+
+    fn check_protection(&self) -> Result<(), OptionsError> {
+        if self.max_open == 0 {
+            return refuse("max_open", "0 would refuse every operation: choose 1 at least");
+        }
+        if self.status_only && self.rebuild.is_some() {
+            let text = "of an answer that is rebuilt a resource is stored, and here only its status \
+                        shall be: leave one of the two out";
+            return refuse("status_only", text);
+        }
+        Ok(())
     }
 
     fn check_sizes(&self) -> Result<(), OptionsError> {

@@ -121,7 +121,8 @@ async fn rule_24_every_refusal_is_a_whole_problem_document() {
     bench.idempotency.engine().drain(SECOND).await;
     assert_eq!(refused(ask(&app, post("/pay", "new", "")).await), "503 overloaded");
 
-    let bench = Bench::new(|options| revocable(&Arc::default())(options).refuse_stale_keys());
+    let revocable = |options| revocable(&Arc::default())(options);
+    let bench = Bench::new(|options| revocable(options).refuse_stale_keys().max_open(1));
     let gate = Gate::closed();
     let app = bench.gated(&gate);
     let stale = "00000000-0000-7000-8000-000000000000";
@@ -129,6 +130,7 @@ async fn rule_24_every_refusal_is_a_whole_problem_document() {
     let running = start(&app, payment());
     gate.arrival().await;
     assert_eq!(refused(ask(&app, payment()).await), "409 in-progress");
+    assert_eq!(refused(ask(&app, post("/pay", "new", "")).await), "429 too-many-open");
     gate.open();
     running.await.unwrap();
     let revoked = with(payment(), "x-revoked", b"1");

@@ -1,6 +1,9 @@
 //! Answers that are committed with their effect, and from which something is hidden.
 
-use onceward::{Body, Outcome, server::Redaction};
+use onceward::{
+    Body, Outcome,
+    server::{IdempotencyBuilder, Redaction},
+};
 
 use crate::bench::{Shop, Way, ask, created, is_problem};
 
@@ -57,10 +60,9 @@ async fn another_answer_than_the_committed_one_is_not_believed() {
 async fn only_the_status_may_be_committed() {
     for way in Way::ALL {
         let shop = Shop::new();
-        let app = shop.service(
-            |layer| layer.status_only(),
-            move |till, claim| async move { till.charge(way, &claim, created("secret")).await },
-        );
+        let app = shop.service(IdempotencyBuilder::status_only, move |till, claim| async move {
+            till.charge(way, &claim, created("secret")).await
+        });
         assert_eq!(ask(&app, "k").await.text(), "secret", "{way:?}");
         is_problem(&ask(&app, "k").await, 409, "result-unavailable");
         assert_eq!(shop.charges(), 1);
