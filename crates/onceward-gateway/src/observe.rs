@@ -49,7 +49,7 @@ pub(crate) fn start(
     match format {
         LogFormat::Text => events.init(),
         LogFormat::Json => {
-            events.json().flatten_event(true).with_current_span(false).with_span_list(false).init()
+            events.json().flatten_event(true).with_current_span(false).with_span_list(false).init();
         }
     }
     Ok(Observing { lines })
