@@ -111,7 +111,7 @@ fn authorize_is_one_of_four() {
         assert!(said.contains(message) && advice.contains(help), "{said}\n{advice}");
     }
     let said = accepted(&file("", "[\"secret:x\"]", "http://127.0.0.1:9/may?token=sesame"));
-    assert!(said.contains("authorize=http://127.0.0.1:9/may tier=T3"), "{said}");
+    assert!(said.contains("authorize=http://127.0.0.1:9/may in_flight="), "{said}");
     let said = accepted(&file("", "[\"secret:x\"]", "none"));
     assert!(said.contains("o.toml:6:13: note: `authorize = \"none\"`"), "{said}");
 }
