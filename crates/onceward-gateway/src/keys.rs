@@ -78,8 +78,8 @@ struct Place {
 /// Which operations.
 #[derive(Args, Clone)]
 struct Which {
-    /// in_progress, succeeded, failed_final, failed_retryable, unknown, interrupted, released or
-    /// expired.
+    /// `in_progress`, `succeeded`, `failed_final`, `failed_retryable`, `unknown`, `interrupted`,
+    /// `released` or `expired`.
     #[arg(long, value_name = "STATE")]
     state: Option<String>,
     /// To whom they belong, as a list shows it: `jwt:sub=alice`.

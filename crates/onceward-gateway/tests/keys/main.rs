@@ -230,8 +230,7 @@ async fn watching_shows_what_happens() {
         assert!(is_done, "{error}");
         let lines: Vec<Value> =
             out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let of =
-            |reference: &str| lines.iter().filter(|line| line["operation"] == *reference).last();
+        let of = |reference: &str| lines.iter().rfind(|line| line["operation"] == *reference);
         assert_eq!(of(&paid).unwrap()["state"], "succeeded", "{out}");
         if matches!(place, Place::Config) {
             let ended = of(&lost).unwrap();
