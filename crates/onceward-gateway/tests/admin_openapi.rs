@@ -1,4 +1,4 @@
-//! The operators' API as others read it: schemathesis for the OpenAPI document, and the parser of
+//! The operators' API as others read it: schemathesis for its document, and the parser of
 //! Prometheus' own client for the metrics. Both are in the environment that `cargo xtask test` makes.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
