@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{listed, lose, pay, post, start};
 
-fn many(filter: Value, dry_run: bool) -> crate::gateway_support::Call {
+fn many(filter: &Value, dry_run: bool) -> crate::gateway_support::Call {
     let document =
         json!({"filter": filter, "outcome": "applied", "reason": "all booked", "dry_run": dry_run});
     post("/v1/resolve", document)
@@ -17,13 +17,13 @@ async fn a_dry_run_counts_and_changes_nothing() {
         lose(&gateway, key).await;
     }
     gateway.send(&pay("paid")).await;
-    let dry = gateway.ask(&many(json!({}), true)).await.json();
+    let dry = gateway.ask(&many(&json!({}), true)).await.json();
     assert_eq!(dry["resolved"].as_array().unwrap().len(), 3, "{dry}");
     assert_eq!(listed(&gateway, "?state=unknown").await.len(), 3);
-    let real = gateway.ask(&many(json!({"limit": 2}), false)).await.json();
+    let real = gateway.ask(&many(&json!({"limit": 2}), false)).await.json();
     assert_eq!(real["resolved"].as_array().unwrap().len(), 2);
     let next = real["next"].as_str().unwrap();
-    let rest = gateway.ask(&many(json!({"after": next}), false)).await.json();
+    let rest = gateway.ask(&many(&json!({"after": next}), false)).await.json();
     assert_eq!(rest["resolved"].as_array().unwrap().len(), 1);
     assert_eq!(listed(&gateway, "?state=unknown").await.len(), 0);
     for line in listed(&gateway, "?state=succeeded").await {
@@ -41,18 +41,18 @@ async fn only_what_the_filter_selects_is_resolved() {
     let of_alice = lose(&gateway, "a").await;
     let scope = listed(&gateway, "").await[0]["scope"].as_str().unwrap().to_owned();
     for filter in [json!({"older": "1h"}), json!({"name": "refund"}), json!({"scope": "global"})] {
-        let none = gateway.ask(&many(filter.clone(), false)).await.json();
+        let none = gateway.ask(&many(&filter, false)).await.json();
         assert_eq!(none["resolved"], json!([]), "{filter}");
     }
-    let one = gateway.ask(&many(json!({"scope": scope, "state": "unknown"}), false)).await.json();
+    let one = gateway.ask(&many(&json!({"scope": scope, "state": "unknown"}), false)).await.json();
     assert_eq!(one["resolved"], json!([of_alice]));
 }
 
 #[tokio::test]
 async fn what_cannot_be_resolved_is_left_and_named() {
-    let (_upstream, gateway) = start().await;
+    let (upstream, gateway) = start().await;
     let slow = format!("admin = \"127.0.0.1:0\"\n{}", crate::gateway_support::route(""));
-    let patient = crate::gateway_support::Gateway::start(&_upstream, &slow);
+    let patient = crate::gateway_support::Gateway::start(&upstream, &slow);
     let lost = lose(&patient, "k").await;
     let document = json!({"filter": {}, "outcome": "not_applied", "reason": "x", "dry_run": false});
     for is_dry in [true, false] {
@@ -68,7 +68,7 @@ async fn what_cannot_be_resolved_is_left_and_named() {
     for (filter, word) in
         [(json!({"state": "succeeded"}), "unknown"), (json!({"limit": 0}), "limit")]
     {
-        let wrong = gateway.ask(&many(filter, true)).await;
+        let wrong = gateway.ask(&many(&filter, true)).await;
         assert_eq!(wrong.problem(), (400, "malformed".into()));
         assert!(wrong.text().contains(word), "{}", wrong.text());
     }

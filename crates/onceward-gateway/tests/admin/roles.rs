@@ -1,4 +1,4 @@
-//! Role × action: every path of the OpenAPI document, with every kind of token.
+//! Role × action: every path of the document, with every kind of token.
 
 use std::collections::BTreeSet;
 
