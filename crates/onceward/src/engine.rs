@@ -20,8 +20,8 @@ use std::{
 };
 
 use onceward_core::{
-    Admission, Change, Claim, Digest, Ending, Execution, Fence, Found, Request, Settled,
-    Settlement, SettlementStep, Step, Store, StoreError, Swap, Timestamp, Ttl, Verdict,
+    Admission, Change, Claim, Ending, Execution, Fence, Found, Request, Settled, Settlement,
+    SettlementStep, Step, Store, StoreError, Swap, Timestamp, Ttl, Verdict,
 };
 use tokio::{
     sync::{Notify, oneshot},
@@ -227,7 +227,7 @@ impl Engine {
 
     /// Reads one record, within the time that one call to the store may take.
     #[cfg(feature = "tower")]
-    pub(crate) async fn read(&self, id: &Digest) -> Result<Found, StoreError> {
+    pub(crate) async fn read(&self, id: &onceward_core::Digest) -> Result<Found, StoreError> {
         let get = self.bounded(Call::Get, self.shared.store.get(id));
         crashpoint!("store.get", get.await, injected())
     }
