@@ -10,6 +10,8 @@ mod result;
 mod subjects;
 mod upstream;
 
+pub(crate) use subjects::gateway_program;
+
 use std::{
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -159,11 +161,11 @@ async fn start(
             Name::Upstream => continue,
             Name::Hyper => vec![subjects::hyper(directory, behind).await?],
             Name::Onceward => {
-                let program = subjects::gateway_program(gateway)?;
+                let program = gateway_program(gateway)?;
                 vec![subjects::onceward(directory, &program, behind).await?]
             }
             Name::Telemetry => {
-                let program = subjects::gateway_program(gateway)?;
+                let program = gateway_program(gateway)?;
                 subjects::telemetry(directory, &program, behind).await?.into()
             }
             Name::Nginx => report.or_skipped("nginx", subjects::nginx(directory, behind).await),

@@ -23,6 +23,7 @@ mod progress;
 mod reopen;
 mod report;
 mod requests;
+mod start;
 mod store;
 mod subject;
 mod sweep;

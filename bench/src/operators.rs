@@ -15,12 +15,14 @@ use onceward::{
 use tokio::runtime::Runtime;
 
 use crate::{
-    Failure, load,
+    Failure,
+    gateway::gateway_program,
+    load,
     machine::Machine,
     measure::{Others, wait_until_idle},
     options::Count,
     report::{command, millis, print_figures, thousands, two_digits},
-    store,
+    start, store,
     verdict::{Bound, Figure, Unit},
 };
 
@@ -30,13 +32,18 @@ const RECORDS: u64 = 1_000_000;
 /// What an operator may wait, in milliseconds.
 const LIMIT_MS: f64 = 200.0;
 
+/// What a start may take, in milliseconds, and what the program may weigh.
+const START_MS: f64 = 100.0;
+const PROGRAM_MB: f64 = 40.0;
+
 const SCOPES: u64 = 200;
 const OPERATIONS: u64 = 8;
 
 /// One record of so many is unknown, or failed, and so on.
 const RARE: u64 = 4000;
 
-/// Measures lists and look-ups of operators on a SQLite store that is otherwise idle.
+/// Measures lists and look-ups of operators on a SQLite store that is otherwise idle, and how long the
+/// gateway takes to start on it.
 ///
 /// The records are of 200 scopes and 8 operations in no order; one of 4000 each is unknown, refused,
 /// released, or failed and may be run again. A list is one page of 50 records; a search by key goes on
@@ -58,6 +65,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIRECTORY")]
     dir: Option<PathBuf>,
 
+    /// The gateway's program [default: `onceward` beside this one]
+    #[arg(long, value_name = "FILE")]
+    gateway: Option<PathBuf>,
+
     /// The date to print with the result
     #[arg(long, value_name = "DATE")]
     date: Option<String>,
@@ -74,6 +85,7 @@ struct Asked {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let records = arguments.records.map_or(RECORDS, |count| count.0).max(RARE);
     let rounds = arguments.rounds.unwrap_or(100);
+    let program = gateway_program(arguments.gateway.as_deref())?;
     let directory = store::directory(arguments.dir.as_deref())?;
     let machine = Machine::at(directory.path())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().build()?;
@@ -84,7 +96,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let asked = runtime.block_on(ask(&store, records, rounds))?;
     let others = others.share();
     let census = runtime.block_on(store.census())?;
+    let file = store.path().to_owned();
     drop(store);
+    let start = start::measure(&program, &file)?;
     directory.close()?;
 
     let Machine { processor, kernel, file_system } = &machine;
@@ -102,18 +116,37 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         println!("- Used by other processes meanwhile, of all cores: {:.0} %.", share * 1e2);
     }
     let slowest = asked.iter().map(|asked| percentile(&asked.took, 0.95)).max();
-    print_figures(&[Figure {
-        what: "slowest question of an operator, p95, 1 M records",
-        measured: slowest.filter(|_| records >= RECORDS).map(millis),
-        bound: Bound::AtMost(LIMIT_MS),
+    let at_most = |what, measured, most, unit| Figure {
+        what,
+        measured,
+        bound: Bound::AtMost(most),
         goal: None,
-        unit: Unit::Each("ms"),
-    }]);
+        unit: Unit::Each(unit),
+    };
+    let of_condition = |took: Option<Duration>| took.filter(|_| records >= RECORDS).map(millis);
+    let started = Some(percentile(&start.took, 0.95));
+    print_figures(&[
+        at_most(
+            "slowest question of an operator, p95, 1 M records",
+            of_condition(slowest),
+            LIMIT_MS,
+            "ms",
+        ),
+        at_most(
+            "start of the gateway until it listens, p95, 1 M records",
+            of_condition(started),
+            START_MS,
+            "ms",
+        ),
+        at_most("the gateway's program", Some(start.program_bytes as f64 / 1e6), PROGRAM_MB, "MB"),
+    ]);
     println!("\n| question | records | p50 ms | p95 ms | max ms |\n|---|---|---|---|---|");
     for Asked { what, took, found } in &asked {
         let of = |share| two_digits(millis(percentile(took, share)));
         println!("| {what} | {found} | {} | {} | {} |", of(0.5), of(0.95), of(1.0));
     }
+    let of = |share| two_digits(millis(percentile(&start.took, share)));
+    println!("| (start of the gateway) | | {} | {} | {} |", of(0.5), of(0.95), of(1.0));
     Ok(())
 }
 

@@ -61,6 +61,8 @@ fn the_layer_benchmark_reports_every_part() {
 
 #[test]
 fn the_operators_benchmark_reports_every_question() {
+    // It starts the program that lies beside its own.
+    gateway();
     let report = report("operators --records 8k --rounds 3");
     for expected in [
         "- Command: `cargo xtask bench operators --records 8k --rounds 3`",
@@ -75,6 +77,8 @@ fn the_operators_benchmark_reports_every_question() {
         "| a key with its scope and operation | 1 |",
         "| a key alone, all pages | 1 |",
         "| one reference | 1 |",
+        "| (start of the gateway) | |",
+        "| the gateway's program | ",
     ] {
         assert!(report.contains(expected), "no `{expected}` in:\n{report}");
     }

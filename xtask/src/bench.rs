@@ -42,7 +42,8 @@ impl Arguments {
         let is_help = |word: &String| ["--help", "-h"].contains(&word.as_str());
         let is_given = |word: &String| word.starts_with("--gateway");
         let mut more = self.benchmark.iter().skip(1);
-        self.benchmark.first().is_some_and(|name| name == "gateway")
+        let starts_it = |name: &String| ["gateway", "operators"].contains(&name.as_str());
+        self.benchmark.first().is_some_and(starts_it)
             && !more.any(|word| is_help(word) || is_given(word))
     }
 }
@@ -70,11 +71,12 @@ mod tests {
     }
 
     #[test]
-    fn the_gateway_is_built_for_its_own_benchmark_only() {
+    fn the_gateway_is_built_for_the_benchmarks_that_start_it() {
         for (line, needed) in [
             (&["gateway", "--quick"][..], true),
             (&["gateway", "--help"], false),
             (&["gateway", "--gateway", "onceward"], false),
+            (&["operators"], true),
             (&["store", "--quick"], false),
         ] {
             let line = Line::try_parse_from([&["bench"], line].concat()).unwrap();
