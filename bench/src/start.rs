@@ -1,7 +1,7 @@
 //! How long the gateway takes to serve on a store that has been there before, and how large it is.
 
 use std::{
-    io::{BufRead as _, BufReader},
+    io::{BufRead, BufReader},
     path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
@@ -40,7 +40,7 @@ fn one(program: &Path, store: &Path) -> Result<Duration, Failure> {
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()?;
-    let said = child.stderr.take().map(BufReader::new).into_iter().flat_map(|said| said.lines());
+    let said = child.stderr.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);
     let mut lines = Vec::new();
     let mut took = None;
     for line in said.map_while(Result::ok) {
