@@ -1,7 +1,7 @@
 use super::*;
 use crate::{Fingerprint, KeyDigest, OperationName, Outcome, Scope, Started, Timestamp};
+use alloc::{string::ToString, vec::Vec};
 use core::time::Duration;
-use std::{string::ToString, vec::Vec};
 
 const ID: Digest = Digest([7; 32]);
 const LEASE: Duration = Duration::from_secs(30);
@@ -91,7 +91,7 @@ fn every_status_has_its_answer() {
         (State::Succeeded(outcome()), YOUNG, OVER, not_at_all(Free(Status::Expired))),
     ] {
         let stored = stored(state, effect, ttl);
-        let case = std::format!("{:?} {effect:?}", stored.status());
+        let case = alloc::format!("{:?} {effect:?}", stored.status());
         assert_eq!(release(Force::No, Some("why"), &stored).err(), refusal, "{case}");
         match forced {
             None => {
