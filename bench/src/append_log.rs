@@ -12,7 +12,7 @@ use std::{
 
 use onceward::{
     BoxFuture, Change, Digest, Fence, Found, Started, Store, StoreError, Stored, Swap, Timestamp,
-    Ttl,
+    Ttl, Unreadable,
     clock::{Clock, HostClock},
     wire,
 };
@@ -138,7 +138,7 @@ impl Shared {
             Ok(record) => {
                 Found::Record(Box::new(Stored { record, updated_at: entry.updated, read_at }))
             }
-            Err(_) => Found::Unreadable { fence: entry.fence },
+            Err(_) => Found::Unreadable { fence: entry.fence, why: Unreadable::Damaged },
         })
     }
 }

@@ -88,6 +88,6 @@ pub use seal::Seal;
 pub use store::{
     BoxFuture, Change, Cursor, Filter, Found, Inspect, Listed, Note, NoteKind, Order, PURGE_MARGIN,
     Page, Purge, SWEEP_MARGIN, Spool, SpoolId, Store, StoreError, Swap, Trail, TrailEntry,
-    Transactional,
+    Transactional, Unreadable,
 };
 pub use terms::{Terms, TermsBuilder, TermsError};

@@ -105,7 +105,11 @@ impl Stored {
     /// What keeps an operator from deleting this record; `None`: nothing does.
     #[must_use]
     pub fn refuses_purge(&self) -> Option<Purge> {
-        if self.status().is_open() {
+        // An earlier run may have had its effect, and a new key would start the time anew in which
+        // another one is harmless.
+        let may_have_happened = self.status() == Status::FailedRetryable
+            && matches!(self.record.effect, Effect::Repeatable { .. });
+        if self.status().is_open() || may_have_happened {
             return Some(Purge::Open);
         }
         (self.read_at.since(self.updated_at) < PURGE_MARGIN).then_some(Purge::Recent)

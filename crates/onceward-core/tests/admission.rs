@@ -6,7 +6,7 @@ use std::time::Duration;
 use onceward_core::{
     Admission, Change, Effect, Ending, Execution, Fence, Fingerprint, Found, Key, OperationId,
     OperationName, Outcome, Record, Request, Scope, Started, State, Step, Stored, Swap, Terms,
-    Timestamp, Ttl, Verdict,
+    Timestamp, Ttl, Unreadable, Verdict,
 };
 
 fn fence(number: u8) -> Fence {
@@ -76,7 +76,8 @@ fn a_claim_that_was_lost_while_being_renewed_does_not_come_back() {
 
 #[test]
 fn an_unreadable_record_is_unknown_and_never_absent() {
-    let step = admission().next(Swap::Conflict(Found::Unreadable { fence: fence(9) }));
+    let step = admission()
+        .next(Swap::Conflict(Found::Unreadable { fence: fence(9), why: Unreadable::Damaged }));
     assert_eq!(step, Step::Done(Verdict::Unknown(None)));
 }
 

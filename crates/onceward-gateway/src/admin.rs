@@ -7,6 +7,7 @@ mod document;
 mod figures;
 mod refusal;
 mod repair;
+mod routes;
 mod wanted;
 
 use std::sync::{
@@ -36,6 +37,9 @@ pub(crate) use repair::{InEffect, Repair};
 
 /// The largest request: an answer of 64 KiB, in base64, with its headers.
 const MAX_REQUEST: usize = 256 << 10;
+
+/// By which the command knows that it talks to a gateway, before it sends its token.
+pub(crate) const NAME: &str = "onceward";
 
 /// What can be asked here, for people and for tools.
 const OPENAPI: &str = include_str!("admin/openapi.json");
@@ -164,7 +168,7 @@ async fn purge(
 
 /// The process lives.
 async fn health() -> Response {
-    done(&json!({ "healthy": true }))
+    done(&json!({ "healthy": true, "name": NAME, "version": env!("CARGO_PKG_VERSION") }))
 }
 
 /// New requests may be sent here.
@@ -189,7 +193,7 @@ async fn metrics(State(admin): State<Admin>) -> Response {
 }
 
 async fn capabilities(State(admin): State<Admin>) -> Response {
-    done(&admin.gateway.capabilities())
+    done(&check::capabilities(&admin.gateway.config()))
 }
 
 async fn config(State(admin): State<Admin>) -> Answer {

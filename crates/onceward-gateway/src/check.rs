@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::config::{Config, Mistake, Overrides, Place, Route, Severity, Sources, show_duration};
 
-pub(crate) use document::config_document;
+pub(crate) use document::{capabilities, config_document};
 
 /// Checks a configuration and shows what it means, without serving anything.
 ///

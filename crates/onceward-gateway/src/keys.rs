@@ -49,8 +49,8 @@ enum Command {
     List(List),
     Show(Show),
     Resolve(Resolve),
-    Release(Change),
-    Purge(Change),
+    Release(Release),
+    Purge(Purge),
     Watch(Watch),
 }
 
@@ -68,7 +68,7 @@ struct Place {
     #[arg(long, value_name = "URL")]
     admin: Option<String>,
     /// The environment variable that holds the token for `--admin`.
-    #[arg(long, value_name = "NAME", default_value = "ONCEWARD_ADMIN_TOKEN")]
+    #[arg(long, value_name = "NAME", default_value = desk::DEFAULT_TOKEN)]
     token_env: String,
     /// Writes JSON to standard output; everything for people goes to standard error.
     #[arg(long)]
@@ -105,8 +105,8 @@ struct List {
     #[command(flatten)]
     which: Which,
     /// How many.
-    #[arg(long, value_name = "COUNT", default_value_t = 100)]
-    limit: usize,
+    #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
     /// Newest first.
     #[arg(long)]
     newest: bool,
@@ -147,7 +147,33 @@ struct Resolve {
     change: Change,
 }
 
-/// Gives a key back (release), or deletes what has ended (purge).
+/// Gives a key back, so that another request may use it.
+///
+/// For what was interrupted or may be run again, when no retry will come. Unknown outcomes are resolved
+/// instead, and what has ended is purged. With --force also what is running, or may have had its effect.
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  onceward keys release --operation REF --reason \"the client gave up\"")]
+struct Release {
+    #[command(flatten)]
+    change: Change,
+}
+
+/// Deletes the record of what has ended: its key is new after that, and the trail stays.
+///
+/// Not within a minute of its last change, and not what is running or unknown. With --force also a
+/// damaged record, once you know what became of it.
+#[derive(Args)]
+#[command(after_help = "\
+Example:
+  onceward keys purge --key order-6 --reason \"a charge of a test\"")]
+struct Purge {
+    #[command(flatten)]
+    change: Change,
+}
+
+/// One change and why.
 #[derive(Args)]
 struct Change {
     #[command(flatten)]
@@ -186,8 +212,8 @@ pub(crate) fn run(options: &Options) -> ExitCode {
                 Command::List(list) => list.run().await,
                 Command::Show(show) => show.run().await,
                 Command::Resolve(resolve) => resolve.run().await,
-                Command::Release(change) => change.run("release").await,
-                Command::Purge(change) => change.run("purge").await,
+                Command::Release(Release { change }) => change.run("release").await,
+                Command::Purge(Purge { change }) => change.run("purge").await,
                 Command::Watch(watch) => watch.run().await,
             }
         })
@@ -224,6 +250,9 @@ impl Which {
     /// The reference of the one operation that is meant.
     async fn one(&self, desk: &Desk) -> Result<String, Failure> {
         if let Some(reference) = &self.operation {
+            if !self.filter().is_empty() {
+                return Err("--operation names one operation: leave the other filters out".into());
+            }
             return Ok(reference.clone());
         }
         if self.key.is_none() {
@@ -231,8 +260,8 @@ impl Which {
         }
         let found = desk.search(self.filter(), 10).await?;
         match found.as_slice() {
-            [] => Err("there is no operation of this key; with --scope and --name both must be \
-                       spelled as a list shows them"
+            [] => Err("there is no such operation now; what was purged is found by its reference \
+                       (--operation), and --scope and --name are spelled as a list shows them"
                 .into()),
             [one] => Ok(one["operation"].as_str().unwrap_or_default().to_owned()),
             several => {
@@ -255,9 +284,9 @@ impl List {
         if self.newest {
             filter.insert("order".into(), "newest".into());
         }
-        let found = desk.search(filter, self.limit).await?;
+        let found = desk.search(filter, self.limit as usize).await?;
         show_list(&found, self.place.json)?;
-        if found.len() == self.limit {
+        if found.len() == self.limit as usize {
             tell("there may be more: say --limit");
         }
         Ok(())
@@ -290,19 +319,18 @@ fn show_one(document: &Value, is_json: bool) -> Result<(), Failure> {
 
 impl Resolve {
     async fn run(&self) -> Result<(), Failure> {
-        let Change { which, place, force, reason } = &self.change;
+        let Change { which, place, .. } = &self.change;
         let desk = Desk::open(place)?;
         let outcome = if self.applied { "applied" } else { "not_applied" };
         if !which.is_one() {
             return self.run_many(&desk, outcome).await;
         }
-        let mut document = json!({ "outcome": outcome, "reason": reason, "force": force });
+        let mut document = self.change.document();
+        document["outcome"] = outcome.into();
         if let Some(file) = &self.response {
             document["response"] = response(file)?;
         }
-        let reference = which.one(&desk).await?;
-        let path = format!("/v1/operations/{reference}/resolve");
-        show_one(&desk.post(&path, &document).await?, place.json)
+        self.change.make(&desk, "resolve", document).await
     }
 
     async fn run_many(&self, desk: &Desk, outcome: &str) -> Result<(), Failure> {
@@ -333,7 +361,9 @@ impl Resolve {
         }
         if place.json {
             let document = json!({ "dry_run": is_dry, "resolved": resolved, "left": left });
-            return print(&format!("{document:#}"));
+            print(&format!("{document:#}"))?;
+            let is_done = is_dry || left.is_empty();
+            return if is_done { Ok(()) } else { Err("not everything was resolved".into()) };
         }
         for one in &left {
             tell(&format!(
@@ -342,21 +372,28 @@ impl Resolve {
                 table::text(&one["detail"])
             ));
         }
-        print(&match is_dry {
-            true => format!(
-                "dry run: {} operations would be resolved as {outcome}, {} would be left; say --yes to \
-                 do it",
-                resolved.len(),
-                left.len()
-            ),
-            false => {
-                format!(
-                    "{} operations are resolved as {outcome}, {} are left",
-                    resolved.len(),
-                    left.len()
-                )
+        let (done, kept) = (counted(resolved.len()), left.len());
+        if is_dry {
+            let text = "would be resolved as";
+            return print(&format!(
+                "dry run: {done} {text} {outcome}, {kept} would be left; say --yes"
+            ));
+        }
+        print(&format!("{done} resolved as {outcome}, {kept} left"))?;
+        match kept {
+            0 => Ok(()),
+            _ => {
+                Err("not everything was resolved; what is left is named above, with its reason"
+                    .into())
             }
-        })
+        }
+    }
+}
+
+fn counted(number: usize) -> String {
+    match number {
+        1 => "1 operation".to_owned(),
+        _ => format!("{number} operations"),
     }
 }
 
@@ -374,10 +411,24 @@ fn response(file: &PathBuf) -> Result<Value, Failure> {
 impl Change {
     async fn run(&self, action: &str) -> Result<(), Failure> {
         let desk = Desk::open(&self.place)?;
-        let reference = self.which.one(&desk).await?;
-        let document = json!({ "reason": self.reason, "force": self.force });
-        let path = format!("/v1/operations/{reference}/{action}");
-        show_one(&desk.post(&path, &document).await?, self.place.json)
+        self.make(&desk, action, self.document()).await
+    }
+
+    fn document(&self) -> Value {
+        json!({ "reason": self.reason, "force": self.force })
+    }
+
+    async fn make(&self, desk: &Desk, action: &str, mut document: Value) -> Result<(), Failure> {
+        let reference = self.which.one(desk).await?;
+        let path = format!("/v1/operations/{reference}");
+        // Whoever forces means the run that is there now, and none that begins meanwhile.
+        if self.force
+            && let execution @ Value::String(_) = desk.get(&path).await?["execution"].take()
+        {
+            document["execution"] = execution;
+        }
+        let changed = desk.post(&format!("{path}/{action}"), &document).await?;
+        show_one(&changed, self.place.json)
     }
 }
 

@@ -6,10 +6,16 @@ mod collector;
 mod lines;
 mod traces;
 
-use std::env;
+use std::{
+    env,
+    io::{self, Write as _},
+    sync::atomic::{AtomicBool, Ordering},
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use clap::ValueEnum;
-use onceward::telemetry;
+use onceward::telemetry::{self, event};
+use serde_json::json;
 use tracing_subscriber::EnvFilter;
 
 use lines::Lines;
@@ -39,6 +45,7 @@ pub(crate) fn start(
     }
     telemetry::gateway_started();
     let format = format.map_or_else(said_format, Ok)?;
+    IS_JSON.store(format == LogFormat::Json, Ordering::Relaxed);
     let filter = EnvFilter::try_from_env("ONCEWARD_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     let lines =
         Lines::to_standard_error().map_err(|error| format!("nothing is logged: {error}"))?;
@@ -54,6 +61,30 @@ pub(crate) fn start(
     }
     Ok(Observing { lines })
 }
+
+/// Says something to whoever started this process, also if nothing is logged; in the form of the log.
+pub(crate) fn tell(text: &str) {
+    let line = match IS_JSON.load(Ordering::Relaxed) {
+        false => text.to_owned(),
+        true => {
+            let time = now();
+            let event = event::NOTICE;
+            json!({ "timestamp": time, "level": "INFO", "event": event, "message": text })
+                .to_string()
+        }
+    };
+    // Standard error may be closed; then there is nobody to tell.
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
+fn now() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let micros = i64::try_from(since.as_micros()).unwrap_or_default();
+    jiff::Timestamp::from_microsecond(micros).map(|time| time.to_string()).unwrap_or_default()
+}
+
+/// Set once, before anything is told.
+static IS_JSON: AtomicBool = AtomicBool::new(false);
 
 /// Whether anything is counted; not, to measure what counting costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

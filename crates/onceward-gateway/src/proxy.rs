@@ -40,7 +40,7 @@ use crate::{
 };
 use forward::Forward;
 
-pub(crate) use listener::serve;
+pub(crate) use listener::{Counted, serve};
 pub(crate) use tls::acceptor;
 pub(crate) use upstream::{Lane, Upstream};
 
@@ -98,8 +98,19 @@ impl Gateway {
         Ok(Self { engine, store, keys, routes: Arc::new(RwLock::new(Arc::new(routes))) })
     }
 
-    /// Goes by another configuration from now on; requests that are under way end by the old one.
+    /// Goes by another configuration from now on; requests that are under way end by the old one. What
+    /// counts only after a restart stays as it is.
     pub(crate) fn reload(&self, config: Config) -> Result<(), Failure> {
+        let now = self.config();
+        let config = Config {
+            listen: now.listen,
+            admin: now.admin,
+            store: now.store.clone(),
+            tls: now.tls.clone(),
+            admin_tokens: now.admin_tokens.clone(),
+            encryption: now.encryption.clone(),
+            ..config
+        };
         let routes = Routes::new(config, &self.engine, &self.store, self.keys.as_ref())?;
         let routes = Arc::new(routes);
         *self.routes.write().unwrap_or_else(PoisonError::into_inner) = routes;
@@ -146,11 +157,6 @@ impl Gateway {
 
     pub(crate) fn store(&self) -> &SqliteStore {
         &self.store
-    }
-
-    /// What is promised for each route.
-    pub(crate) fn capabilities(&self) -> serde_json::Value {
-        self.current().root.capabilities_document()
     }
 
     pub(crate) fn engine(&self) -> &Engine {

@@ -1,23 +1,15 @@
 //! `onceward serve`: the gateway as a process.
 
 use std::{
-    env,
-    error::Error,
-    future::Future,
-    io::{self, Write as _},
-    net::SocketAddr,
-    path::PathBuf,
-    process::ExitCode,
-    sync::Arc,
-    thread,
-    time::Duration,
+    env, error::Error, future::Future, io, net::SocketAddr, path::PathBuf, process::ExitCode,
+    sync::Arc, thread, time::Duration,
 };
 
 use clap::Args;
 use http::Request;
 use hyper::body::Incoming;
 use onceward::{
-    Sweeper,
+    Filter, Found, Inspect as _, Order, Record, State, Sweeper, Unreadable,
     server::Body,
     stores::sqlite::SqliteStore,
     telemetry::{self, Reloaded, event},
@@ -36,11 +28,14 @@ use crate::{
     admin::{Access, Admin, InEffect, Repair},
     config::{Config, Mistake, Overrides, Sources, StoreUrl},
     observe::{self, HasMetrics, LogFormat, Observing},
-    proxy::{self, Gateway},
+    proxy::{self, Counted, Gateway},
 };
 
 /// How long what is under way may take when the gateway stops.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How many of the newest records are looked at to see whether the key is right.
+const NEWEST: u32 = 100;
 
 /// How long others may keep the store to themselves before clients are told that it is unavailable.
 const LOCKED: Duration = Duration::from_secs(2);
@@ -145,6 +140,7 @@ async fn serve(options: &Options, config: Config, observing: &Observing) -> Resu
         config.keys()?.into_iter().fold(builder, |builder, keys| builder.seal(keys)).open()?;
     let _sweeper = Sweeper::start(Arc::new(store.clone()), SWEEP);
     let tls = config.tls.as_ref().map(proxy::acceptor).transpose()?;
+    must_open(&store).await?;
     let access = Access::new(&config.admin_tokens)?;
     let listener = bind(config.listen).await?;
     let for_operators = match config.admin {
@@ -178,7 +174,7 @@ async fn serve(options: &Options, config: Config, observing: &Observing) -> Resu
     tell(&ready);
     let answering = gateway.clone();
     let answer = move |request, peer| answering.clone().answer(request, peer);
-    proxy::serve(listener, tls, answer, stopped, PATIENCE).await;
+    proxy::serve(listener, tls, answer, (stopped, PATIENCE), Counted::Yes).await;
     reloads.abort();
     refreshes.abort();
     let drained = gateway.engine().drain(PATIENCE).await;
@@ -191,6 +187,31 @@ async fn serve(options: &Options, config: Config, observing: &Observing) -> Resu
     }
     observing.export().await;
     Ok(())
+}
+
+/// Refuses a store whose newest sealed answer cannot be opened: the key is wrong, and every retry would
+/// be told that nobody knows.
+async fn must_open(store: &SqliteStore) -> Result<(), Failure> {
+    let newest = Filter { order: Order::NewestFirst, limit: NEWEST, ..Filter::default() };
+    let page = store.list(&newest).await?;
+    // A fingerprint of a record that can be read tells whether it was made with a key.
+    let sealed = page.listed.iter().find_map(|listed| match &listed.found {
+        Found::Unreadable { why: Unreadable::Sealed, .. } => Some(false),
+        Found::Record(stored) if is_sealed(&stored.record) => Some(true),
+        _ => None,
+    });
+    match sealed {
+        Some(false) => Err("the answers in this store were sealed with a key that [encryption] does not \
+                            have; with another key, or without, every retry would be told that its outcome \
+                            is unknown: give the gateway the right key; nothing was changed"
+            .into()),
+        _ => Ok(()),
+    }
+}
+
+fn is_sealed(record: &Record) -> bool {
+    let has_answer = matches!(record.state, State::Succeeded(_) | State::FailedFinal(_));
+    has_answer && record.fingerprint.version() >= 0x80
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
@@ -231,7 +252,7 @@ fn operators(
     let closed = async {
         let _ = closed.await;
     };
-    Ok(tokio::spawn(proxy::serve(listener, tls, answer, closed, GOODBYE)))
+    Ok(tokio::spawn(proxy::serve(listener, tls, answer, (closed, GOODBYE), Counted::No)))
 }
 
 /// Reads the configuration again with every SIGHUP. One that is wrong changes nothing.
@@ -299,6 +320,5 @@ async fn input_closed() {
 }
 
 fn tell(text: &str) {
-    // Standard error may be closed; then there is nobody to tell.
-    let _ = writeln!(io::stderr(), "{text}");
+    observe::tell(text);
 }

@@ -199,7 +199,7 @@ fn judge(claim: &Claim, fence: Fence, renewed: Swap, error: StoreError) -> Resul
     match renewed {
         Swap::Stored { .. } => Err(CommitError::NotCommitted(error)),
         Swap::Conflict(Found::Record(stored)) if stored.record.fence == fence => Ok(()),
-        Swap::Conflict(Found::Unreadable { fence: found }) if found == fence => Ok(()),
+        Swap::Conflict(Found::Unreadable { fence: found, .. }) if found == fence => Ok(()),
         Swap::Conflict(Found::Record(stored)) if stored.record.execution != claim.execution() => {
             Err(CommitError::LeaseLost)
         }

@@ -297,7 +297,7 @@ async fn a_list_shows_what_cannot_be_read_and_refuses_a_bad_cursor() {
         async move {
             let listed = store.list(&filter).await.unwrap().listed;
             let fence = |found| match found {
-                Found::Unreadable { fence } => fence,
+                Found::Unreadable { fence, .. } => fence,
                 other => panic!("{other:?}"),
             };
             listed.into_iter().map(|line| fence(line.found)).collect::<Vec<Fence>>()

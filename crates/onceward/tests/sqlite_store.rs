@@ -6,7 +6,8 @@ use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
 use onceward::{
     AdmitError, Claim, Digest, Effect, Ending, Engine, Fence, Found, Inspect, Note, NoteKind,
-    Purge, Renewal, Settled, Spool, SpoolId, Status, Store, StoreError, Sweeper, Trail, Verdict,
+    Purge, Renewal, Settled, Spool, SpoolId, Status, Store, StoreError, Sweeper, Trail, Unreadable,
+    Verdict,
     clock::ManualClock,
     core::conformance::{Sample, answer},
     stores::sqlite::{SqliteStore, SqliteStoreBuilder},
@@ -81,7 +82,7 @@ async fn a_damaged_record_is_unknown_and_raises_an_alarm() {
     rig.tamper(FLIP, &sample.id());
     let alarms = telemetry::RECORD_UNREADABLE.count();
     let found = rig.store.get(&sample.id()).await.unwrap();
-    assert_eq!(found, Found::Unreadable { fence: claim.fence() });
+    assert_eq!(found, Found::Unreadable { fence: claim.fence(), why: Unreadable::Damaged });
     assert!(telemetry::RECORD_UNREADABLE.count() > alarms);
     assert_eq!(rig.engine.admit(sample.request(b'a')).await, Ok(Verdict::Unknown(None)));
     assert_eq!(rig.engine.admit(sample.request(b'b')).await, Ok(Verdict::Unknown(None)));
@@ -101,7 +102,7 @@ async fn a_damaged_record_is_never_swept_and_may_be_purged() {
     rig.tamper(FLIP, &sample.id());
     clock.advance(Duration::from_secs(48 * 3600));
     assert_eq!(rig.store.sweep(10).await, Ok(0), "corruption is not absence");
-    let Found::Unreadable { fence } = rig.store.get(&sample.id()).await.unwrap() else {
+    let Found::Unreadable { fence, .. } = rig.store.get(&sample.id()).await.unwrap() else {
         panic!("it is still there");
     };
     let note = Note {

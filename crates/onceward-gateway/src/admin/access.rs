@@ -7,7 +7,8 @@ use axum::{
     middleware::Next,
     response::Response,
 };
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header, uri::Authority};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header, uri::Authority};
+use onceward::telemetry::event;
 use sha2::{Digest as _, Sha256};
 
 use super::refusal::Refusal;
@@ -49,15 +50,23 @@ impl Access {
             let AdminToken { name, token_env, role } = token;
             let value = env::var(token_env).unwrap_or_default();
             if value.len() < MIN_TOKEN {
+                let wrong = match value.is_empty() {
+                    true => "is not set".to_owned(),
+                    false => format!("has fewer than {MIN_TOKEN} characters"),
+                };
                 return Err(format!(
-                    "the token `{name}` is the environment variable {token_env}, which is not set or \
-                     has fewer than {MIN_TOKEN} characters; try: export {token_env}=$(openssl rand \
-                     -hex 32)"
+                    "the token `{name}` is the environment variable {token_env}, which {wrong}; try: \
+                     export {token_env}=$(openssl rand -hex 32)"
                 ));
             }
             Ok(Token { name: name.clone(), role: *role, digest: digest(value.as_bytes()) })
         };
-        let tokens: Vec<Token> = tokens.iter().map(read).collect::<Result<_, _>>()?;
+        let (tokens, wrong): (Vec<_>, Vec<_>) = tokens.iter().map(read).partition(Result::is_ok);
+        let wrong: Vec<String> = wrong.into_iter().filter_map(Result::err).collect();
+        if !wrong.is_empty() {
+            return Err(wrong.join("; "));
+        }
+        let tokens: Vec<Token> = tokens.into_iter().flatten().collect();
         let digests = |from: usize| tokens[from..].iter().map(|token| token.digest);
         for (index, token) in tokens.iter().enumerate() {
             if digests(index + 1).any(|other| other == token.digest) {
@@ -70,14 +79,14 @@ impl Access {
         Ok(Self { tokens: tokens.into() })
     }
 
-    fn operator(&self, headers: &HeaderMap) -> Result<Operator, Refusal> {
+    fn operator(&self, uri: &Uri, headers: &HeaderMap) -> Result<Operator, Refusal> {
         let said = said(headers)?;
         let named = |name: &str| match &said {
             Some(said) => format!("{name}/{said}"),
             None => name.to_owned(),
         };
         if self.tokens.is_empty() {
-            only_this_machine(headers)?;
+            only_this_machine(uri, headers)?;
             return Ok(Operator { name: named("loopback"), role: Role::Purge });
         }
         let given = headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
@@ -98,7 +107,7 @@ pub(super) async fn require(
     mut request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
-    let operator = access.operator(request.headers())?;
+    let operator = access.operator(request.uri(), request.headers()).inspect_err(log)?;
     if operator.role < role {
         let text = format!(
             "the role of `{}` is `{}`, and this needs `{}`",
@@ -106,13 +115,18 @@ pub(super) async fn require(
             operator.role.as_str(),
             role.as_str()
         );
-        return Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", text));
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", text)).inspect_err(log);
     }
     if request.method() == Method::POST {
         is_json(request.headers())?;
     }
     request.extensions_mut().insert(operator);
     Ok(next.run(request).await)
+}
+
+/// Somebody tries something that is not theirs.
+fn log(refusal: &Refusal) {
+    tracing::warn!(event = event::OPERATOR_REFUSED, code = refusal.code, "an operator was refused");
 }
 
 /// A page in a browser can send requests to this machine, but neither this content type without asking
@@ -131,9 +145,11 @@ fn is_json(headers: &HeaderMap) -> Result<(), Refusal> {
 
 /// Without tokens the address is all there is: neither a page of elsewhere nor a name that leads here
 /// may use it.
-fn only_this_machine(headers: &HeaderMap) -> Result<(), Refusal> {
+fn only_this_machine(uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
-    let host = text(header::HOST).is_none_or(is_loopback);
+    // With HTTP/2 the host is in the target.
+    let host = text(header::HOST).or_else(|| Some(uri.authority()?.as_str()));
+    let host = host.is_some_and(is_loopback);
     let origin = text(header::ORIGIN).is_none_or(|origin| {
         origin.split_once("://").is_some_and(|(_, authority)| is_loopback(authority))
     });
@@ -196,16 +212,17 @@ mod tests {
             (&[("host", "127.0.0.1:8081")][..], true),
             (&[("host", "localhost")], true),
             (&[("host", "[::1]:8081")], true),
+            (&[], false),
             (&[("host", "evil.example")], false),
             (&[("host", "127.0.0.1.evil.example")], false),
             (&[("host", "localhost"), ("origin", "http://localhost:8081")], true),
             (&[("host", "localhost"), ("origin", "https://evil.example")], false),
             (&[("host", "localhost"), ("origin", "null")], false),
         ] {
-            assert_eq!(access.operator(&headers(lines)).is_ok(), may, "{lines:?}");
+            assert_eq!(access.operator(&Uri::default(), &headers(lines)).is_ok(), may, "{lines:?}");
         }
-        let said = headers(&[("onceward-actor", "ada")]);
-        assert_eq!(access.operator(&said).unwrap().name, "loopback/ada");
+        let said = headers(&[("host", "localhost"), ("onceward-actor", "ada")]);
+        assert_eq!(access.operator(&Uri::default(), &said).unwrap().name, "loopback/ada");
     }
 
     #[test]
@@ -226,9 +243,10 @@ mod tests {
             ("Basic secret-1", None),
             ("secret-1", None),
         ] {
-            let operator = access.operator(&headers(&[("authorization", value)])).ok();
+            let operator =
+                access.operator(&Uri::default(), &headers(&[("authorization", value)])).ok();
             assert_eq!(operator.map(|operator| operator.name).as_deref(), name, "{value}");
         }
-        assert!(access.operator(&headers(&[("host", "localhost")])).is_err());
+        assert!(access.operator(&Uri::default(), &headers(&[("host", "localhost")])).is_err());
     }
 }

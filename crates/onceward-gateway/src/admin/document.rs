@@ -4,8 +4,8 @@
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, header};
 use onceward::{
-    Body as KeptBody, Digest, Effect, Found, Listed, Outcome, State, Status, Stored, Timestamp,
-    TrailEntry,
+    Body as KeptBody, Digest, Effect, Execution, Found, Listed, Outcome, State, Status, Stored,
+    Timestamp, TrailEntry, Unreadable,
 };
 use serde_json::{Map, Value, json};
 
@@ -13,7 +13,8 @@ use serde_json::{Map, Value, json};
 pub(super) fn line(listed: &Listed) -> Value {
     match &listed.found {
         Found::Record(stored) => readable(listed.id, stored),
-        Found::Unreadable { .. } | Found::Nothing => unreadable(listed.id),
+        Found::Unreadable { why, .. } => unreadable(listed.id, *why),
+        Found::Nothing => absent(listed.id),
     }
 }
 
@@ -23,17 +24,17 @@ pub(super) fn whole(id: Digest, found: &Found, trail: &[TrailEntry]) -> Value {
         Found::Record(stored) => {
             let mut document = readable(id, stored);
             document["effect"] = effect(stored.record.effect).into();
-            document["execution"] = stored.record.execution.to_string().into();
+            document["execution"] = execution(id, stored.record.execution);
             document["answer"] = match &stored.record.state {
                 State::Succeeded(outcome) | State::FailedFinal(outcome) => answered(outcome),
                 _ => Value::Null,
             };
             document
         }
-        Found::Unreadable { .. } => unreadable(id),
+        Found::Unreadable { why, .. } => unreadable(id, *why),
         Found::Nothing => absent(id),
     };
-    document["trail"] = trail.iter().map(entry).collect();
+    document["trail"] = trail.iter().map(|one| entry(id, one)).collect();
     document
 }
 
@@ -48,7 +49,7 @@ fn readable(id: Digest, stored: &Stored) -> Value {
         "attempt": record.attempts,
         "started_at": time(stored.started_at()),
         "updated_at": time(stored.updated_at),
-        "expires_at": stored.expires_at().and_then(time),
+        "expires_at": kept_until(stored),
     })
 }
 
@@ -62,12 +63,25 @@ fn absent(id: Digest) -> Value {
     document.into()
 }
 
-/// Damage is not absence: nobody knows what became of it.
-fn unreadable(id: Digest) -> Value {
+/// What cannot be read is not absent: nobody knows what became of it.
+fn unreadable(id: Digest, why: Unreadable) -> Value {
     let mut document = absent(id);
     document["state"] = Status::Unknown.as_str().into();
-    document["readable"] = false.into();
+    document["unreadable"] = why.as_str().into();
     document
+}
+
+/// Only what has ended ends by time; before that there is a lease, which is the owner's own business.
+fn kept_until(stored: &Stored) -> Option<String> {
+    match stored.status().is_open() {
+        true => None,
+        false => stored.expires_at().and_then(time),
+    }
+}
+
+/// As the upstream got it in `Onceward-Execution`.
+fn execution(id: Digest, execution: Execution) -> Value {
+    format!("{id}.{execution}").into()
 }
 
 fn answered(outcome: &Outcome) -> Value {
@@ -81,11 +95,11 @@ fn answered(outcome: &Outcome) -> Value {
     json!({ "status": outcome.status, "kept": kept, "bytes": bytes, "headers": headers })
 }
 
-fn entry(entry: &TrailEntry) -> Value {
+fn entry(id: Digest, entry: &TrailEntry) -> Value {
     json!({
         "at": time(entry.at),
         "kind": entry.note.kind.as_str(),
-        "execution": entry.note.execution.to_string(),
+        "execution": execution(id, entry.note.execution),
         "actor": entry.note.actor,
         "reason": entry.note.reason,
     })

@@ -4,10 +4,10 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use http::StatusCode;
 use onceward::{
-    Digest, Effect, Engine, Execution, Filter, Force, Found as Stored, FoundOut, GivenBack,
-    Inspect, Listed, Note, NoteKind, OperationId, OperationName, Page, Purge, ReleaseFailure,
-    Resolution, ResolveError, ResolveFailure, Status, StoreError, Swap, Terms, Trail,
-    telemetry::{OPERATOR_CHANGES, OperatorChange},
+    Digest, Engine, Execution, Fence, Filter, Force, Found as Stored, FoundOut, GivenBack, Inspect,
+    Listed, Note, NoteKind, OperationId, OperationName, Page, Purge, ReleaseFailure, Resolution,
+    ResolveError, ResolveFailure, Status, StoreError, Swap, Trail, Unreadable,
+    telemetry::{OPERATOR_CHANGES, OperatorChange, event},
 };
 use serde_json::{Value, json};
 use tokio::time::{error::Elapsed, timeout};
@@ -16,12 +16,16 @@ use super::{
     access::Operator,
     document,
     refusal::Refusal,
+    routes::Routes,
     wanted::{Found, Many, Wanted, Why},
 };
 use crate::config::Config;
 
 /// How long the store may take for one question of an operator.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long the store may take to say that it is there.
+const PING: Duration = Duration::from_secs(1);
 
 /// How often a change is made again because somebody else was faster.
 const MAX_TRIES: u32 = 3;
@@ -96,30 +100,28 @@ impl Repair {
         found: &Found,
     ) -> Result<Value, Refusal> {
         let (resolution, reason) = (found.resolution()?, found.reason()?);
-        self.resolve_one(id, operator, &resolution, reason, force(found.force)).await?;
+        let change = Change { operator, reason, force: force(found.force) };
+        self.resolve_one(id, &resolution, &change, found.execution.as_deref()).await?;
         self.show(id).await
     }
 
     async fn resolve_one(
         &self,
         id: Digest,
-        operator: &Operator,
         resolution: &Resolution,
-        reason: &str,
-        force: Force,
+        change: &Change<'_>,
+        seen: Option<&str>,
     ) -> Result<(), Refusal> {
         for _ in 0..MAX_TRIES {
-            let stored = match self.read(id).await? {
-                Stored::Record(stored) => stored,
-                other => return Err(unresolvable(&other)),
-            };
-            let terms = self.terms(&stored.record.operation);
+            let stored = self.record(id, seen).await?;
+            let routes = self.routes(&stored.record.operation);
+            let resolution = routes.resolution(&stored.record, resolution, change.force)?;
+            let Change { operator, reason, force } = *change;
             let (actor, reason) = (Some(operator.name.as_str()), Some(reason));
-            let resolution = resolution.clone();
-            let found_out = FoundOut { resolution, terms: &terms, actor, reason, force };
+            let found_out = FoundOut { resolution, terms: &routes.terms, actor, reason, force };
             match self.engine.resolve(id, &stored, found_out).await {
                 Ok(Swap::Stored { .. }) => {
-                    OPERATOR_CHANGES.add(OperatorChange::Resolve);
+                    count(OperatorChange::Resolve, id, operator);
                     return Ok(());
                 }
                 Ok(Swap::Conflict(_)) => {}
@@ -147,7 +149,10 @@ impl Repair {
         for Listed { id, found } in page.listed {
             let done = match many.dry_run {
                 true => self.would_resolve(id, &found, &resolution),
-                false => self.resolve_one(id, operator, &resolution, reason, Force::No).await,
+                false => {
+                    let change = Change { operator, reason, force: Force::No };
+                    self.resolve_one(id, &resolution, &change, None).await
+                }
             };
             match done {
                 Ok(()) => resolved.push(id.to_string()),
@@ -173,11 +178,11 @@ impl Repair {
         resolution: &Resolution,
     ) -> Result<(), Refusal> {
         let Stored::Record(stored) = found else { return Err(unresolvable(found)) };
-        let terms = self.terms(&stored.record.operation);
+        let routes = self.routes(&stored.record.operation);
         let resolve = onceward::Resolve {
             id,
-            resolution: resolution.clone(),
-            terms: &terms,
+            resolution: routes.resolution(&stored.record, resolution, Force::No)?,
+            terms: &routes.terms,
             fence: stored.record.fence,
             execution: stored.record.execution,
             actor: None,
@@ -196,16 +201,15 @@ impl Repair {
     ) -> Result<Value, Refusal> {
         let reason = why.reason()?;
         for _ in 0..MAX_TRIES {
-            let stored = match self.read(id).await? {
-                Stored::Record(stored) => stored,
-                other => return Err(unresolvable(&other)),
-            };
-            let terms = self.terms(&stored.record.operation);
+            let stored = self.record(id, why.execution.as_deref()).await?;
+            let routes = self.routes(&stored.record.operation);
+            routes.must_be_known(force(why.force))?;
             let (actor, reason) = (Some(operator.name.as_str()), Some(reason));
-            let given_back = GivenBack { terms: &terms, actor, reason, force: force(why.force) };
+            let terms = &routes.terms;
+            let given_back = GivenBack { terms, actor, reason, force: force(why.force) };
             match self.engine.release(id, &stored, given_back).await {
                 Ok(Swap::Stored { .. }) => {
-                    OPERATOR_CHANGES.add(OperatorChange::Release);
+                    count(OperatorChange::Release, id, operator);
                     return self.show(id).await;
                 }
                 Ok(Swap::Conflict(_)) => {}
@@ -229,7 +233,7 @@ impl Repair {
         for _ in 0..MAX_TRIES {
             let (fence, execution) = match self.read(id).await? {
                 Stored::Record(stored) => (stored.record.fence, stored.record.execution),
-                Stored::Unreadable { fence } if why.force => {
+                Stored::Unreadable { fence, why: Unreadable::Damaged } if why.force => {
                     (fence, Execution::from_bytes([0; 16]))
                 }
                 other => return Err(unresolvable(&other)),
@@ -241,7 +245,7 @@ impl Repair {
             };
             match bounded(self.records.purge(&id, fence, &note)).await? {
                 Purge::Purged => {
-                    OPERATOR_CHANGES.add(OperatorChange::Purge);
+                    count(OperatorChange::Purge, id, operator);
                     return self.show(id).await;
                 }
                 Purge::Conflict(_) => {}
@@ -261,40 +265,55 @@ impl Repair {
         Err(changing())
     }
 
-    /// Whether the store answers.
+    /// Whether the store reads and takes changes: it is asked to delete what it cannot have.
     pub(super) async fn ping(&self) -> Result<(), StoreError> {
-        let nothing = Digest([0; 32]);
-        let asked = timeout(Duration::from_secs(1), self.records.get(&nothing)).await;
-        asked
-            .unwrap_or_else(|_| Err(StoreError::Unavailable("no answer within 1s".into())))
-            .map(drop)
+        let (nothing, nobody) = (Digest([0; 32]), Execution::from_bytes([0; 16]));
+        let (fence, note) =
+            (Fence::from_random([0; 16]), Note::of_protocol(NoteKind::Purge, nobody));
+        let asked = async {
+            self.records.get(&nothing).await?;
+            self.records.purge(&nothing, fence, &note).await
+        };
+        let asked = timeout(PING, asked).await;
+        let late = |_| Err(StoreError::Unavailable(format!("no answer within {PING:?}")));
+        asked.unwrap_or_else(late).map(drop)
     }
 
     async fn read(&self, id: Digest) -> Result<Stored, Refusal> {
         bounded(self.records.get(&id)).await
     }
 
-    /// How long things are kept, by the routes of this name: the longest of each counts. The built-in
-    /// defaults, where no configuration says anything.
-    fn terms(&self, name: &OperationName) -> Terms {
-        let config = self.config();
-        let routes = config.iter().flat_map(|config| config.named(name.as_str()));
-        let (mut lease, mut max_run, mut retain) = Default::default();
-        for route in routes {
-            lease = route.lease.max(lease);
-            max_run = route.max_run.max(max_run);
-            retain = route.retain.max(retain);
-        }
-        let usual = Terms::of(Effect::External).build().expect("the defaults fit together");
-        match retain.is_zero() {
-            true => usual,
+    /// The record, if it is still of the execution that the operator saw.
+    async fn record(
+        &self,
+        id: Digest,
+        seen: Option<&str>,
+    ) -> Result<Box<onceward::Stored>, Refusal> {
+        let stored = match self.read(id).await? {
+            Stored::Record(stored) => stored,
+            other => return Err(unresolvable(&other)),
+        };
+        let is_same = |seen: &str| seen == format!("{id}.{}", stored.record.execution);
+        match seen.is_none_or(is_same) {
+            true => Ok(stored),
             false => {
-                let terms =
-                    Terms::of(Effect::External).lease(lease).max_run(max_run).retain(retain);
-                terms.build().unwrap_or(usual)
+                let text = "another execution has it by now: look at it again; nothing was changed";
+                Err(Refusal::conflict("changed", text))
             }
         }
     }
+
+    fn routes(&self, name: &OperationName) -> Routes {
+        Routes::of(self.config(), name)
+    }
+}
+
+/// Who changes something, and why.
+#[derive(Clone, Copy)]
+struct Change<'a> {
+    operator: &'a Operator,
+    reason: &'a str,
+    force: Force,
 }
 
 async fn bounded<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result<T, Refusal> {
@@ -304,6 +323,13 @@ async fn bounded<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result
 fn settled<T>(answer: Result<Result<T, StoreError>, Elapsed>) -> Result<T, Refusal> {
     let late = |_| Err(StoreError::Unavailable(format!("no answer within {PATIENCE:?}")));
     answer.unwrap_or_else(late).map_err(Refusal::from)
+}
+
+/// The trail has the reason; who reads the log shall know that somebody was here.
+fn count(change: OperatorChange, id: Digest, operator: &Operator) {
+    OPERATOR_CHANGES.add(change);
+    let (action, name) = (change.as_str(), operator.name.as_str());
+    tracing::warn!(event = event::OPERATOR_CHANGE, action, operation = %id, operator = name, "a change");
 }
 
 fn force(is_forced: bool) -> Force {
@@ -325,6 +351,12 @@ fn refused(error: ResolveError) -> Refusal {
 /// There is no record that could be changed.
 fn unresolvable(found: &Stored) -> Refusal {
     match found {
+        Stored::Unreadable { why: Unreadable::Sealed, .. } => {
+            let text = "its answer was sealed with a key that is not at hand here, or somebody \
+                        changed it: nothing is lost while the key exists; give this process all keys \
+                        of [encryption] (`--config`, not `--store`); nothing was changed";
+            Refusal::conflict("sealed", text)
+        }
         Stored::Unreadable { .. } => {
             let text = "its record cannot be read, so that it cannot be ended with an answer: find \
                         out by business data what became of it; only `purge` with `force` frees the \

@@ -124,6 +124,8 @@ pub(super) struct Found {
     reason: String,
     #[serde(default)]
     pub(super) force: bool,
+    /// Only if this is still the last execution: what an operator saw may have gone on.
+    pub(super) execution: Option<String>,
 }
 
 /// The answer that duplicates shall get.
@@ -177,6 +179,9 @@ impl Given {
                         duplicates are told that it happened";
             return Err(Refusal::malformed(text));
         }
+        if matches!(self.status, 204 | 205 | 304) && !body.is_empty() {
+            return Err(Refusal::malformed("an answer of this `response.status` has no body"));
+        }
         let mut outcome = Outcome::inline(self.status, body);
         for (name, value) in &self.headers {
             let is_right = HeaderValue::from_str(value).is_ok();
@@ -197,6 +202,8 @@ pub(super) struct Why {
     reason: String,
     #[serde(default)]
     pub(super) force: bool,
+    /// As in [`Found`].
+    pub(super) execution: Option<String>,
 }
 
 impl Why {
@@ -219,7 +226,7 @@ impl Many {
     /// Each of them gets the same end, so that there is no answer of its own.
     pub(super) fn found(&self) -> Found {
         let (outcome, reason) = (self.outcome.clone(), self.reason.clone());
-        Found { outcome, response: None, reason, force: false }
+        Found { outcome, response: None, reason, force: false, execution: None }
     }
 }
 

@@ -29,6 +29,31 @@ pub(crate) fn config_document(config: &Config) -> Value {
     })
 }
 
+/// What is promised, and on what it rests.
+pub(crate) fn capabilities(config: &Config) -> Value {
+    let promised = |route: &Route| {
+        let names = [
+            "match",
+            "name",
+            "key",
+            "effect",
+            "tier",
+            "profile",
+            "lease",
+            "retain",
+            "on_store_down",
+        ];
+        let whole = route_document(route);
+        members(names.map(|name| (name, whole[name].clone())))
+    };
+    let routes = config.routes.iter().filter(|route| route.takes_keys()).map(promised);
+    json!({
+        "store": if config.store.is_strict() { "strict" } else { "relaxed" },
+        "encryption": config.encryption.is_some(),
+        "routes": routes.collect::<Vec<_>>(),
+    })
+}
+
 /// As it is written: without the slash that every URL has behind its host.
 pub(super) fn upstream(config: &Config) -> String {
     config.upstream.to_string().trim_end_matches('/').to_owned()

@@ -283,13 +283,19 @@ fn check_hold(
 }
 
 fn check_keep(options: &RouteOptions, mistakes: &mut Mistakes) {
+    let json = options.redact_json.given().filter(|json| !json.value.is_empty());
+    if let (Some(json), Some(_)) = (json, options.rebuild.given()) {
+        let message =
+            "`redact_json` and `rebuild` exclude each other: what is made again is not redacted";
+        mistakes.error(&json.place, message, "remove one of the two");
+    }
     let Some(keep) = options.status_only.given().filter(|keep| keep.value) else { return };
     if options.rebuild.given().is_some() {
         let message = "`keep = \"status\"` and `rebuild` exclude each other: one stores only the \
                        status, the other where the answer is made again";
         mistakes.error(&keep.place, message, "remove one of the two");
     }
-    if let Some(json) = options.redact_json.given().filter(|json| !json.value.is_empty()) {
+    if let Some(json) = json {
         let message = "`redact_json` means nothing with keep = \"status\": no body is stored";
         mistakes.warning(&json.place, message, "remove it, or write keep = \"full\"");
     }

@@ -4,12 +4,13 @@ use std::{convert::Infallible, future::ready};
 
 use http::request::Parts;
 use onceward::{
-    BoxFuture, Change, Digest, Effect, Found, Profile, Scope, Store, StoreError, Swap,
+    Body, BoxFuture, Change, Digest, Effect, Found, Outcome, Profile, Scope, Store, StoreError,
+    Swap,
     server::{Idempotency, IdempotencyBuilder, InFlight, OptionsError},
 };
 
 use super::{
-    InFlightRule, KeyRule, Place, Route, RouteEffect, RouteProfile, mistake::Mistakes,
+    InFlightRule, KeyRule, Place, Route, RouteEffect, RouteProfile, ScopePart, mistake::Mistakes,
     options::RouteOptions,
 };
 
@@ -32,6 +33,17 @@ fn builder(route: &Route) -> IdempotencyBuilder {
 }
 
 impl Route {
+    /// What this route keeps of an answer that an operator gives.
+    pub(crate) fn kept(&self, found_out: Outcome) -> Outcome {
+        match builder(self).build() {
+            Ok(layer) => layer.kept(found_out),
+            // A route that was checked is built; if not, nothing is kept that it might hide.
+            Err(_) => {
+                Outcome { body: Body::Unavailable, ..Outcome::inline(found_out.status, Vec::new()) }
+            }
+        }
+    }
+
     /// The options of this route, as the library calls them.
     pub(crate) fn choose(&self, builder: IdempotencyBuilder) -> IdempotencyBuilder {
         let mut builder = builder
@@ -54,6 +66,11 @@ impl Route {
             .max_inline(self.max_inline())
             .max_response(self.max_response)
             .max_open(self.max_open);
+        if self.scope.iter().any(|part| matches!(part, ScopePart::Path(_) | ScopePart::Json(_))) {
+            // What comes from the request's path and body is chosen by the caller.
+            let says_who = |part: &str| !part.starts_with("path:") && !part.starts_with("json:");
+            builder = builder.principal(says_who);
+        }
         builder = self.name.iter().fold(builder, IdempotencyBuilder::operation);
         builder = self.retry_window.into_iter().fold(builder, IdempotencyBuilder::retry_window);
         builder = self.unknown_retain.into_iter().fold(builder, IdempotencyBuilder::unknown_retain);

@@ -90,7 +90,8 @@ fn meaning(route: &Route, about: &str, findings: &mut Findings) {
             format!("it may be run again with the same key for {within}"),
             "it is your word that the upstream remembers Onceward-Key for longer than that: if it \
              forgets sooner, the effect happens twice",
-            "rerun_within = \"23h\", if the upstream remembers a key for 24 hours",
+            "let it be shorter than that by the longest run: 23h, if the upstream remembers a key for 24 \
+             hours",
         );
         findings.note("rerun-within", about, texts);
     }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use onceward::{
-    Filter, Found, Inspect as _, Status, StoreError, Timestamp,
+    Filter, Found, Inspect as _, Order, Status, StoreError, Timestamp, Unreadable,
     stores::sqlite::{Census, Durability, OpenError, SqliteStore},
 };
 use tokio::time::timeout;
@@ -41,6 +41,7 @@ pub(super) struct Seen {
     pub(super) census: Census,
     pub(super) oldest_unknown: Option<Duration>,
     pub(super) oldest_in_progress: Option<Duration>,
+    pub(super) unreadable: Vec<Unreadable>,
 }
 
 /// `guarantee` against the class of the store.
@@ -90,6 +91,7 @@ pub(super) fn examine(config: &Config, file: &Path, findings: &mut Findings) -> 
     check_room(seen.census.free_bytes, findings);
     check_clock(seen.census.last_write, now, findings);
     check_open(&seen, longest_run(config), file, findings);
+    check_unreadable(&seen.unreadable, findings);
     Some(seen)
 }
 
@@ -208,7 +210,42 @@ async fn ask(store: &SqliteStore) -> Result<Seen, StoreError> {
         census: store.census().await?,
         oldest_unknown: oldest(store, Status::Unknown).await?,
         oldest_in_progress: oldest(store, Status::InProgress).await?,
+        unreadable: unreadable(store).await?,
     })
+}
+
+/// Why records cannot be read, among the oldest and the newest: keys go missing at either end.
+async fn unreadable(store: &SqliteStore) -> Result<Vec<Unreadable>, StoreError> {
+    let mut why = Vec::new();
+    for order in [Order::OldestFirst, Order::NewestFirst] {
+        let page =
+            store.list(&Filter { order, limit: Filter::MAX_PAGE, ..Filter::default() }).await?;
+        why.extend(page.listed.iter().filter_map(|listed| match listed.found {
+            Found::Unreadable { why, .. } => Some(why),
+            _ => None,
+        }));
+    }
+    Ok(why)
+}
+
+fn check_unreadable(unreadable: &[Unreadable], findings: &mut Findings) {
+    let has = |wanted| unreadable.contains(&wanted);
+    if has(Unreadable::Sealed) {
+        let texts = texts(
+            "there are records that are sealed with a key that is not at hand",
+            "their retries are told that the outcome is unknown; nothing is lost while the key exists",
+            "add the key that is missing to the file or variable of [encryption]",
+        );
+        findings.problem("store-sealed", "encryption", texts);
+    }
+    if has(Unreadable::Damaged) {
+        let texts = texts(
+            "there are records that do not match their checksum",
+            "their retries are told that the outcome is unknown",
+            "find out by business data what became of them: onceward keys list; check the disk",
+        );
+        findings.problem("records-damaged", "store", texts);
+    }
 }
 
 /// How long ago the oldest operation of a status was first claimed.
@@ -402,6 +439,7 @@ mod tests {
                 census: Census { in_progress: 1, is_complete: true, ..Census::default() },
                 oldest_unknown: None,
                 oldest_in_progress: Some(age),
+                unreadable: Vec::new(),
             };
             let file = Path::new("onceward.toml");
             assert_eq!(

@@ -4,11 +4,12 @@
 use std::{env, path::Path, sync::Arc, time::Duration};
 
 use axum::Router;
+use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Limited};
 use onceward::{Engine, Filter, seal::Keyring, server::Body, stores::sqlite::SqliteStore};
 use serde_json::{Map, Value};
-use tokio::time::timeout;
+use tokio::{sync::OnceCell, time::timeout};
 use tower_service::Service as _;
 
 use super::{Failure, Place};
@@ -24,11 +25,20 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A page of 500 lines is far smaller.
 const MAX_ANSWER: usize = 64 << 20;
 
+/// The variable that holds the token, if no other is named.
+pub(super) const DEFAULT_TOKEN: &str = "ONCEWARD_ADMIN_TOKEN";
+
 /// What is asked if nothing is said.
 const USUAL: &str = "onceward.toml";
 
 pub(super) enum Desk {
-    There { listener: Box<Upstream>, token: Option<HeaderValue>, actor: Option<HeaderValue> },
+    There {
+        listener: Box<Upstream>,
+        token: Option<HeaderValue>,
+        actor: Option<HeaderValue>,
+        /// Whether it is known that a gateway listens there.
+        known: OnceCell<()>,
+    },
     Here(Router),
 }
 
@@ -82,10 +92,14 @@ impl Desk {
             return Err(wrong.into());
         }
         let token = env::var(token_env).ok().filter(|token| !token.is_empty());
+        if token.is_none() && token_env != DEFAULT_TOKEN {
+            return Err(format!("the environment variable {token_env} is not set").into());
+        }
         let token = token.map(|token| HeaderValue::try_from(format!("Bearer {token}")));
         let token = token.transpose().map_err(|_| format!("{token_env} is not a token"))?;
         let actor = user().and_then(|user| HeaderValue::try_from(user).ok());
-        Ok(Self::There { listener: Box::new(Upstream::new(&uri)?), token, actor })
+        let listener = Box::new(Upstream::new(&uri)?);
+        Ok(Self::There { listener, token, actor, known: OnceCell::new() })
     }
 
     pub(super) async fn get(&self, path: &str) -> Result<Value, Failure> {
@@ -128,22 +142,41 @@ impl Desk {
                 let (head, body) = response.into_parts();
                 (head.status, Limited::new(body, MAX_ANSWER).collect().await?.to_bytes())
             }
-            Self::There { listener, token, actor } => {
+            Self::There { listener, token, actor, known } => {
+                known.get_or_try_init(|| recognised(listener)).await?;
                 let lines = request.headers_mut();
                 lines.extend(token.clone().map(|token| (header::AUTHORIZATION, token)));
                 let name = HeaderName::from_static(admin::ACTOR);
                 lines.extend(actor.clone().map(|actor| (name, actor)));
-                let response = listener.send(Lane::Other, request, PATIENCE).await;
-                let response = response.map_err(|failure| {
-                    format!("{failure}; is the gateway running, with `admin` at this address?")
-                })?;
-                let (head, body) = response.into_parts();
-                let body = timeout(PATIENCE, Limited::new(body, MAX_ANSWER).collect()).await;
-                (head.status, body.map_err(|_| "the answer took too long")??.to_bytes())
+                sent(listener, request).await?
             }
         };
         understood(status, &body)
     }
+}
+
+/// A token is sent to nobody else: the public listener would pass it on to the service behind it.
+async fn recognised(listener: &Upstream) -> Result<(), Failure> {
+    let mut request = Request::new(Body::empty());
+    *request.uri_mut() = Uri::from_static("/health");
+    let (_, body) = sent(listener, request).await?;
+    let document: Value = serde_json::from_slice(&body).unwrap_or_default();
+    match document["name"] == admin::NAME {
+        true => Ok(()),
+        false => Err("this is not the operators' listener of a gateway: --admin is what its \
+                      configuration calls `admin`, not `listen`; no token was sent"
+            .into()),
+    }
+}
+
+async fn sent(listener: &Upstream, request: Request<Body>) -> Result<(StatusCode, Bytes), Failure> {
+    let response = listener.send(Lane::Other, request, PATIENCE).await;
+    let response = response.map_err(|failure| {
+        format!("{failure}; is the gateway running, with `admin` at this address?")
+    })?;
+    let (head, body) = response.into_parts();
+    let body = timeout(PATIENCE, Limited::new(body, MAX_ANSWER).collect()).await;
+    Ok((head.status, body.map_err(|_| "the answer took too long")??.to_bytes()))
 }
 
 fn understood(status: StatusCode, body: &[u8]) -> Result<Value, Failure> {
@@ -163,9 +196,14 @@ fn understood(status: StatusCode, body: &[u8]) -> Result<Value, Failure> {
     }
 }
 
-/// Who is at the keyboard, for the trail.
+/// Who is at the keyboard, for the trail: by name, or else by number.
 fn user() -> Option<String> {
-    let said = env::var("SUDO_USER").or_else(|_| env::var("USER")).ok()?;
-    let is_plain = said.bytes().all(|byte| byte.is_ascii_graphic());
-    (is_plain && (1..=64).contains(&said.len())).then_some(said)
+    let named = ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|name| env::var(name).ok());
+    let is_plain = |said: &String| {
+        (1..=64).contains(&said.len()) && said.bytes().all(|byte| byte.is_ascii_graphic())
+    };
+    named.filter(is_plain).or_else(|| {
+        let own = std::fs::metadata("/proc/self").ok()?;
+        Some(format!("uid-{}", std::os::unix::fs::MetadataExt::uid(&own)))
+    })
 }

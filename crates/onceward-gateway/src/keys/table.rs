@@ -65,6 +65,7 @@ pub(super) fn whole(document: &Value) -> String {
         "started_at",
         "updated_at",
         "expires_at",
+        "unreadable",
         "execution",
     ];
     for name in names {
@@ -102,11 +103,20 @@ pub(super) fn whole(document: &Value) -> String {
 }
 
 fn advice(document: &Value) -> Option<&'static str> {
-    if document["readable"] == false {
-        return Some(
-            "its record is damaged: find out by business data what became of it; `purge --force` \
-             frees the key",
-        );
+    match document["unreadable"].as_str() {
+        Some("sealed") => {
+            return Some(
+                "nothing is lost: its answer is sealed with a key that is not at hand here; use \
+                 --config with all keys of [encryption]",
+            );
+        }
+        Some(_) => {
+            return Some(
+                "its record is damaged: find out by business data what became of it; `purge \
+                 --force` frees the key",
+            );
+        }
+        None => {}
     }
     match document["state"].as_str() {
         None => Some("its record is gone: the key is new"),
@@ -114,7 +124,9 @@ fn advice(document: &Value) -> Option<&'static str> {
             "find out whether it happened, then `keys resolve --applied` or `--not-applied`; until \
              then every retry is refused",
         ),
-        Some("interrupted") => Some("nothing: the next retry runs it again; or `keys release`"),
+        Some("interrupted" | "failed_retryable") => {
+            Some("nothing: the next retry runs it again; or `keys release`, if none will come")
+        }
         Some("in_progress") => Some("wait: it ends, or its lease does"),
         _ => None,
     }

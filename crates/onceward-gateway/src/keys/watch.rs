@@ -48,7 +48,9 @@ impl Watch {
         tell(&format!("watching; {} operations have not ended", seen.open().len()));
         while self.end.is_none_or(|end| begun.elapsed() < end) {
             sleep(self.every.max(Duration::from_millis(50))).await;
-            self.look(&desk, &mut seen).await?;
+            if let Err(error) = self.look(&desk, &mut seen).await {
+                tell(&format!("{error}; it is tried again"));
+            }
         }
         Ok(())
     }
@@ -64,6 +66,11 @@ impl Watch {
             open.retain(|reference| one["operation"] != **reference);
             self.say(seen, one)?;
         }
+        if open.len() > MAX_FOLLOWED {
+            tell(&format!("{} have not ended: some are looked at later", open.len()));
+        }
+        // Others come first the next time.
+        fastrand::shuffle(&mut open);
         for reference in open.into_iter().take(MAX_FOLLOWED) {
             match desk.get(&format!("/v1/operations/{reference}")).await {
                 Ok(one) => self.say(seen, one)?,

@@ -50,13 +50,20 @@ const MAX_HEAD: usize = 64 << 10;
 /// How many requests one connection of HTTP/2 may have at the same time.
 const MAX_STREAMS: u32 = 200;
 
+/// Whether connections count as those of clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counted {
+    Yes,
+    No,
+}
+
 /// Serves until `stopped`, then lets what is under way end, for so long.
 pub(crate) async fn serve<F, Fut>(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     answer: F,
-    stopped: impl Future<Output = ()>,
-    patience: Duration,
+    (stopped, patience): (impl Future<Output = ()>, Duration),
+    counted: Counted,
 ) where
     F: Fn(Request<Incoming>, Arc<Peer>) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Response<Body>> + Send + 'static,
@@ -82,7 +89,7 @@ pub(crate) async fn serve<F, Fut>(
         };
         let (tls, answer, watcher) = (tls.clone(), answer.clone(), graceful.watcher());
         tokio::spawn(async move {
-            let _open = telemetry::CONNECTIONS.hold(1);
+            let _open = (counted == Counted::Yes).then(|| telemetry::CONNECTIONS.hold(1));
             let served = match tls {
                 None => {
                     connection(

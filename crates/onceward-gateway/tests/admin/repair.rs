@@ -6,7 +6,11 @@ use rusqlite::Connection;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::{change, gateway_support::Gateway, lose, pay, reference, show, start};
+use crate::{
+    change,
+    gateway_support::{Gateway, Upstream, route_for},
+    lose, pay, reference, show, start,
+};
 
 const WHY: &str = "seen in the ledger";
 
@@ -117,7 +121,7 @@ async fn a_damaged_record_is_only_purged_by_force() {
     let damage = "UPDATE onceward_record SET body = zeroblob(40), updated_at = 0";
     assert_eq!(connection.execute(damage, []).unwrap(), 1);
     let shown = gateway.ask(&show(&paid)).await.json();
-    assert_eq!((&shown["state"], &shown["readable"]), (&json!("unknown"), &json!(false)));
+    assert_eq!((&shown["state"], &shown["unreadable"]), (&json!("unknown"), &json!("damaged")));
     let found = json!({"outcome": "applied", "reason": WHY});
     let resolve = gateway.ask(&change(&paid, "resolve", found)).await;
     assert_eq!(resolve.problem(), (409, "unreadable".into()));
@@ -128,6 +132,80 @@ async fn a_damaged_record_is_only_purged_by_force() {
     let alarms = gateway.ask(&crate::get("/metrics")).await;
     let line = alarms.text().lines().find(|line| line.contains("event=\"record_unreadable\""));
     assert!(line.is_some_and(|line| !line.ends_with(" 0")), "{line:?}");
+}
+
+#[tokio::test]
+async fn a_forced_change_is_of_the_run_that_was_seen() {
+    let (_upstream, gateway) = start().await;
+    let lost = lose(&gateway, "k").await;
+    let seen = gateway.ask(&show(&lost)).await.json()["execution"].as_str().unwrap().to_owned();
+    assert!(seen.starts_with(&format!("{lost}.")), "as the upstream got it: {seen}");
+    let found = |execution: &str| {
+        let found = json!({"outcome": "applied", "reason": WHY, "force": true});
+        change(
+            &lost,
+            "resolve",
+            [found, json!({"execution": execution})].iter().fold(json!({}), |mut all, more| {
+                all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+                all
+            }),
+        )
+    };
+    let other = seen.replace(&seen[seen.len() - 4..], "0000");
+    assert_eq!(gateway.ask(&found(&other)).await.problem(), (409, "changed".into()));
+    assert_eq!(gateway.ask(&found(&seen)).await.status, 200);
+}
+
+#[tokio::test]
+async fn an_operators_answer_is_kept_as_the_route_says() {
+    let upstream = Upstream::any();
+    let short = "lease = \"200ms\"\nmax_run = \"200ms\"\n";
+    let hidden =
+        "redact_json = [\"/card\"]\nredact_headers = [\"x-secret\"]\ndrop_headers = [\"x-drop\"]";
+    let text = format!(
+        "admin = \"127.0.0.1:0\"\n{}{}",
+        route_for("POST /pay", &format!("{short}{hidden}")),
+        route_for("POST /bare", &format!("{short}keep = \"status\"")),
+    );
+    let gateway = Gateway::start(&upstream, &text);
+    let response = json!({
+        "status": 201,
+        "headers": [["x-secret", "s"], ["x-drop", "d"], ["set-cookie", "c"], ["content-length", "999"],
+            ["onceward-redacted", "true"]],
+        "body": "{\"card\":4242}",
+    });
+    let found = json!({"outcome": "applied", "response": response, "reason": WHY});
+    let lost = lose(&gateway, "k").await;
+    assert_eq!(gateway.ask(&change(&lost, "resolve", found.clone())).await.status, 200);
+    let replay = gateway.send(&pay("k")).await;
+    assert_eq!((replay.status, replay.text()), (201, "{\"card\":\"[redacted]\"}"));
+    assert_eq!(replay.header("x-secret"), Some("[redacted]"));
+    assert_eq!((replay.header("x-drop"), replay.header("set-cookie")), (None, None));
+    let bare = pay("b").retarget("POST", "/bare").told(json!({"status": 503}));
+    let lost = reference(&gateway.send(&bare).await);
+    assert_eq!(gateway.ask(&change(&lost, "resolve", found)).await.status, 200);
+    assert_eq!(gateway.send(&bare).await.problem(), (409, "result-unavailable".into()));
+    let wrong = json!({"status": 204, "body": "abc"});
+    let wrong = json!({"outcome": "applied", "response": wrong, "reason": WHY});
+    assert_eq!(
+        gateway.ask(&change(&lost, "resolve", wrong)).await.problem(),
+        (400, "malformed".into())
+    );
+}
+
+#[tokio::test]
+async fn what_no_route_is_known_of_is_left_alone() {
+    let (_upstream, gateway) = start().await;
+    let lost = lose(&gateway, "k").await;
+    let other = route_for("POST /other", "");
+    let text = gateway.configuration();
+    let (top, _) = text.split_once("[[route]]").unwrap();
+    gateway.reload(&format!("{top}{other}"));
+    gateway.wait_for("read again");
+    let found = |force: bool| json!({"outcome": "applied", "reason": WHY, "force": force});
+    let refused = gateway.ask(&change(&lost, "resolve", found(false))).await;
+    assert_eq!(refused.problem(), (409, "route-unknown".into()));
+    assert_eq!(gateway.ask(&change(&lost, "resolve", found(true))).await.status, 200);
 }
 
 #[tokio::test]

@@ -173,12 +173,15 @@ async fn an_outcome_is_resolved_with_the_answer_of_a_file() {
 async fn a_filter_is_a_dry_run_until_it_is_confirmed() {
     let upstream = Upstream::any();
     let gateway = start(&upstream);
-    for place in [Place::Store, Place::Admin] {
+    for place in [Place::Config, Place::Admin] {
         for key in 0..3 {
             lose(&gateway, &format!("{place:?}{key}")).await;
         }
         let bulk = ["resolve", "--state", "unknown", "--applied", "--reason", "all booked"];
         assert!(said(&gateway, place, &bulk).contains("dry run: 3 operations would be"));
+        let early = ["resolve", "--state", "unknown", "--not-applied", "--reason", "x", "--yes"];
+        let (is_done, ..) = text(&keys(&gateway, Place::Store, &early).output().unwrap());
+        assert!(!is_done, "a store alone does not say how long it may run");
         assert_eq!(
             document(&gateway, place, &["list", "--state", "unknown"]).as_array().unwrap().len(),
             3
@@ -187,6 +190,8 @@ async fn a_filter_is_a_dry_run_until_it_is_confirmed() {
         assert_eq!(done["resolved"].as_array().unwrap().len(), 3);
         assert_eq!(document(&gateway, place, &["list", "--state", "unknown"]), json!([]));
     }
+    let both = ["show", "--operation", "x", "--older", "1s"];
+    assert!(refused(&gateway, Place::Store, &both).contains("leave the other filters out"));
     let without = ["resolve", "--applied", "--reason", "x"];
     assert!(refused(&gateway, Place::Store, &without).contains("--state unknown"));
 }
@@ -239,6 +244,21 @@ async fn watching_shows_what_happens() {
     }
 }
 
+#[tokio::test]
+async fn a_token_is_sent_to_operators_listeners_only() {
+    let upstream = Upstream::any();
+    let gateway = start(&upstream);
+    let before = upstream.seen().await.len();
+    let public = format!("http://{}", gateway.address);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
+    command.args(["keys", "list", "--admin", &public]).env("ONCEWARD_ADMIN_TOKEN", TOKEN);
+    let (is_done, _, error) = text(&command.output().unwrap());
+    assert!(!is_done && error.contains("no token was sent"), "{error}");
+    for seen in &upstream.seen().await[before..] {
+        assert!(!seen.to_string().contains(TOKEN), "{seen}");
+    }
+}
+
 #[test]
 fn wrong_places_are_told_in_words() {
     let directory = tempfile::tempdir().unwrap();
@@ -251,6 +271,8 @@ fn wrong_places_are_told_in_words() {
         (&["list", "--admin", "127.0.0.1:1"], "http://"),
         (&["list", "--store", "sqlite://a", "--admin", "http://b"], "cannot be used with"),
         (&["list", "--older", "soon"], "30s"),
+        (&["list", "--limit", "0"], "--limit"),
+        (&["list", "--admin", "http://127.0.0.1:1", "--token-env", "NOT_SET"], "NOT_SET"),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
         let output = command.arg("keys").args(arguments).current_dir(directory.path()).output();

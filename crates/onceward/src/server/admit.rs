@@ -145,15 +145,20 @@ async fn refuse_stale_key(
 }
 
 /// Refuses a new operation of a scope that has as many open ones as it may have, before it is claimed:
-/// whoever floods us shall not make us write. What is stored already is not new.
+/// whoever floods us shall not make us write. What runs or has ended is not new.
 async fn refuse_if_full(idempotency: &Idempotency, request: &Request) -> Result<(), Problem> {
     let (engine, most) = (idempotency.engine(), idempotency.options().max_open);
-    if !engine.open().is_full(request.operation.scope(), most) {
+    let principal = idempotency.options().principal(request.operation.scope());
+    if !engine.open().is_full(&principal, most) {
         return Ok(());
     }
     let is_new = match engine.read(&request.operation.digest()).await {
         Ok(Found::Nothing) => true,
-        Ok(Found::Record(stored)) => matches!(stored.status(), Status::Released | Status::Expired),
+        // What would be run, for the first time or again.
+        Ok(Found::Record(stored)) => matches!(
+            stored.status(),
+            Status::Released | Status::Expired | Status::FailedRetryable | Status::Interrupted
+        ),
         // The admission will tell.
         Ok(Found::Unreadable { .. }) | Err(_) => false,
     };
@@ -166,11 +171,17 @@ async fn take_slot(
     claim: &onceward_core::Claim,
 ) -> Result<Slot, Problem> {
     let (engine, most) = (idempotency.engine(), idempotency.options().max_open);
-    if let Some(slot) = engine.open().take(claim.operation().scope(), most) {
+    let principal = idempotency.options().principal(claim.operation().scope());
+    if let Some(slot) = engine.open().take(&principal, most) {
         return Ok(slot);
     }
+    // What ran before stays bound to its request.
+    let ending = match claim.attempt() {
+        1 => Ending::Released,
+        _ => Ending::FailedRetryable,
+    };
     // It ends by itself, also when nobody waits for it.
-    let _ = engine.settle(claim.clone(), Ending::Released).await;
+    let _ = engine.settle(claim.clone(), ending).await;
     Err(too_many_open())
 }
 

@@ -1,16 +1,17 @@
 //! The options of a layer as a whole: what does not fit together is refused before it serves.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use http::{HeaderName, Method, StatusCode};
 use onceward_core::{
-    Effect, OperationName, Policy, PolicyBuilder, Profile, Spool, Terms, TermsBuilder,
+    Effect, OperationName, Policy, PolicyBuilder, Profile, Scope, Spool, Terms, TermsBuilder,
 };
 
 use super::{
     Idempotency, IdempotencyBuilder, InFlight, OptionsError, headers,
     hooks::{
-        AuthorizeHook, FingerprintHook, NameHook, RebuildHook, RedactHook, ResolveHook, ScopeHook,
+        AuthorizeHook, FingerprintHook, NameHook, PrincipalHook, RebuildHook, RedactHook,
+        ResolveHook, ScopeHook,
     },
 };
 #[cfg(feature = "sqlite")]
@@ -51,6 +52,7 @@ pub(super) struct Chosen {
     pub(super) redact: Option<RedactHook>,
     pub(super) status_only: bool,
     pub(super) max_open: usize,
+    pub(super) principal: Option<PrincipalHook>,
     pub(super) pass_when_store_is_down: bool,
     pub(super) status_path: String,
     pub(super) route: Option<String>,
@@ -89,6 +91,7 @@ pub(super) struct Options {
     pub(super) redact: Option<RedactHook>,
     pub(super) status_only: bool,
     pub(super) max_open: usize,
+    pub(super) principal: Option<PrincipalHook>,
     pub(super) pass_when_store_is_down: bool,
     pub(super) status_path: String,
     /// Where its requests are counted, if that is not said by the router.
@@ -96,6 +99,13 @@ pub(super) struct Options {
 }
 
 impl Options {
+    /// Who asks: the scope, or those of its parts that say so.
+    pub(super) fn principal<'a>(&self, scope: &'a Scope) -> Cow<'a, Scope> {
+        let Some(says_who) = &self.principal else { return Cow::Borrowed(scope) };
+        let parts = scope.parts().filter(|(name, _)| says_who(name));
+        Cow::Owned(Scope::new(parts).unwrap_or_else(|_| Scope::global()))
+    }
+
     pub(super) fn fixed_name(&self) -> Option<&OperationName> {
         match &self.name {
             OperationNaming::Fixed(name) => Some(name),
@@ -193,6 +203,7 @@ impl Chosen {
             redact: self.redact,
             status_only: self.status_only,
             max_open: self.max_open,
+            principal: self.principal,
             pass_when_store_is_down: self.pass_when_store_is_down,
             status_path: self.status_path,
             route,

@@ -13,6 +13,8 @@ use super::body::BoxError;
 
 pub(super) type ScopeHook = Arc<dyn Fn(&Parts) -> Result<Scope, String> + Send + Sync>;
 pub(super) type NameHook = Arc<dyn Fn(&Parts) -> Result<OperationName, String> + Send + Sync>;
+/// Whether the scope's part of this name says who asks.
+pub(super) type PrincipalHook = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 pub(super) type AuthorizeHook = Arc<dyn Fn(&Parts) -> BoxFuture<'static, bool> + Send + Sync>;
 pub(super) type FingerprintHook = Arc<dyn Fn(Fingerprint) -> Fingerprints + Send + Sync>;
 pub(super) type RedactHook = Arc<dyn Fn(&mut Outcome) -> Redaction + Send + Sync>;

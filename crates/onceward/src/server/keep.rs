@@ -93,7 +93,11 @@ fn location_only(lines: &HeaderMap) -> Vec<Header> {
 
 /// What somebody found out about an unknown outcome is kept by the same rules.
 pub(super) fn found_out(options: &Options, mut outcome: Outcome) -> Outcome {
-    outcome.headers.retain(|(name, _)| !is_mark(name));
+    outcome.headers = options.kept.of(&headers::restore(&outcome.headers)).unwrap_or_default();
+    outcome.headers.retain(|(name, _)| !is_mark(name) && **name != *"content-length");
+    if matches!(outcome.status, 204 | 205 | 304) && matches!(outcome.body, KeptBody::Inline(_)) {
+        outcome.body = KeptBody::Inline(Vec::new());
+    }
     if options.status_only {
         outcome.body = KeptBody::Unavailable;
         leave_only_location(&mut outcome);

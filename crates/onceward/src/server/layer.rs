@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{Request, Response, request::Parts};
-use onceward_core::{BoxFuture, Digest, OperationId, OperationName, Scope};
+use onceward_core::{BoxFuture, Digest, OperationId, OperationName, Outcome, Scope};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -21,7 +21,7 @@ use super::{
     checked::Options,
     claim::Passed,
     execute::{self, Served},
-    fingerprint, identify, respond,
+    fingerprint, identify, keep, respond,
     room::Room,
     unknown::LastAsked,
     wait::Waiters,
@@ -102,6 +102,23 @@ impl Idempotency {
         change: impl FnOnce(IdempotencyBuilder) -> IdempotencyBuilder,
     ) -> Result<Self, OptionsError> {
         change(IdempotencyBuilder::clone(&self.builder)).build()
+    }
+
+    /// An answer that somebody found out about an unknown outcome, as this layer would keep it: without
+    /// what it drops, with what it redacts hidden.
+    ///
+    /// ```
+    /// # use onceward::{*, server::*, stores::memory::MemoryStore};
+    /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
+    /// let layer = Idempotency::builder(MemoryStore::not_durable(), scope).status_only().build()?;
+    /// let found = Outcome::inline(201, b"secret".to_vec());
+    /// assert_eq!(layer.kept(found).body, Body::Unavailable);
+    /// # use onceward::Body;
+    /// # Ok::<(), OptionsError>(())
+    /// ```
+    #[must_use]
+    pub fn kept(&self, found_out: Outcome) -> Outcome {
+        keep::found_out(&self.options, found_out)
     }
 
     /// The engine, to drain it at shutdown.

@@ -105,6 +105,7 @@ impl IdempotencyBuilder {
             redact: None,
             status_only: false,
             max_open: Idempotency::MAX_OPEN,
+            principal: None,
             pass_when_store_is_down: false,
             status_path: "/.onceward".to_owned(),
             route: None,
@@ -343,12 +344,28 @@ impl IdempotencyBuilder {
         self
     }
 
-    /// How many operations of one scope may run in this process at once: 1,000 if not said.
+    /// How many operations of one caller may run in this process at once: 1,000 if not said.
     ///
     /// One more that is new is refused with 429 `too-many-open`. Duplicates are not: they get the
     /// answer, or wait for it. Layers on one engine count together, each by its own limit.
     pub fn max_open(mut self, executions: usize) -> Self {
         self.chosen.max_open = executions;
+        self
+    }
+
+    /// Which parts of a scope, by their names, say who asks: [`max_open`](Self::max_open) counts by
+    /// these alone. Parts that a caller chooses freely would give it a quota for each value.
+    ///
+    /// ```
+    /// # use onceward::{*, server::*, stores::memory::MemoryStore};
+    /// # let store = MemoryStore::not_durable();
+    /// let scope = |_: &http::request::Parts| Scope::new([("user", "7"), ("cart", "a1")]);
+    /// let layer = Idempotency::builder(store, scope).principal(|part| part == "user").build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), OptionsError>(())
+    /// ```
+    pub fn principal(mut self, says_who: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        self.chosen.principal = Some(Arc::new(says_who));
         self
     }
 

@@ -52,7 +52,15 @@ pub(super) async fn settle(
         }
         Meaning::FailedRetryable => Ending::FailedRetryable,
         Meaning::Released => Ending::Released,
-        Meaning::Unknown => Ending::Unknown,
+        Meaning::Unknown => {
+            tracing::warn!(
+                event = event::OUTCOME_UNKNOWN,
+                operation = %id,
+                status = captured.head().map(|(status, ..)| status.as_u16()),
+                "nobody knows whether it happened; its retries are refused until somebody finds out"
+            );
+            Ending::Unknown
+        }
     };
     let settlement = claim.settle(ending, fence);
     let settling = idempotency.engine().settle_here(settlement, || late(not_durable_yet()));

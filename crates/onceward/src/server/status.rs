@@ -75,13 +75,7 @@ impl Idempotency {
     /// What is promised for each route, as the status routes tell it.
     #[must_use]
     pub fn capabilities(&self) -> Response<Body> {
-        json_response(&self.capabilities_document())
-    }
-
-    /// The same as a document.
-    #[must_use]
-    pub fn capabilities_document(&self) -> Value {
-        capabilities(self)
+        json_response(&capabilities(self))
     }
 }
 

@@ -55,3 +55,11 @@ pub const CONNECTION_FAILED: &str = "connection_failed";
 pub const LOG_DROPPED: &str = "log_dropped";
 /// Spans could not be exported.
 pub const EXPORT_FAILED: &str = "export_failed";
+/// An operator changed an operation.
+pub const OPERATOR_CHANGE: &str = "operator_change";
+/// An operator had no token, or one whose role is too small.
+pub const OPERATOR_REFUSED: &str = "operator_refused";
+/// An execution ended, and nobody knows whether it had its effect.
+pub const OUTCOME_UNKNOWN: &str = "outcome_unknown";
+/// What a gateway says when it starts, stops or reads its configuration again.
+pub const NOTICE: &str = "notice";

@@ -99,7 +99,7 @@ pub(super) fn census(
         }
         counted += 1;
         let id = Digest(flat(row.get(0))?);
-        census.count(&flat(Row::read(row, 1, now))?.decode(&id, sealing)?);
+        census.count(&flat(Row::read(row, 1, now))?.look(&id, sealing)?);
     }
     Ok(census)
 }

@@ -101,7 +101,7 @@ impl<'a> Examiner<'a> {
         });
         // A row that is gone by now is not listed.
         let Some((id, row)) = flat(read.optional())?.flatten() else { return Ok(None) };
-        let found = row.decode(&id, self.sealing)?;
+        let found = row.look(&id, self.sealing)?;
         if !wanted.is(&found) {
             return Ok(None);
         }

@@ -2,7 +2,7 @@
 
 use onceward_core::{
     Change, Digest, Fence, Found, Note, NoteKind, Record, Started, State, StoreError, Stored,
-    Timestamp, TrailEntry, Ttl,
+    Timestamp, TrailEntry, Ttl, Unreadable,
     wire::{self, WireError},
 };
 use rusqlite::{Error, types::ValueRef};
@@ -159,6 +159,15 @@ impl Row {
 
     /// What the row means; an unreadable one raises its alarm.
     pub(super) fn decode(&self, id: &Digest, sealing: &Sealing) -> Result<Found, StoreError> {
+        let found = self.look(id, sealing)?;
+        if let Found::Unreadable { why, .. } = &found {
+            raise_unreadable(id, *why);
+        }
+        Ok(found)
+    }
+
+    /// What the row means, for whoever looks at many.
+    pub(super) fn look(&self, id: &Digest, sealing: &Sealing) -> Result<Found, StoreError> {
         let record = match self.times {
             Some(times) => self.record(id, times, sealing),
             None => Err(WireError::Damaged),
@@ -171,8 +180,11 @@ impl Row {
                 wire::VERSION
             ))),
             Err(error @ (WireError::Damaged | WireError::Sealed)) => {
-                raise_unreadable(id, error);
-                Ok(Found::Unreadable { fence: self.fence })
+                let why = match error {
+                    WireError::Sealed => Unreadable::Sealed,
+                    _ => Unreadable::Damaged,
+                };
+                Ok(Found::Unreadable { fence: self.fence, why })
             }
         }
     }
@@ -210,13 +222,15 @@ impl Times {
     }
 }
 
-pub(super) fn raise_unreadable(id: &Digest, error: WireError) {
-    let (what, until) = match error {
-        WireError::Sealed => (
+pub(super) fn raise_unreadable(id: &Digest, why: Unreadable) {
+    let (what, until) = match why {
+        Unreadable::Sealed => (
             "cannot be opened: it was sealed with a key that is not at hand, or changed by somebody",
-            "the right key is there or an operator resolves it",
+            "the right key is there",
         ),
-        _ => ("does not match its checksum", "its owner settles it or an operator resolves it"),
+        Unreadable::Damaged => {
+            ("does not match its checksum", "its owner settles it or an operator resolves it")
+        }
     };
     telemetry::RECORD_UNREADABLE
         .raise(format_args!("record {id} {what}; its outcome counts as unknown until {until}"));

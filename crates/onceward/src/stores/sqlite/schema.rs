@@ -1,6 +1,7 @@
 //! Opens the file: checks where it lies, makes it durable, brings its tables up to date.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     thread,
     time::{Duration, Instant},
@@ -89,6 +90,7 @@ pub(super) fn open(options: &Options) -> Result<Connection, OpenError> {
         let needed = MIGRATIONS.len() as u32;
         return Err(OpenError::Outdated { path: path.clone(), found: 0, needed });
     }
+    create_private(path);
     let connection =
         connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
     // Each try does nothing that was done before, so that it may stop wherever another process is.
@@ -142,6 +144,16 @@ pub(super) fn open_checkpointer(options: &Options) -> Result<Connection, OpenErr
     let tuned = patiently(options.busy_timeout, is_busy, || make_durable(&connection));
     tuned.map_err(|error| OpenError::from_sqlite(&options.path, &error))?;
     Ok(connection)
+}
+
+/// A new file holds answers that only its owner shall read; SQLite gives the log the mode of the file.
+/// If that fails, opening the file says why.
+fn create_private(path: &Path) {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let _ = options.open(path);
 }
 
 /// Repeats what others' locks prevent until it works or time is up.

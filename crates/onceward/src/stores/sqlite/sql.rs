@@ -48,8 +48,7 @@ pub(super) const NOTE: &str = "
 
 pub(super) const TRAIL: &str = "
     SELECT at, kind, execution, actor, reason
-    FROM onceward_trail
-    WHERE digest = ?1
+    FROM (SELECT * FROM onceward_trail WHERE digest = ?1 ORDER BY seq DESC LIMIT 1000)
     ORDER BY seq";
 
 pub(super) const PUT_CHUNK: &str = "

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use onceward_core::{
-    Body, Digest, Fence, SWEEP_MARGIN, State, StoreError, Timestamp, wire::WireError,
+    Body, Digest, Fence, SWEEP_MARGIN, State, StoreError, Timestamp, Unreadable, wire::WireError,
 };
 use rusqlite::{Connection, Statement, params};
 use tokio::sync::oneshot;
@@ -183,7 +183,7 @@ impl<'c> Broom<'c> {
                     continue;
                 }
                 Fate::Unreadable(id) => {
-                    raise_unreadable(id, WireError::Damaged);
+                    raise_unreadable(id, Unreadable::Damaged);
                     self.keep_unreadable.execute([place.seq])?;
                     continue;
                 }
