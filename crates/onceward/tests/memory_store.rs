@@ -64,7 +64,7 @@ impl Subscriber for Warnings {
         struct Text(String);
         impl tracing::field::Visit for Text {
             fn record_debug(&mut self, _: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                self.0 = format!("{value:?}");
+                self.0 += &format!("{value:?} ");
             }
         }
         let mut text = Text(String::new());
