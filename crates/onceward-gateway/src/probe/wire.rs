@@ -233,12 +233,14 @@ fn passing(sent: &Sent) -> Option<String> {
 
 /// The same of a connection.
 fn gone(trouble: &Trouble) -> Option<String> {
-    use std::io::ErrorKind::{ConnectionRefused, ConnectionReset};
+    use std::io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset};
     let first: &(dyn Error + 'static) = &**trouble;
     let mut causes = std::iter::successors(Some(first), |&error| error.source());
     let is_gone = causes.any(|error| {
         let error = error.downcast_ref::<std::io::Error>();
-        error.is_some_and(|error| matches!(error.kind(), ConnectionRefused | ConnectionReset))
+        error.is_some_and(|error| {
+            matches!(error.kind(), BrokenPipe | ConnectionRefused | ConnectionReset)
+        })
     });
     is_gone.then(|| format!("the API is not there at times: {}", chain(first)))
 }

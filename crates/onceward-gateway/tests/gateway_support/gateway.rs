@@ -78,7 +78,8 @@ impl Plan {
             let line = line.unwrap_or_else(|_| panic!("the gateway does not start:\n{said}"));
             said += &format!("{line}\n");
             if let Some((_, rest)) = line.split_once("operators on http://") {
-                admin = Some(rest.parse().unwrap());
+                let address = rest.split('"').next().unwrap();
+                admin = Some(address.parse().unwrap());
             }
             if let Some((_, rest)) = line.split_once("listening on ") {
                 let address = rest.split_once("://").unwrap().1.split(',').next().unwrap();

@@ -121,7 +121,7 @@ async fn the_same_is_found_wherever_it_asks() {
             assert!(shown.contains("unknown") && shown.contains("keys resolve"), "{shown}");
         }
         assert_eq!(document(&gateway, place, &["show", "--key", "lost"])["operation"], *lost);
-        assert!(refused(&gateway, place, &["show", "--key", "none"]).contains("no operation"));
+        assert!(refused(&gateway, place, &["show", "--key", "none"]).contains("no such operation"));
         assert!(refused(&gateway, place, &["show", "--operation", "x"]).contains("43 characters"));
         assert!(refused(&gateway, place, &["list", "--state", "lost"]).contains("in_progress"));
     }
