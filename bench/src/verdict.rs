@@ -30,6 +30,12 @@ pub(crate) enum Bound {
     AtMost(f64),
 }
 
+impl Bound {
+    fn is_nothing(self) -> bool {
+        matches!(self, Self::AtLeast(bound) if bound == 0.0)
+    }
+}
+
 /// What a figure is counted in.
 #[derive(Clone, Copy)]
 pub(crate) enum Unit {
@@ -160,6 +166,8 @@ impl Figure {
             Bound::AtMost(bound) => (measured <= bound, self.goal.map(|goal| measured <= goal)),
         };
         match (reached, goal) {
+            // Zero is asked for where only the figure is wanted.
+            (true, None) if self.bound.is_nothing() => "–",
             (false, _) => "**missed**",
             (true, Some(true)) => "reached, and the goal",
             (true, _) => "reached",
@@ -184,5 +192,6 @@ mod tests {
         assert_eq!(verdict(Some(61.0), Bound::AtMost(60.0), Some(25.0)), "**missed**");
         assert_eq!(verdict(Some(24.0), Bound::AtMost(60.0), Some(25.0)), "reached, and the goal");
         assert_eq!(verdict(Some(1.0), Bound::AtMost(50.0), None), "reached");
+        assert_eq!(verdict(Some(1.0), Bound::AtLeast(0.0), None), "–");
     }
 }
