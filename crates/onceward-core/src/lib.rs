@@ -55,6 +55,7 @@ mod claim;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod fingerprint;
+mod found;
 mod key;
 mod meaning;
 mod operation;
@@ -72,6 +73,7 @@ pub mod wire;
 pub use admission::{Admission, Step, Verdict};
 pub use claim::{Claim, Ending, Settled, Settlement, SettlementStep};
 pub use fingerprint::*;
+pub use found::{Found, Unreadable};
 pub use key::{Key, KeyDigest, KeyError};
 pub use meaning::{Meaning, Policy, PolicyBuilder, PolicyError, Profile, Reply};
 pub use operation::{Digest, DigestError, OperationId, OperationName, OperationNameError};
@@ -86,8 +88,7 @@ pub use resolve::{Resolution, Resolve, ResolveError};
 pub use scope::{Scope, ScopeError};
 pub use seal::Seal;
 pub use store::{
-    BoxFuture, Change, Cursor, Filter, Found, Inspect, Listed, Note, NoteKind, Order, PURGE_MARGIN,
-    Page, Purge, SWEEP_MARGIN, Spool, SpoolId, Store, StoreError, Swap, Trail, TrailEntry,
-    Transactional, Unreadable,
+    BoxFuture, Change, Cursor, Filter, Inspect, Listed, Note, NoteKind, Order, PURGE_MARGIN, Page,
+    Purge, SWEEP_MARGIN, Spool, SpoolId, Store, StoreError, Swap, Trail, TrailEntry, Transactional,
 };
 pub use terms::{Terms, TermsBuilder, TermsError};

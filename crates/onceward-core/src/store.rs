@@ -4,7 +4,7 @@ use alloc::{boxed::Box, string::String, sync::Arc, vec::Vec};
 use core::{any::Any, error::Error, fmt, future::Future, pin::Pin, time::Duration};
 
 use crate::{
-    Digest, Execution, Fence, Key, OperationName, Record, Scope, Status, Stored, Timestamp,
+    Digest, Execution, Fence, Found, Key, OperationName, Record, Scope, Status, Stored, Timestamp,
 };
 
 /// A boxed future, so that the traits are dyn-compatible and a store is chosen at run time.
@@ -155,48 +155,6 @@ pub enum Swap {
     },
     /// Something else is stored.
     Conflict(Found),
-}
-
-/// What is stored under a digest.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// Nothing.
-    Nothing,
-    /// This record.
-    Record(Box<Stored>),
-    /// A record that cannot be read: its outcome is unknown, and it is not absent.
-    Unreadable {
-        /// The fence, which is kept outside the checksum.
-        fence: Fence,
-        /// What keeps it from being read.
-        why: Unreadable,
-    },
-}
-
-/// Why a record cannot be read.
-///
-/// ```
-/// use onceward_core::Unreadable;
-///
-/// assert_eq!(Unreadable::Sealed.as_str(), "sealed");
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreadable {
-    /// It does not match its checksum.
-    Damaged,
-    /// Its answer was sealed with a key that is not at hand here, or changed by somebody without it.
-    Sealed,
-}
-
-impl Unreadable {
-    /// The word for it in lists.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Damaged => "damaged",
-            Self::Sealed => "sealed",
-        }
-    }
 }
 
 /// The store is broken or unreachable. Protocol results are never errors.
