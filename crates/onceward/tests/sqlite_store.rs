@@ -93,6 +93,35 @@ async fn a_damaged_record_is_unknown_and_raises_an_alarm() {
     assert_eq!(rig.status(&sample).await, Some(Status::Succeeded));
 }
 
+/// What `release` refuses without force, `purge` must not do either.
+#[tokio::test]
+async fn a_failure_that_may_have_had_its_effect_is_not_purged() {
+    let repeatable = Effect::Repeatable { within: Duration::from_secs(3600) };
+    for (effect, refusal) in [(repeatable, Purge::Open), (Effect::External, Purge::Recent)] {
+        let (rig, sample) = (Rig::new(), Sample::new(effect));
+        let claim = rig.claim(&sample).await;
+        rig.engine.settle(claim.clone(), Ending::FailedRetryable).await.unwrap();
+        let Found::Record(stored) = rig.store.get(&sample.id()).await.unwrap() else {
+            panic!("it is there");
+        };
+        let note = Note::of_protocol(NoteKind::Purge, claim.execution());
+        let purged = rig.store.purge(&sample.id(), stored.record.fence, &note).await;
+        assert_eq!(purged, Ok(refusal), "{effect:?}");
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_new_file_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let rig = Rig::new();
+    rig.end(&Sample::new(Effect::External)).await;
+    for end in ["", "-wal", "-shm"] {
+        let file = PathBuf::from(format!("{}{end}", rig.path.display()));
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600, "{end}");
+    }
+}
+
 #[tokio::test]
 async fn a_damaged_record_is_never_swept_and_may_be_purged() {
     let clock = Arc::new(ManualClock::default());

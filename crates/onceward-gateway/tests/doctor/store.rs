@@ -43,6 +43,17 @@ fn a_store_that_is_missing_or_has_no_tables_is_a_warning() {
 }
 
 #[test]
+fn records_that_cannot_be_read_are_a_problem() {
+    let directory = place(SOUND);
+    claim(&directory, "k", Effect::External, before_now(Duration::ZERO));
+    let connection = rusqlite::Connection::open(directory.path().join("onceward.db")).unwrap();
+    assert_eq!(connection.execute("UPDATE onceward_record SET body = x'00'", []).unwrap(), 1);
+    drop(connection);
+    let document = examined(&directory);
+    assert_eq!(codes(&document)["records-damaged"], "problem", "{document:#}");
+}
+
+#[test]
 fn a_store_that_cannot_be_used_is_a_problem() {
     let directory = place(SOUND);
     let file = directory.path().join("onceward.db");

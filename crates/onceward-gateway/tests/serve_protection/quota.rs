@@ -39,6 +39,20 @@ async fn one_too_many_is_refused_until_another_has_ended() {
 }
 
 #[tokio::test]
+async fn what_a_caller_chooses_itself_gives_it_no_quota_of_its_own() {
+    let upstream = Upstream::any();
+    let lines = "max_open = 1\nscope = [\"secret:x-api-key\", \"json:/cart\"]";
+    let gateway = Gateway::start(&upstream, &route(lines));
+    let of = |cart: &str| pay(cart).json(json!({"cart": cart}));
+    let first = gateway.begin(&of("a").told(json!({"gate": "g"})));
+    upstream.arrival(1).await;
+    assert_eq!(gateway.send(&of("b")).await.problem(), (429, "too-many-open".into()));
+    upstream.open("g").await;
+    assert_eq!(first.await.unwrap().status, 201);
+    assert_eq!(gateway.send(&of("b")).await.status, 201);
+}
+
+#[tokio::test]
 async fn what_nobody_knows_the_end_of_does_not_count() {
     let upstream = Upstream::any();
     let gateway = Gateway::start(&upstream, &route("max_open = 1"));
