@@ -31,7 +31,7 @@ pub(super) async fn settle(
     if claim.effect() == Effect::Transactional
         && let Some(replay) = committed(idempotency, claim).await?
     {
-        idempotency.shared().waiters.wake(&id);
+        idempotency.shared().ended(&id);
         telemetry::count_committed(&replay.outcome);
         return ended(idempotency, claim, replay, captured).await;
     }
@@ -65,7 +65,7 @@ pub(super) async fn settle(
     let settlement = claim.settle(ending, fence);
     let settling = idempotency.engine().settle_here(settlement, || late(not_durable_yet()));
     let settled = settling.await;
-    idempotency.shared().waiters.wake(&id);
+    idempotency.shared().ended(&id);
     match settled {
         Some(Settled::Stored { at }) => {
             let ended = matches!(meaning, Meaning::Succeeded | Meaning::FailedFinal);
