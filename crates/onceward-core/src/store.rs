@@ -119,6 +119,15 @@ pub trait Transactional<Connection: ?Sized>: Store {
         Box::pin(ready(Err(StoreError::Unusable(detail.to_owned()))))
     }
 
+    /// Returns when the end of this operation, whose commit was acknowledged on the caller's
+    /// connection, is as durable as the store's own writes.
+    ///
+    /// For stores that see more on their own connections than a driver tells its user.
+    fn confirm<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<(), StoreError>> {
+        let _ = id;
+        Box::pin(ready(Ok(())))
+    }
+
     /// Writes one chunk of a large answer: see [`Spool::put`].
     fn put_in<'a>(
         &'a self,

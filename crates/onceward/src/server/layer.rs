@@ -20,6 +20,7 @@ use super::{
     admit::{self, Admitted},
     checked::Options,
     claim::Passed,
+    deferred,
     execute::{self, Served},
     fingerprint, identify, keep, respond,
     room::Room,
@@ -149,6 +150,11 @@ impl Idempotency {
             let read = Box::pin(fingerprint::read(&self, operation, &parts, body));
             let (asked, held) = read.await?;
             let mut attempt = None;
+            if self.options.deferred.is_some() {
+                let answer = Box::pin(deferred::answer(&self, asked, parts, held, service));
+                let (answered, response) = answer.await?;
+                return Ok(Answer { answered, attempt, response: Ok(response) });
+            }
             let (answered, response) = match admit::admit(&self, &asked, &parts).await? {
                 Admitted::Run { claim, patience, counted, slot } => {
                     attempt = Some(claim.attempt());
