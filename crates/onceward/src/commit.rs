@@ -126,7 +126,7 @@ impl Engine {
         transaction: &mut T,
         ending: Ending,
     ) -> Result<(), CommitError> {
-        self.propose_in(claim, transaction, claim.settle(ending, fresh_fence())).await.map(drop)
+        self.propose_in(claim, transaction, claim.settle(ending, fresh_fence())).await
     }
 
     /// Ends a claim and commits: effect and record together, or neither.
@@ -147,7 +147,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives the store's time of the end, if it is known.
+    /// Gives the store's time of the end, if the store has told it in the same breath as the commit;
+    /// otherwise what was committed must be read before it is believed.
     pub(crate) async fn commit_with<T: Transaction>(
         &self,
         claim: &Claim,
@@ -156,12 +157,14 @@ impl Engine {
     ) -> Result<Option<Timestamp>, CommitError> {
         let (store, fence) = (self.store_of::<T::Store>()?, settlement.change().next.fence);
         let committed = match transaction.commit_with(store, settlement.change()).await {
-            Ok(together) => self.told(together, claim, settlement).await?,
-            Err(transaction) => self.commit_after(claim, transaction, settlement).await?,
+            Ok(together) => self.told(together, claim, settlement).await?.map(Some),
+            Err(transaction) => {
+                self.commit_after(claim, transaction, settlement).await?.map(|()| None)
+            }
         };
         let at = match committed {
-            Ok(at) => Some(at),
-            Err(error) => self.find_out(claim, fence, error).await?,
+            Ok(at) => at,
+            Err(error) => self.find_out(claim, fence, error).await.map(|()| None)?,
         };
         store.confirm(&claim.id()).await.map_err(CommitError::Doubtful)?;
         Ok(at)
@@ -173,14 +176,14 @@ impl Engine {
         claim: &Claim,
         mut transaction: T,
         settlement: Settlement,
-    ) -> Result<Result<Timestamp, StoreError>, CommitError> {
-        let at = self.propose_in(claim, &mut transaction, settlement).await?;
+    ) -> Result<Result<(), StoreError>, CommitError> {
+        self.propose_in(claim, &mut transaction, settlement).await?;
         // Not before: a savepoint that was dropped is rolled back by the next statement.
         if !transaction.is_outermost() {
             return Err(CommitError::Savepoint);
         }
         let committed = crashpoint!("own.commit", transaction.commit().await, injected());
-        Ok(committed.map(|()| at))
+        Ok(committed)
     }
 
     /// What a change and a commit that were sent at once have become.
@@ -213,13 +216,12 @@ impl Engine {
         }
     }
 
-    /// Proposes the end, and gives the store's time of it.
     pub(crate) async fn propose_in<T: Transaction>(
         &self,
         claim: &Claim,
         transaction: &mut T,
         settlement: Settlement,
-    ) -> Result<Timestamp, CommitError> {
+    ) -> Result<(), CommitError> {
         let store = self.store_of::<T::Store>()?;
         let mut proposal = Proposal::new(claim, settlement);
         loop {
@@ -227,7 +229,7 @@ impl Engine {
             let swap = crashpoint!("own.swap", store.swap_in(connection, change).await, injected());
             match proposal.next(swap)? {
                 Next::Swap(next) => proposal = next,
-                Next::Stored(at) => return Ok(at),
+                Next::Stored(_) => return Ok(()),
             }
         }
     }
@@ -292,7 +294,7 @@ impl Engine {
         claim: &Claim,
         fence: Fence,
         error: StoreError,
-    ) -> Result<Option<Timestamp>, CommitError> {
+    ) -> Result<(), CommitError> {
         match timeout(Self::SETTLE_PATIENCE, self.renewed_or_met(claim)).await {
             Ok(Ok(swap)) => judge(claim, fence, swap, error),
             Ok(Err(_)) | Err(_) => Err(CommitError::Doubtful(error)),
@@ -315,18 +317,11 @@ impl Engine {
 ///
 /// A renewal that is stored proves that it was not, now and for ever: it has overwritten what the log
 /// may have held of it.
-fn judge(
-    claim: &Claim,
-    fence: Fence,
-    renewed: Swap,
-    error: StoreError,
-) -> Result<Option<Timestamp>, CommitError> {
+fn judge(claim: &Claim, fence: Fence, renewed: Swap, error: StoreError) -> Result<(), CommitError> {
     match renewed {
         Swap::Stored { .. } => Err(CommitError::NotCommitted(error)),
-        Swap::Conflict(Found::Record(stored)) if stored.record.fence == fence => {
-            Ok(Some(stored.updated_at))
-        }
-        Swap::Conflict(Found::Unreadable { fence: found, .. }) if found == fence => Ok(None),
+        Swap::Conflict(Found::Record(stored)) if stored.record.fence == fence => Ok(()),
+        Swap::Conflict(Found::Unreadable { fence: found, .. }) if found == fence => Ok(()),
         Swap::Conflict(Found::Record(stored)) if stored.record.execution != claim.execution() => {
             Err(CommitError::LeaseLost)
         }

@@ -62,7 +62,7 @@ impl Engine {
         let Err(error) = committed else { return Ok(()) };
         roll_back(&transaction);
         match store.renew_on(connection, &claim.renew()) {
-            Ok(swap) => judge(claim, fence, swap, error).map(drop),
+            Ok(swap) => judge(claim, fence, swap, error),
             Err(_) => Err(CommitError::Doubtful(error)),
         }
     }
