@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::time::{Duration, Instant};
-use testbed::{Installation, PgBouncer, Server, multi_host_url};
+
+use testbed::{Installation, Patroni, PgBouncer, Server, multi_host_url};
 
 fn start(settings: &[(&str, &str)]) -> Server {
     Server::start(&Installation::preferred().unwrap(), settings).unwrap()
@@ -106,4 +107,17 @@ fn a_synchronous_standby_takes_over_and_the_old_primary_follows() {
         );
         pair = (standby, primary);
     }
+}
+
+#[test]
+#[ignore = "long: Patroni takes its time to see that a leader is gone"]
+fn patroni_promotes_a_standby_and_takes_the_old_leader_back() {
+    let cluster = Patroni::start(&Installation::preferred().unwrap()).unwrap();
+    cluster.try_sql("CREATE TABLE charge (amount bigint); INSERT INTO charge VALUES (1)").unwrap();
+    let leader = cluster.leader();
+    cluster.kill(leader);
+    assert_ne!(cluster.leader(), leader);
+    cluster.restart(leader);
+    cluster.wait_until_synchronous();
+    assert_eq!(cluster.try_sql("SELECT count(*) FROM charge").unwrap(), "1");
 }

