@@ -174,13 +174,13 @@ async fn renew(engine: Engine, claim: Claim) {
         sleep_until(next).await;
         let (renewed, operation) = (timeout(pause, engine.renew(&claim)).await, claim.id());
         telemetry::RENEWALS.add(match &renewed {
-            Ok(Ok(Renewal::Renewed { .. })) => Renewed::Renewed,
+            Ok(Ok(Renewal::Renewed { .. } | Renewal::Held)) => Renewed::Renewed,
             Ok(Ok(Renewal::Lost(_))) => Renewed::Lost,
             Ok(Err(_)) => Renewed::Failed,
             Err(_) => Renewed::TimedOut,
         });
         match renewed {
-            Ok(Ok(Renewal::Renewed { .. })) => {}
+            Ok(Ok(Renewal::Renewed { .. } | Renewal::Held)) => {}
             Ok(Ok(Renewal::Lost(_))) => {
                 tracing::warn!(event = event::LEASE_LOST, %operation, "another execution took over");
                 return claim.lose();
