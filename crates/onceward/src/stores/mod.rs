@@ -1,5 +1,13 @@
 //! Stores that come with the library.
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod known;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod rows;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod sealing;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

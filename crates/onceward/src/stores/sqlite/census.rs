@@ -8,7 +8,8 @@ use std::{
 use onceward_core::{Digest, Found, Status, StoreError, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _};
 
-use super::{reader::flat, rows::Row, sealing::Sealing, space, sql};
+use super::{reader::flat, rows::Row, space, sql};
+use crate::stores::sealing::Sealing;
 
 /// The state of a store at one moment, cheap enough to be asked for every few seconds.
 ///
