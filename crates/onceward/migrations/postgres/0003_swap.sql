@@ -17,7 +17,7 @@ CREATE FUNCTION onceward.swap(
     patience integer, is_last boolean, is_durable boolean
 ) RETURNS TABLE (
     was_made boolean, found_fence uuid, found_started_at bigint, found_updated_at bigint,
-    found_expires_at bigint, found_body bytea, read_at bigint
+    found_expires_at bigint, found_body bytea, read_at bigint, found_writer bigint, has_standbys boolean
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -68,8 +68,10 @@ BEGIN
                 HINT = 'Propose the end, and commit the outer transaction.';
         END IF;
         PERFORM set_config('lock_timeout', usual_patience, true);
-        RETURN QUERY SELECT true, next_fence, 0::bigint, (extract(epoch FROM moment) * 1000000)::bigint,
-            NULL::bigint, NULL::bytea, (extract(epoch FROM moment) * 1000000)::bigint;
+        was_made := true;
+        found_updated_at := (extract(epoch FROM moment) * 1000000)::bigint;
+        has_standbys := current_setting('synchronous_standby_names') <> '';
+        RETURN NEXT;
         RETURN;
     END IF;
     IF is_last THEN
@@ -80,7 +82,8 @@ BEGIN
     RETURN QUERY SELECT false, r.fence, (extract(epoch FROM r.started_at) * 1000000)::bigint,
         (extract(epoch FROM r.updated_at) * 1000000)::bigint,
         (extract(epoch FROM r.expires_at) * 1000000)::bigint, r.body,
-        (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+        (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, r.xmin::text::bigint,
+        current_setting('synchronous_standby_names') <> ''
         FROM onceward.record r WHERE r.digest = id;
 END
 $$;

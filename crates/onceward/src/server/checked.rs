@@ -158,8 +158,8 @@ fn spool_of(store: &dyn Any) -> Option<Arc<dyn Spool>> {
 
 fn takes_claims(store: &dyn Any) -> bool {
     #[cfg(feature = "postgres")]
-    if store.is::<crate::stores::postgres::PostgresStore>() {
-        return true;
+    if let Some(store) = store.downcast_ref::<crate::stores::postgres::PostgresStore>() {
+        return store.takes_claims();
     }
     let _ = store;
     false

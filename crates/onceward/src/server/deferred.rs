@@ -10,7 +10,7 @@ use std::{
 };
 
 use http::{Request as HttpRequest, Response, request::Parts};
-use onceward_core::{BoxFuture, Found, OperationId, Replay, Request, Verdict};
+use onceward_core::{BoxFuture, OperationId, Replay, Request, Stored, Verdict};
 use tokio::{
     sync::oneshot,
     time::{Instant, timeout_at},
@@ -18,13 +18,15 @@ use tokio::{
 use tracing::Instrument as _;
 
 use super::{
-    Body, Claim, Code, Completed, Idempotency, IntoAnswer, Problem, WholeBody, admit,
+    Body, Claim, Completed, Idempotency, IntoAnswer, Problem, WholeBody, admit,
     capture::Captured,
     execute::{self, Served},
     fingerprint::Held,
     recall::{self, Recalled},
     respond, settle, unknown,
 };
+#[cfg(feature = "postgres")]
+use crate::stores::postgres::OwnTransaction;
 use crate::{CommitError, Transaction, open::Slot, telemetry::Answered};
 
 /// A request that is not claimed yet: its handler does that in its own transaction.
@@ -56,6 +58,13 @@ enum Fate {
     Replay(Arc<Recalled>),
     /// It may not run.
     Refused(Problem),
+}
+
+/// Why a request does not run.
+enum Met {
+    Replay(Replay),
+    Unknown(Box<Stored>),
+    Refusal(Problem),
 }
 
 impl Deferred {
@@ -105,95 +114,111 @@ impl Deferred {
         E: From<CommitError>,
     {
         async move {
-            let Some((claim, _slot)) = self.claim_in(&mut transaction).await? else {
-                drop(transaction);
-                return Ok(self.recall().await);
+            let (claim, _slot) = match self.claim_in(&mut transaction).await? {
+                Ok(claimed) => claimed,
+                Err(met) => {
+                    drop(transaction);
+                    return Ok(self.tell(met).await);
+                }
             };
             let answer = effect(&mut transaction).await?.into_answer();
             Ok(claim.commit_answer(transaction, answer).await?)
         }
     }
 
-    /// `None`: it has run before, or must not run; the transaction must be rolled back.
+    /// The same on a connection of tokio-postgres without a transaction: one is begun with the claim, in
+    /// one round trip. The end and the commit are another one, so that it is three with one statement
+    /// of your own.
+    ///
+    /// ```
+    /// # use axum::http::StatusCode;
+    /// # use onceward::{CommitError, server::{Completed, Deferred}};
+    /// # use tokio_postgres::Client;
+    /// async fn charge(shop: &mut Client, deferred: Deferred, cents: i32) -> Result<Completed, CommitError> {
+    ///     let effect = deferred.run_on(shop, |shop| Box::pin(async move {
+    ///         shop.execute("INSERT INTO charge (cents) VALUES ($1)", &[&cents]).await?;
+    ///         Ok((StatusCode::CREATED, format!("charged {cents}")))
+    ///     }));
+    ///     effect.await
+    /// }
+    /// ```
+    #[cfg(feature = "postgres")]
+    pub fn run_on<'c, A, E>(
+        &self,
+        client: &'c mut tokio_postgres::Client,
+        effect: impl for<'t> FnOnce(&'t mut OwnTransaction<'c>) -> BoxFuture<'t, Result<A, E>> + Send,
+    ) -> impl Future<Output = Result<Completed, E>> + Send
+    where
+        A: IntoAnswer,
+        E: From<CommitError>,
+    {
+        self.run_in(OwnTransaction::new(client), effect)
+    }
+
+    /// `Err`: it has run before, or must not run; the transaction must be rolled back.
     async fn claim_in<T: Transaction>(
         &self,
         transaction: &mut T,
-    ) -> Result<Option<(Claim, Slot)>, CommitError> {
+    ) -> Result<Result<(Claim, Slot), Met>, CommitError> {
         let Inner { idempotency, request, asked_at, .. } = &*self.inner;
         if !matches!(self.becomes(Fate::Asked), Fate::Open) {
             return Err(CommitError::Twice);
         }
         let patience = idempotency.options().deferred.unwrap_or_default();
         let verdict = idempotency.engine().admit_in(request.clone(), transaction, patience).await?;
-        let fate = match verdict {
+        Ok(Err(match verdict {
             Verdict::Run(claim) if admit::is_stale(idempotency, &claim) => {
-                Fate::Refused(admit::key_expired())
+                Met::Refusal(admit::key_expired())
             }
             Verdict::Run(claim) => match admit::slot(idempotency, claim.operation().scope()) {
-                None => Fate::Refused(admit::too_many_open()),
+                None => Met::Refusal(admit::too_many_open()),
                 Some(slot) => {
                     let claim = Claim::new(idempotency.clone(), claim, *asked_at);
                     self.becomes(Fate::Run(claim.clone()));
-                    return Ok(Some((claim, slot)));
+                    return Ok(Ok((claim, slot)));
                 }
             },
+            Verdict::Replay(replay) => Met::Replay(replay),
             Verdict::Busy { retry_after } => {
-                Fate::Refused(admit::in_progress().retry_after(retry_after))
+                Met::Refusal(admit::in_progress().retry_after(retry_after))
             }
             Verdict::Mismatch => {
-                Fate::Refused(admit::key_reused().status(idempotency.options().mismatch))
+                Met::Refusal(admit::key_reused().status(idempotency.options().mismatch))
             }
-            Verdict::Unknown(None) => Fate::Refused(admit::outcome_unknown()),
-            // What was met is only a hint: it is read again when the transaction is over.
-            Verdict::Replay(_) | Verdict::Unknown(Some(_)) => return Ok(None),
-        };
-        self.becomes(fate);
-        Ok(None)
+            Verdict::Unknown(None) => Met::Refusal(admit::outcome_unknown()),
+            Verdict::Unknown(Some(stored)) => Met::Unknown(stored),
+        }))
     }
 
-    /// Reads what was met inside the transaction, by the store's own rules of when to believe it.
-    async fn recall(&self) -> Completed {
-        if matches!(*self.fate(), Fate::Asked) {
-            let fate = match self.read().await {
-                Ok(recalled) => Fate::Replay(Arc::new(recalled)),
-                Err(problem) => Fate::Refused(problem),
-            };
-            self.becomes(fate);
-        }
-        let response = match &*self.fate() {
-            Fate::Refused(problem) => problem.clone().of(self.operation().digest()).into_response(),
-            Fate::Replay(recalled) => {
+    /// What a duplicate gets, when its transaction is over.
+    async fn tell(&self, met: Met) -> Completed {
+        let Inner { idempotency, request, .. } = &*self.inner;
+        let id = request.operation.digest();
+        let told = match met {
+            Met::Refusal(problem) => Err(problem),
+            Met::Replay(replay) => recall::recall(idempotency, id, replay).await,
+            Met::Unknown(stored) => {
+                let route = (idempotency, idempotency.options());
+                match unknown::resolve(route, id, Some(&request.operation), &stored).await {
+                    true => Err(admit::in_progress().retry_after(Duration::from_secs(1))),
+                    false => Err(admit::outcome_unknown()),
+                }
+            }
+        };
+        // The layer sends it whole, if this caller may see it; the handler need not.
+        let response = match &told {
+            Err(problem) => problem.clone().of(id).into_response(),
+            Ok(recalled) => {
                 let mut response = Response::new(Body::empty());
                 *response.status_mut() = recalled.status;
                 response
             }
-            _ => settle::lease_lost().into_response(),
         };
+        self.becomes(match told {
+            Ok(recalled) => Fate::Replay(Arc::new(recalled)),
+            Err(problem) => Fate::Refused(problem),
+        });
         Completed::of_another(response)
-    }
-
-    async fn read(&self) -> Result<Recalled, Problem> {
-        let Inner { idempotency, request, .. } = &*self.inner;
-        let id = request.operation.digest();
-        let Ok(found) = idempotency.engine().read(&id).await else {
-            let text = "its answer cannot be read now; ask again with the same key";
-            return Err(Problem::new(Code::StoreUnavailable, text).retry_after(SOON));
-        };
-        let Found::Record(stored) = found else {
-            return Err(admit::in_progress().retry_after(SOON));
-        };
-        let replay = match Replay::of((*stored).clone()) {
-            Some(replay) => replay,
-            None => {
-                let route = (idempotency, idempotency.options());
-                let resolved = unknown::resolve(route, id, Some(&request.operation), &stored).await;
-                return Err(match resolved {
-                    true => admit::in_progress().retry_after(SOON),
-                    false => admit::outcome_unknown(),
-                });
-            }
-        };
-        recall::recall(idempotency, id, replay).await
     }
 
     fn fate(&self) -> MutexGuard<'_, Fate> {
@@ -205,8 +230,6 @@ impl Deferred {
         mem::replace(&mut *self.fate(), fate)
     }
 }
-
-const SOON: Duration = Duration::from_secs(1);
 
 /// Runs the handler, detached from its client, and tells what its transaction has become.
 pub(super) async fn answer<S, B>(
