@@ -26,9 +26,12 @@ struct Idle {
 }
 
 const EMPTY: &str = "DO $$ BEGIN
-    IF to_regclass('onceward.inbox') IS NOT NULL THEN TRUNCATE onceward.inbox; END IF;
+    IF to_regclass('onceward.inbox') IS NOT NULL THEN DELETE FROM onceward.inbox; END IF;
     IF to_regclass('onceward.record') IS NOT NULL THEN
-        TRUNCATE onceward.record, onceward.open, onceward.trail, onceward.spool;
+        DELETE FROM onceward.record;
+        DELETE FROM onceward.open;
+        DELETE FROM onceward.trail;
+        DELETE FROM onceward.spool;
     END IF;
 END $$";
 
