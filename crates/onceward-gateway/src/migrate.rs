@@ -1,15 +1,19 @@
 //! `onceward migrate`: brings the tables of the records up to date.
 
 use std::{
+    env,
     error::Error,
+    fmt::Display,
     io::{self, Write as _},
-    path::PathBuf,
+    path::Path,
     process::ExitCode,
     time::Duration,
 };
 
 use clap::Args;
 use onceward::stores::sqlite::{SqliteStore, Tables};
+
+use crate::config::StoreUrl;
 
 /// Makes or updates the tables of Onceward in a database, and touches no other table in it.
 ///
@@ -23,11 +27,14 @@ use onceward::stores::sqlite::{SqliteStore, Tables};
 #[command(after_help = "\
 Examples:
   onceward migrate --store sqlite://shop.db          make or update the tables
-  onceward migrate --store sqlite://shop.db --check  only look: fails if there is something to do")]
+  onceward migrate --store sqlite://shop.db --check  only look: fails if there is something to do
+  ONCEWARD_STORE=postgres://owner:…@db/shop onceward migrate")]
 pub(crate) struct Options {
-    /// Where the records are: `sqlite://<file>`.
-    #[arg(long, value_name = "URL", value_parser = sqlite_file)]
-    store: PathBuf,
+    /// Where the records are: `sqlite://<file>` or `postgres://<user>@<host>/<database>`; the
+    /// environment variable ONCEWARD_STORE if it is not said, so that no list of processes shows a
+    /// password.
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
     /// Changes nothing, and fails if there is something to do.
     #[arg(long)]
     check: bool,
@@ -36,38 +43,36 @@ pub(crate) struct Options {
     wait: u64,
 }
 
-/// The file that a store's address names.
-pub(crate) fn sqlite_file(address: &str) -> Result<PathBuf, String> {
-    let path = match address.split_once("://") {
-        Some(("sqlite", path)) => path,
-        Some((scheme, _)) => {
-            return Err(format!(
-                "this version knows no stores `{scheme}://`; name a file as `sqlite://shop.db`"
-            ));
-        }
-        None => address.strip_prefix("sqlite:").unwrap_or(address),
-    };
-    if path.contains(['?', '#']) {
-        return Err("options after `?` are not known here; name the file only".to_owned());
-    }
-    match path {
-        "" => Err("it names no file; write `sqlite://shop.db`".to_owned()),
-        path => Ok(PathBuf::from(path)),
-    }
-}
-
 pub(crate) fn run(options: &Options) -> ExitCode {
-    migrate(options).unwrap_or_else(|error| {
+    let refused = |error: &dyn Display, code| {
         // Standard error may be closed as well; then there is nobody to tell.
         let _ = writeln!(io::stderr(), "error: {error}");
-        ExitCode::FAILURE
-    })
+        code
+    };
+    // Not by clap, which quotes what is wrong: it may hold a password.
+    let said = options.store.clone().or_else(|| env::var("ONCEWARD_STORE").ok());
+    let store = match said.as_deref().map(StoreUrl::of_argument) {
+        Some(Ok(store)) => store,
+        Some(Err(error)) => return refused(&error, ExitCode::from(2)),
+        None => {
+            let text = "say where the records are: --store sqlite://<file> or postgres://…, or set \
+                        ONCEWARD_STORE";
+            return refused(&text, ExitCode::from(2));
+        }
+    };
+    migrate(&store, options).unwrap_or_else(|error| refused(&error, ExitCode::FAILURE))
 }
 
-fn migrate(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
-    let store =
-        || SqliteStore::builder(&options.store).busy_timeout(Duration::from_secs(options.wait));
-    let file = options.store.display();
+fn migrate(store: &StoreUrl, options: &Options) -> Result<ExitCode, Box<dyn Error>> {
+    match store {
+        StoreUrl::Sqlite(file) => in_file(file, options),
+        StoreUrl::Postgres(_) => Err("this version cannot open postgres:// yet".into()),
+    }
+}
+
+fn in_file(file: &Path, options: &Options) -> Result<ExitCode, Box<dyn Error>> {
+    let store = || SqliteStore::builder(file).busy_timeout(Duration::from_secs(options.wait));
+    let file = file.display();
     let before = store().tables()?;
     let Tables { found, known } = before;
     let mut out = io::stdout().lock();
