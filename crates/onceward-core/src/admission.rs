@@ -97,7 +97,8 @@ impl Admission {
             ttl: Ttl::For(request.terms.lease()),
         };
         let id = request.operation.digest();
-        let change = Change { id, expected: None, next: record, note: None };
+        let retain = Some(request.terms.retain());
+        let change = Change { id, expected: None, next: record, note: None, retain };
         Self { request, change, first: fence, swaps: 1 }
     }
 
@@ -112,6 +113,7 @@ impl Admission {
     pub fn next(self, swap: Swap) -> Step {
         match swap {
             Swap::Stored { at } => self.run(at),
+            Swap::Held => busy(Ttl::For(Self::MAX_RETRY_AFTER)),
             Swap::Conflict(Found::Nothing) => self.claim_afresh(None),
             Swap::Conflict(Found::Unreadable { .. }) => Step::Done(Verdict::Unknown(None)),
             Swap::Conflict(Found::Record(stored)) if self.is_own(&stored) => {
@@ -209,7 +211,8 @@ impl Admission {
             return busy(Ttl::Never);
         }
         self.swaps += 1;
-        self.change = Change { id: self.change.id, expected, next, note };
+        let retain = (!renews).then(|| self.request.terms.retain());
+        self.change = Change { id: self.change.id, expected, next, note, retain };
         Step::Swap(self)
     }
 

@@ -117,6 +117,7 @@ impl Claim {
             expected: Some(self.record.fence),
             next: self.record.clone(),
             note: None,
+            retain: None,
         }
     }
 
@@ -178,7 +179,7 @@ pub struct Settlement {
 #[expect(clippy::large_enum_variant, reason = "moved once, and rarely")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettlementStep {
-    /// Propose the change of this settlement.
+    /// Propose the change of this settlement; after [`Swap::Held`] not at once.
     Swap(Settlement),
     /// Nothing more to ask the store.
     Done(Settled),
@@ -222,7 +223,7 @@ impl Settlement {
         };
         let note = note.map(|kind| Note::of_protocol(kind, claimed.execution));
         let next = Record { fence, state, ttl, ..claimed.clone() };
-        Self { change: Change { id, expected: Some(claimed.fence), next, note } }
+        Self { change: Change { id, expected: Some(claimed.fence), next, note, retain: None } }
     }
 
     /// The change to propose now.
@@ -236,6 +237,7 @@ impl Settlement {
     pub fn next(self, swap: Swap) -> SettlementStep {
         let found = match swap {
             Swap::Stored { at } => return SettlementStep::Done(Settled::Stored { at }),
+            Swap::Held => return SettlementStep::Swap(self),
             Swap::Conflict(found) => found,
         };
         if let Found::Record(stored) = &found {

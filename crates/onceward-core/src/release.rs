@@ -116,7 +116,7 @@ impl Release<'_> {
         };
         let (state, ttl) = (State::Released, Ttl::For(terms.lease()));
         let next = Record { fence, execution, state, ttl, ..stored.record.clone() };
-        Ok(Change { id, expected: Some(stored.record.fence), next, note: Some(note) })
+        Ok(Change { id, expected: Some(stored.record.fence), next, note: Some(note), retain: None })
     }
 
     fn needed(&self, stored: &Stored) -> Result<Needed, ReleaseError> {

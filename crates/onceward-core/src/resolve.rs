@@ -107,7 +107,7 @@ impl Resolve<'_> {
             reason: told(reason, needed),
         };
         let next = Record { fence, execution, state, ttl: Ttl::For(ttl), ..stored.record.clone() };
-        Ok(Change { id, expected: Some(stored.record.fence), next, note: Some(note) })
+        Ok(Change { id, expected: Some(stored.record.fence), next, note: Some(note), retain: None })
     }
 
     fn needed(&self, stored: &Stored) -> Result<Needed, ResolveError> {

@@ -133,6 +133,11 @@ pub struct Change {
     pub next: Record,
     /// An entry for the trail, written in the same commit.
     pub note: Option<Note>,
+    /// With a new claim: how long its end will be remembered, if it ends well.
+    ///
+    /// For stores where somebody else may end it, in SQL, or that set up their purge when a record is
+    /// made. What counts is the ttl that the ending brings.
+    pub retain: Option<Duration>,
 }
 
 impl Change {
@@ -155,6 +160,9 @@ pub enum Swap {
     },
     /// Something else is stored.
     Conflict(Found),
+    /// Somebody's transaction that is still open holds the record, and decides what will be stored.
+    /// Nothing was changed; the same change may be proposed again.
+    Held,
 }
 
 /// The store is broken or unreachable. Protocol results are never errors.

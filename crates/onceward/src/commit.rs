@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::{
     Engine, crashpoint,
-    engine::{fresh_fence, injected},
+    engine::{Pause, fresh_fence, injected},
     telemetry,
 };
 
@@ -184,9 +184,20 @@ impl Engine {
         fence: Fence,
         error: StoreError,
     ) -> Result<(), CommitError> {
-        match timeout(Self::SETTLE_PATIENCE, self.propose(&claim.renew())).await {
+        match timeout(Self::SETTLE_PATIENCE, self.renewed_or_met(claim)).await {
             Ok(Ok(swap)) => judge(claim, fence, swap, error),
             Ok(Err(_)) | Err(_) => Err(CommitError::Doubtful(error)),
+        }
+    }
+
+    /// While the record is held, the commit in question may be under way.
+    async fn renewed_or_met(&self, claim: &Claim) -> Result<Swap, StoreError> {
+        let (renewal, mut pause) = (claim.renew(), Pause::default());
+        loop {
+            match self.propose(&renewal).await? {
+                Swap::Held => pause.wait().await,
+                swap => return Ok(swap),
+            }
         }
     }
 }
@@ -203,7 +214,7 @@ fn judge(claim: &Claim, fence: Fence, renewed: Swap, error: StoreError) -> Resul
         Swap::Conflict(Found::Record(stored)) if stored.record.execution != claim.execution() => {
             Err(CommitError::LeaseLost)
         }
-        Swap::Conflict(_) => Err(CommitError::Doubtful(error)),
+        Swap::Conflict(_) | Swap::Held => Err(CommitError::Doubtful(error)),
     }
 }
 
@@ -220,7 +231,12 @@ impl<'a> Proposal<'a> {
 
     /// Takes the store's answer; `None`: it is proposed.
     fn next(self, swap: Result<Swap, StoreError>) -> Result<Option<Self>, CommitError> {
-        match self.settlement.next(swap.map_err(CommitError::inside)?) {
+        let swap = swap.map_err(CommitError::inside)?;
+        if swap == Swap::Held {
+            let detail = "another transaction that is still open holds the record".to_owned();
+            return Err(CommitError::NotCommitted(StoreError::Unavailable(detail)));
+        }
+        match self.settlement.next(swap) {
             SettlementStep::Swap(settlement) => Ok(Some(Self { settlement, ..self })),
             SettlementStep::Done(Settled::Stored { .. }) => Ok(None),
             SettlementStep::Done(Settled::FencedOff(Found::Record(stored)))

@@ -172,6 +172,7 @@ impl Engine {
     pub async fn renew(&self, claim: &Claim) -> Result<Renewal, StoreError> {
         Ok(match self.propose(&claim.renew()).await? {
             Swap::Stored { at } => Renewal::Renewed { at },
+            Swap::Held => Renewal::Held,
             Swap::Conflict(found) => Renewal::Lost(found),
         })
     }
@@ -312,6 +313,8 @@ impl Engine {
         loop {
             let ended = telemetry::Ended::by(settlement.change());
             match self.call(settlement.change()).await {
+                Ok(Swap::Held) if self.shared.stopped.load(Ordering::SeqCst) => return None,
+                Ok(Swap::Held) => pause.wait().await,
                 Ok(swap) => match settlement.next(swap) {
                     SettlementStep::Swap(next) => settlement = next,
                     SettlementStep::Done(settled) => {
@@ -347,33 +350,35 @@ impl Engine {
                 {
                     return;
                 }
-                Ok(Swap::Conflict(_)) | Err(_) => pause.wait().await,
+                Ok(Swap::Conflict(_) | Swap::Held) | Err(_) => pause.wait().await,
             }
         }
     }
 
-    /// A definite error means that no try has left anything behind.
+    /// A definite error means that no try has left anything behind. After one that may have, a record
+    /// that is held may be held by that very try.
     pub(crate) async fn propose(&self, change: &Change) -> Result<Swap, StoreError> {
         let mut pause = Pause::default();
         let mut doubtful = None;
-        for _ in 1..Self::MAX_TRIES {
-            match self.call(change).await {
-                Err(error) if !error.is_definite() => doubtful = Some(error),
-                Err(error) => return Err(doubtful.unwrap_or(error)),
-                swap => return swap,
+        for tries in 1.. {
+            match (self.call(change).await, doubtful.take()) {
+                (Ok(Swap::Held), Some(error)) => doubtful = Some(error),
+                (Ok(swap), _) => return Ok(swap),
+                (Err(error), before) if error.is_definite() => return Err(before.unwrap_or(error)),
+                (Err(error), _) => doubtful = Some(error),
+            }
+            if tries >= Self::MAX_TRIES {
+                break;
             }
             pause.wait().await;
         }
-        self.call(change).await.map_err(|error| match error.is_definite() {
-            true => doubtful.unwrap_or(error),
-            false => error,
-        })
+        Err(doubtful.expect("only doubt leads to another try"))
     }
 
     async fn call(&self, change: &Change) -> Result<Swap, StoreError> {
         let swap = self.timed(Call::Swap, self.shared.store.swap(change), |swap| match swap {
             Swap::Stored { .. } => Said::Ok,
-            Swap::Conflict(_) => Said::Conflict,
+            Swap::Conflict(_) | Swap::Held => Said::Conflict,
         });
         crashpoint!("store.swap", swap.await, injected())
     }
@@ -444,12 +449,12 @@ impl Drop for Tracked {
 
 /// The pauses between tries: doubling from 4 ms to 1 s, jittered so that callers do not march.
 #[derive(Default)]
-struct Pause {
+pub(crate) struct Pause {
     tries: u32,
 }
 
 impl Pause {
-    async fn wait(&mut self) {
+    pub(crate) async fn wait(&mut self) {
         let ceiling_ms = (4 << self.tries.min(8)).min(1000);
         self.tries += 1;
         sleep(Duration::from_millis(fastrand::u64(ceiling_ms / 2..=ceiling_ms))).await;
@@ -464,6 +469,9 @@ pub enum Renewal {
         /// The store's time of it.
         at: Timestamp,
     },
+    /// A transaction that is still open holds the record, most often the one that ends this claim. As
+    /// good as renewed: whatever becomes of the lease, only one of them commits.
+    Held,
     /// The claim is over: another execution may be running. Stop, and send no answer.
     Lost(Found),
 }

@@ -38,6 +38,7 @@ impl Engine {
     ///     match engine.release(id, failed, given_back).await {
     ///         Ok(Swap::Stored { .. }) => "the key is free".to_owned(),
     ///         Ok(Swap::Conflict(_)) => "somebody else was faster: look again".to_owned(),
+    ///         Ok(Swap::Held) => "somebody works on it right now: try again".to_owned(),
     ///         Err(failure) => failure.to_string(),
     ///     }
     /// }

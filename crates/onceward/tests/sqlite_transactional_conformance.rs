@@ -133,7 +133,7 @@ impl Driver for WithSqlx {
             let swap = store.swap_in(&mut *transaction, change).await?;
             match swap {
                 Swap::Stored { .. } => transaction.commit().await.unwrap(),
-                Swap::Conflict(_) => transaction.rollback().await.unwrap(),
+                Swap::Conflict(_) | Swap::Held => transaction.rollback().await.unwrap(),
             }
             Ok(swap)
         })

@@ -62,6 +62,7 @@ impl Charges {
         match store.swap_in_blocking(&self.connection, settlement.change()) {
             Ok(Swap::Stored { .. }) => Ok(()),
             Ok(Swap::Conflict(found)) => Err(format!("fenced off by {found:?}")),
+            Ok(Swap::Held) => Err("held by another transaction".to_owned()),
             Err(error) => Err(error.to_string()),
         }
     }

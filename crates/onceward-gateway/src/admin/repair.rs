@@ -119,7 +119,7 @@ impl Repair {
                     count(OperatorChange::Resolve, id, operator);
                     return Ok(());
                 }
-                Ok(Swap::Conflict(_)) => {}
+                Ok(Swap::Conflict(_) | Swap::Held) => {}
                 Err(ResolveFailure::Store(error)) => return Err(error.into()),
                 Err(ResolveFailure::Refused(error)) => return Err(refused(error)),
             }
@@ -207,7 +207,7 @@ impl Repair {
                     count(OperatorChange::Release, id, operator);
                     return self.show(id).await;
                 }
-                Ok(Swap::Conflict(_)) => {}
+                Ok(Swap::Conflict(_) | Swap::Held) => {}
                 Err(ReleaseFailure::Store(error)) => return Err(error.into()),
                 Err(ReleaseFailure::Refused(error)) => {
                     return Err(Refusal::conflict("not-releasable", error.to_string()));

@@ -193,7 +193,7 @@ async fn renew(engine: Engine, claim: Claim) {
         sleep_until(next).await;
         let (renewed, operation) = (timeout(patience, engine.renew(&claim)).await, claim.id());
         telemetry::RENEWALS.add(match &renewed {
-            Ok(Ok(Renewal::Renewed { .. })) => Renewed::Renewed,
+            Ok(Ok(Renewal::Renewed { .. } | Renewal::Held)) => Renewed::Renewed,
             Ok(Ok(Renewal::Lost(_))) => Renewed::Lost,
             Ok(Err(_)) => Renewed::Failed,
             Err(_) => Renewed::TimedOut,
@@ -201,6 +201,8 @@ async fn renew(engine: Engine, claim: Claim) {
         next = Instant::now() + patience;
         match renewed {
             Ok(Ok(Renewal::Renewed { .. })) => next = Instant::now() + pause,
+            // Its lease was not started anew, so that this is tried again before it ends.
+            Ok(Ok(Renewal::Held)) => {}
             Ok(Ok(Renewal::Lost(_))) => {
                 tracing::warn!(event = event::LEASE_LOST, %operation, "another execution took over");
                 return claim.lose();

@@ -148,7 +148,7 @@ impl World {
                 self.trace(|| self.tell_landing(before.as_deref(), change, process));
             }
             Swap::Conflict(Found::Record(stored)) => self.book().shown(stored),
-            Swap::Conflict(_) => {}
+            Swap::Conflict(_) | Swap::Held => {}
         }
         swap
     }
@@ -272,7 +272,13 @@ impl World {
                 let fence = Fence::from_random([0; 16]);
                 let next = onceward::Record { fence, state: State::Released, ..record.clone() };
                 let next = onceward::Record { ttl: Ttl::Never, ..next };
-                let change = Change { id: *id, expected: Some(record.fence), next, note: None };
+                let change = Change {
+                    id: *id,
+                    expected: Some(record.fence),
+                    next,
+                    note: None,
+                    retain: None,
+                };
                 let note = Note::of_protocol(NoteKind::Purge, record.execution);
                 at_once(self.store.swap(&change)).expect("memory does not fail");
                 // An operator may not delete what changed just now; this is no operator.
