@@ -31,7 +31,7 @@ Examples:
   ONCEWARD_STORE=postgres://owner:…@db/shop onceward migrate")]
 pub(crate) struct Options {
     /// Where the records are: `sqlite://<file>` or `postgres://<user>@<host>/<database>`; the
-    /// environment variable ONCEWARD_STORE if it is not said, so that no list of processes shows a
+    /// environment variable `ONCEWARD_STORE` if it is not said, so that no list of processes shows a
     /// password.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
