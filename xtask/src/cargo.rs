@@ -13,7 +13,7 @@ use crate::failure::Failure;
 #[derive(Clone, Debug)]
 pub(crate) struct Cargo {
     arguments: Vec<String>,
-    environment: Vec<(&'static str, &'static str)>,
+    environment: Vec<(&'static str, String)>,
 }
 
 impl Cargo {
@@ -30,8 +30,8 @@ impl Cargo {
         self
     }
 
-    pub(crate) fn environment(mut self, name: &'static str, value: &'static str) -> Self {
-        self.environment.push((name, value));
+    pub(crate) fn environment(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.environment.push((name, value.into()));
         self
     }
 
@@ -39,7 +39,10 @@ impl Cargo {
     pub(crate) fn command(&self, root: &Path) -> Command {
         let program = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
         let mut command = Command::new(program);
-        command.args(&self.arguments).envs(self.environment.iter().copied()).current_dir(root);
+        command
+            .args(&self.arguments)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .current_dir(root);
         forget_own_package(&mut command);
         command
     }

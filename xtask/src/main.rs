@@ -8,6 +8,7 @@ mod compare;
 mod failure;
 mod purity;
 mod results;
+mod servers;
 mod source;
 mod suites;
 mod test;

@@ -4,6 +4,9 @@
 //! more row: a name, a rule that claims its targets (by the first word of their file name, as
 //! `sqlite_conformance`), and a function that says what it was found to be, or why it is absent.
 
+use std::any::Any;
+
+use crate::servers;
 use crate::tools;
 use crate::workspace::{Kind, TestTarget, Workspace};
 
@@ -18,11 +21,34 @@ pub(crate) struct Suite {
 pub(crate) enum Against {
     /// Described for the summary; say plainly when it is not a real server.
     Present(String),
+    /// Servers that run while the suite does.
+    Servers(Servers),
+    /// It is there and does not work: the suite has failed.
+    Broken(String),
     /// The suite is skipped, and the summary says so by name: the engine, and the reason.
     Absent { engine: &'static str, reason: String },
 }
 
-pub(crate) const SUITES: [Suite; 14] = [
+/// What was started for a suite, or found running.
+pub(crate) struct Servers {
+    /// Described for the summary.
+    pub(crate) words: String,
+    /// What the test programs are told.
+    pub(crate) environment: Vec<(&'static str, String)>,
+    /// What somebody has to set who repeats a test alone, when these servers have ended.
+    pub(crate) repeat: Vec<(&'static str, String)>,
+    /// They end when this is dropped.
+    pub(crate) running: Vec<Box<dyn Any>>,
+}
+
+impl Servers {
+    /// Nothing was started.
+    pub(crate) fn none(words: String) -> Self {
+        Self { words, environment: Vec::new(), repeat: Vec::new(), running: Vec::new() }
+    }
+}
+
+pub(crate) const SUITES: [Suite; 15] = [
     Suite {
         name: "protocol core",
         claims: |target| target.package == "onceward-core" && !target.is_test("model"),
@@ -40,6 +66,7 @@ pub(crate) const SUITES: [Suite; 14] = [
                 && !target.is_test("simulation")
                 && !is_server(target)
                 && !is_sqlite(target)
+                && !is_postgres(target)
         },
         against: |_| Against::Present("memory store (not durable)".to_owned()),
     },
@@ -82,6 +109,7 @@ pub(crate) const SUITES: [Suite; 14] = [
                 && !is_probe(target)
                 && !is_operators(target)
                 && !needs_python(target)
+                && !is_postgres(target)
         },
         against: |_| {
             let text = "the built command; its demo on loopback sockets, with SQLite";
@@ -120,12 +148,20 @@ pub(crate) const SUITES: [Suite; 14] = [
             Err(reason) => Against::Absent { engine: "schemathesis", reason },
         },
     },
+    Suite { name: "PostgreSQL", claims: is_postgres, against: servers::postgres },
     Suite {
         name: "tooling",
-        claims: |target| ["xtask", "onceward-bench"].contains(&target.package.as_str()),
+        claims: |target| {
+            ["xtask", "onceward-bench", "testbed"].contains(&target.package.as_str())
+                && !is_postgres(target)
+        },
         against: |_| no_server(),
     },
 ];
+
+/// Suites that run the targets of another one once more, against another version.
+pub(crate) const REPEATS: [Suite; 1] =
+    [Suite { name: "PostgreSQL 18", claims: is_postgres, against: servers::postgres_18 }];
 
 /// What stands in the way of running every test target exactly once; empty when nothing does.
 pub(crate) fn misassigned(suites: &[Suite], targets: &[TestTarget]) -> Vec<String> {
@@ -154,6 +190,10 @@ fn is_server(target: &TestTarget) -> bool {
 
 fn is_sqlite(target: &TestTarget) -> bool {
     target.kind == Kind::Integration && target.name.starts_with("sqlite")
+}
+
+fn is_postgres(target: &TestTarget) -> bool {
+    target.kind == Kind::Integration && target.name.starts_with("postgres")
 }
 
 fn is_gateway(target: &TestTarget) -> bool {
@@ -243,9 +283,21 @@ mod tests {
             ("onceward-gateway", Integration, "admin_openapi", "operators, as others read them"),
             ("onceward-bench", Binary, "onceward-bench", "tooling"),
             ("xtask", Binary, "xtask", "tooling"),
+            ("testbed", Library, "testbed", "tooling"),
+            ("testbed", Integration, "postgres_servers", "PostgreSQL"),
+            ("onceward", Integration, "postgres_conformance", "PostgreSQL"),
+            ("onceward-gateway", Integration, "postgres_kill", "PostgreSQL"),
         ] {
             assert_eq!(suite_of(&target(package, kind, name)), suite, "{package} {name}");
         }
+    }
+
+    #[test]
+    fn a_repeated_suite_runs_what_another_one_runs() {
+        let conformance = target("onceward", Kind::Integration, "postgres_conformance");
+        assert!(REPEATS.iter().any(|suite| (suite.claims)(&conformance)));
+        let wire = target("onceward-core", Kind::Integration, "wire");
+        assert!(!REPEATS.iter().any(|suite| (suite.claims)(&wire)));
     }
 
     #[test]

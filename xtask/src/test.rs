@@ -15,7 +15,8 @@ use self::report::{Entry, Tally};
 use crate::cargo::{Cargo, readable};
 use crate::failure::Failure;
 use crate::results::Transcript;
-use crate::suites::{self, Against, SUITES, Suite};
+use crate::suites::{self, Against, REPEATS, SUITES, Servers, Suite};
+use crate::tools;
 use crate::workspace::{TestTarget, Workspace};
 
 /// Runs every test and says what it ran against.
@@ -78,7 +79,10 @@ pub(crate) fn run_suites(root: &Path, length: Length) -> Result<Report, Failure>
     };
     println!("== built in {}", readable(started.elapsed()));
 
-    for suite in &SUITES {
+    if length == Length::Long {
+        tools::patroni();
+    }
+    for suite in SUITES.iter().chain(&REPEATS) {
         let own: Vec<_> = targets.iter().filter(|target| (suite.claims)(target)).collect();
         announce(suite.name);
         report.add(run_suite(suite, &own, &workspace, &programs, length));
@@ -101,33 +105,49 @@ fn run_suite(
     programs: &Programs,
     length: Length,
 ) -> Entry {
-    let against = match (suite.against)(workspace) {
-        Against::Present(against) => against,
+    let started = Instant::now();
+    let servers = match (suite.against)(workspace) {
+        Against::Present(words) => Servers::none(words),
+        Against::Servers(servers) => servers,
+        Against::Broken(trouble) => {
+            return Entry::broken(suite.name, vec![trouble], started.elapsed());
+        }
         Against::Absent { engine, reason } => return Entry::skipped(suite.name, engine, reason),
     };
-    let started = Instant::now();
     let mut tally = Tally::default();
     for target in targets {
-        run_target(target, programs, length, &mut tally);
+        run_target(target, programs, &servers, length, &mut tally);
     }
     if targets.is_empty() {
         tally.problems.push("this suite has no test target in the workspace".to_owned());
     } else if tally.counts.ran() == 0 && tally.problems.is_empty() {
         tally.problems.push("ran zero tests, so it proved nothing".to_owned());
     }
-    Entry::ran(suite.name, against, tally, started.elapsed())
+    let Servers { words, running, .. } = servers;
+    drop(running);
+    Entry::ran(suite.name, words, tally, started.elapsed())
 }
 
 /// Runs one test program as `cargo test` would, without asking cargo to resolve features for one
 /// package alone: that would build half of the tree again inside the time of the suite.
-fn run_target(target: &TestTarget, programs: &Programs, length: Length, tally: &mut Tally) {
+fn run_target(
+    target: &TestTarget,
+    programs: &Programs,
+    servers: &Servers,
+    length: Length,
+    tally: &mut Tally,
+) {
     let label = target.label();
     let Some(mut command) = programs.command(target) else {
         tally.problems.push(format!("{label}: the build made no program for it"));
         return;
     };
     println!("-- {label}");
+    command.envs(servers.environment.iter().map(|(name, value)| (name, value)));
     let mut repeat = target.cargo_test();
+    for (name, value) in &servers.repeat {
+        repeat = repeat.environment(name, value);
+    }
     if length == Length::Long {
         command.arg("--include-ignored").env(LONG.0, LONG.1);
         repeat = repeat

