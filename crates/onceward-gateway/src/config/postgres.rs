@@ -3,6 +3,8 @@
 
 use std::{fmt, path::Path};
 
+use onceward::stores::postgres::Address;
+
 use super::mistake::{listed, nearest};
 
 /// Where a PostgreSQL server is and who asks it, as it was written.
@@ -27,7 +29,7 @@ const ESCAPES: &str = "characters that mean something in a URL are written in a 
                        %2F for /, %3A for :, %3F for ?, %23 for # and %25 for %";
 
 /// What may stand behind `?`; those with choices have no other value.
-const OPTIONS: [(&str, &[&str]); 18] = [
+const OPTIONS: [(&str, &[&str]); 23] = [
     ("application_name", &[]),
     ("channel_binding", &["disable", "prefer", "require"]),
     ("connect_timeout", &[]),
@@ -43,9 +45,14 @@ const OPTIONS: [(&str, &[&str]); 18] = [
     ("password", &[]),
     ("port", &[]),
     ("prepare", &["on", "off"]),
-    ("sslmode", &["disable", "prefer", "require", "verify-ca", "verify-full"]),
+    ("promotion", &["possible", "never"]),
+    ("sslcert", &[]),
+    ("sslkey", &[]),
+    ("sslmode", &["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]),
+    ("sslnegotiation", &["postgres", "direct"]),
     ("sslrootcert", &[]),
     ("target_session_attrs", &["any", "read-write"]),
+    ("tcp_user_timeout", &[]),
 ];
 
 /// Beside those of [`OPTIONS`].
@@ -80,7 +87,12 @@ impl PostgresUrl {
             return refuse("names no database", EXAMPLE);
         }
         let shown = shown(scheme, user, hosts, database, &options);
-        Ok(Self { whole: format!("{scheme}://{rest}"), shown })
+        let whole = format!("{scheme}://{rest}");
+        // The last word has whoever connects, so that nothing is refused later.
+        match whole.parse::<Address>() {
+            Ok(_) => Ok(Self { whole, shown }),
+            Err(error) => refuse(&format!("cannot be used: {error}"), EXAMPLE),
+        }
     }
 
     /// All of it, with the password: to connect, and for nothing else.
@@ -125,10 +137,9 @@ fn options(query: &str) -> Result<Vec<UrlOption<'_>>, UrlMistake> {
         if !choices.is_empty() && !choices.contains(&value) {
             return Err(not_a_choice(name, value, choices));
         }
-        if name == "sslrootcert" && !Path::new(value).is_file() {
-            let help = "name the file of the authority that signed the server's certificate; relative \
-                        names start where the command is run";
-            return refuse("names a file in `sslrootcert` that is not there", help);
+        if ["sslcert", "sslkey", "sslrootcert"].contains(&name) && !Path::new(value).is_file() {
+            let help = "relative names start where the command is run";
+            return refuse(&format!("names a file in `{name}` that is not there"), help);
         }
         options.push(UrlOption { name, value });
     }
@@ -281,7 +292,7 @@ mod tests {
             ),
             ("postgres://h/d?prepare=off&prepare=on", "says `prepare` twice", "leave one"),
             ("postgres://h/d?sslmode=", "`sslmode` without a value", "name=value"),
-            ("postgres://h/d?sslrootcert=sesame", "`sslrootcert` that is not there", "authority"),
+            ("postgres://h/d?sslrootcert=sesame", "`sslrootcert` that is not there", "relative"),
         ] {
             let mistake = parse(text).unwrap_err();
             assert!(mistake.message.contains(message), "{text}: {mistake:?}");
