@@ -5,10 +5,10 @@ use std::{error::Error, sync::Arc, time::Duration};
 use onceward::{
     BoxFuture, Inspect, Spool, StoreError, Trail,
     seal::Keyring,
-    stores::{Census, sqlite::SqliteStore},
+    stores::{Census, postgres::PostgresStore, sqlite::SqliteStore},
 };
 
-use crate::config::{PostgresUrl, StoreUrl};
+use crate::config::{Guarantee, PostgresUrl, StoreUrl};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -27,6 +27,12 @@ impl Records for SqliteStore {
     }
 }
 
+impl Records for PostgresStore {
+    fn census(&self) -> BoxFuture<'_, Result<Census, StoreError>> {
+        Box::pin(self.census())
+    }
+}
+
 /// What happens to tables that are missing or old.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tables {
@@ -36,11 +42,13 @@ pub(crate) enum Tables {
     AsTheyAre,
 }
 
-/// Opens the store that an address names; answers are sealed with `keys`, if there are any.
+/// Opens the store that an address names; answers are sealed with `keys`, if there are any. A server
+/// that may lose what it acknowledges is refused, unless the guarantee is relaxed.
 pub(crate) async fn open(
     store: &StoreUrl,
     keys: Option<Arc<Keyring>>,
     tables: Tables,
+    guarantee: Guarantee,
 ) -> Result<Arc<dyn Records>, Failure> {
     match store {
         StoreUrl::Sqlite(file) => {
@@ -53,15 +61,23 @@ pub(crate) async fn open(
             let builder = keys.into_iter().fold(builder, |builder, keys| builder.seal(keys));
             Ok(Arc::new(builder.open()?))
         }
-        StoreUrl::Postgres(url) => postgres(url, keys, tables).await,
+        StoreUrl::Postgres(url) => postgres(url, keys, tables, guarantee).await,
     }
 }
 
 async fn postgres(
     url: &PostgresUrl,
-    _: Option<Arc<Keyring>>,
-    _: Tables,
+    keys: Option<Arc<Keyring>>,
+    tables: Tables,
+    guarantee: Guarantee,
 ) -> Result<Arc<dyn Records>, Failure> {
-    let _ = url.with_password();
-    Err("this version cannot open postgres:// yet".into())
+    let mut builder = PostgresStore::builder(url.with_password())?;
+    if tables == Tables::AsTheyAre {
+        builder = builder.without_migrations();
+    }
+    if guarantee == Guarantee::Relaxed {
+        builder = builder.accept_relaxed();
+    }
+    let builder = keys.into_iter().fold(builder, |builder, keys| builder.seal(keys));
+    Ok(Arc::new(builder.open().await?))
 }

@@ -131,7 +131,8 @@ async fn serve(options: &Options, config: Config, observing: &Observing) -> Resu
     for note in &config.notes {
         tell(&note.to_string());
     }
-    let store = records::open(&config.store, config.keys()?, Tables::Made).await?;
+    let store =
+        records::open(&config.store, config.keys()?, Tables::Made, config.guarantee).await?;
     let _sweeper = Sweeper::start(Arc::new(store.clone()), SWEEP);
     let tls = config.tls.as_ref().map(proxy::acceptor).transpose()?;
     must_open(&*store).await?;

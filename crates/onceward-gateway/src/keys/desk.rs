@@ -15,7 +15,7 @@ use tower_service::Service as _;
 use super::{Failure, Place};
 use crate::{
     admin::{self, InEffect, Operator, Repair},
-    config::{Config, Overrides, Role, Sources, StoreUrl},
+    config::{Config, Guarantee, Overrides, Role, Sources, StoreUrl},
     proxy::{Lane, Upstream},
     records::{self, Tables},
 };
@@ -75,7 +75,8 @@ impl Desk {
         keys: Option<Arc<Keyring>>,
         config: Option<Arc<Config>>,
     ) -> Result<Self, Failure> {
-        let store = records::open(store, keys, Tables::AsTheyAre).await?;
+        let guarantee = config.as_ref().map_or(Guarantee::Strict, |config| config.guarantee);
+        let store = records::open(store, keys, Tables::AsTheyAre, guarantee).await?;
         let in_effect: InEffect = Arc::new(move || config.clone());
         let repair = Repair::new(Engine::new(store.clone()), store, in_effect);
         let name = match user() {

@@ -6,9 +6,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod gateway_dies;
 #[path = "../gateway_support/mod.rs"]
 mod gateway_support;
-mod gateway_dies;
 #[path = "../postgres_support/mod.rs"]
 mod postgres_support;
 mod service;
@@ -48,7 +48,8 @@ impl Bench {
         let mut reply = gateway.send(&pay("k", CENTS)).await;
         let start = Instant::now();
         while reply.status != 201 {
-            let is_passing = ["in-progress", "upstream-failed", "lease-lost", "upstream-unreachable"];
+            let is_passing =
+                ["in-progress", "upstream-failed", "lease-lost", "upstream-unreachable"];
             let (_, code) = reply.problem();
             assert!(is_passing.contains(&code.as_str()), "{reply:?}");
             assert!(start.elapsed() < BOUND, "it never ends: {reply:?}");

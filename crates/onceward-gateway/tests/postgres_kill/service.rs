@@ -163,17 +163,20 @@ impl Stops {
     }
 }
 
-async fn pay(State(running): State<Running>, headers: HeaderMap, Json(new): Json<Value>) -> Response {
+async fn pay(
+    State(running): State<Running>,
+    headers: HeaderMap,
+    Json(new): Json<Value>,
+) -> Response {
     let is_first = running.is_first.swap(false, Ordering::SeqCst);
-    let stops = Stops {
-        at: running.stops_at.filter(|_| is_first),
-        directory: running.directory.clone(),
-    };
+    let stops =
+        Stops { at: running.stops_at.filter(|_| is_first), directory: running.directory.clone() };
     let execution = headers["onceward-execution"].to_str().unwrap().to_owned();
     // Whoever asked may be gone; what was begun goes on, as it does in most services.
     let directory = running.directory.clone();
     let paying = tokio::spawn(async move {
-        let paid = charge(&running.database, &execution, new["cents"].as_i64().unwrap(), &stops).await;
+        let paid =
+            charge(&running.database, &execution, new["cents"].as_i64().unwrap(), &stops).await;
         if is_first {
             std::fs::write(directory.join("ended"), "").unwrap();
         }
@@ -181,7 +184,9 @@ async fn pay(State(running): State<Running>, headers: HeaderMap, Json(new): Json
     });
     match paying.await.unwrap() {
         (Ok(body), stops) => answer(body, stops),
-        (Err(error), _) => (http::StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+        (Err(error), _) => {
+            (http::StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response()
+        }
     }
 }
 

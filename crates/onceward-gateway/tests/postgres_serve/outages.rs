@@ -79,7 +79,10 @@ async fn a_server_that_has_no_connection_left() {
     }
     last.batch_execute(away).await.unwrap();
     let fresh = plan(&upstream, &url).refusal();
-    assert!(fresh.contains("too many clients") || fresh.contains("remaining connection"), "{fresh}");
+    assert!(
+        fresh.contains("too many clients") || fresh.contains("remaining connection"),
+        "{fresh}"
+    );
     is_refused(&gateway, &upstream, "meanwhile").await;
     drop((others, last));
     recovers(&gateway, "meanwhile").await;
@@ -93,7 +96,8 @@ async fn a_time_out_for_statements() {
     database.sql(&format!("ALTER DATABASE {} SET statement_timeout = '200ms'", database.name()));
     let gateway = plan(&upstream, database.url()).start();
     assert_eq!(gateway.send(&pay("before")).await.status, 201);
-    let statement = "LOCK TABLE onceward.record IN ACCESS EXCLUSIVE MODE; SET statement_timeout = 0";
+    let statement =
+        "LOCK TABLE onceward.record IN ACCESS EXCLUSIVE MODE; SET statement_timeout = 0";
     let somebody = Somebody::begins(database.url(), statement).await;
     is_refused(&gateway, &upstream, "meanwhile").await;
     somebody.ends().await;
@@ -121,7 +125,11 @@ async fn a_transaction_that_is_left_open_on_one_record_stalls_no_other() {
         assert_eq!(other.await.unwrap().status, 201);
     }
     let duplicate = gateway.send(&pay("held")).await;
-    assert_eq!((duplicate.status, duplicate.is_replay()), (201, true), "who only reads waits for nobody");
+    assert_eq!(
+        (duplicate.status, duplicate.is_replay()),
+        (201, true),
+        "who only reads waits for nobody"
+    );
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     somebody.ends().await;
     assert_eq!(upstream.count_of("held").await, 1);
@@ -132,7 +140,8 @@ async fn a_transaction_that_is_left_open_on_one_record_stalls_no_other() {
 async fn a_claim_that_meets_an_open_transaction_is_told_to_come_back() {
     let upstream = Upstream::any();
     let database = testbed::postgres().database();
-    let lines = "key = \"required\"\neffect = \"repeatable\"\nrerun_within = \"1h\"\nlease = \"300ms\"";
+    let lines =
+        "key = \"required\"\neffect = \"repeatable\"\nrerun_within = \"1h\"\nlease = \"300ms\"";
     let text = crate::route(lines);
     let gateway = Plan::new(&upstream.url(), &text).store(database.url()).start();
     let failed = gateway.send(&pay("held").told(serde_json::json!({ "status": 503 }))).await;

@@ -1,12 +1,6 @@
 //! What a gateway says that does not start.
 
-use crate::{
-    Upstream,
-    gateway_support::Plan,
-    plan,
-    postgres_support::onceward,
-    server,
-};
+use crate::{Upstream, gateway_support::Plan, plan, postgres_support::onceward, server};
 
 /// Each of these words, and no password.
 fn assert_said(plan: &Plan, words: &[&str]) {
@@ -23,9 +17,15 @@ async fn who_is_not_let_in_is_told_what_to_check() {
     let database = server.database();
     let right = server.login("ada", "sesame", database.name());
     let wrong = right.replace("ada:sesame", "ada:opensesame");
-    assert_said(&plan(&upstream, &wrong), &["password authentication failed", "check user, password"]);
+    assert_said(
+        &plan(&upstream, &wrong),
+        &["password authentication failed", "check user, password"],
+    );
     let elsewhere = right.replace(database.name(), "nowhere");
-    assert_said(&plan(&upstream, &elsewhere), &["\"nowhere\" does not exist", "check user, password"]);
+    assert_said(
+        &plan(&upstream, &elsewhere),
+        &["\"nowhere\" does not exist", "check user, password"],
+    );
     server.stop();
     assert_said(&plan(&upstream, &right), &["could be reached", "127.0.0.1"]);
 }

@@ -68,7 +68,11 @@ async fn what_is_not_committed_did_not_happen() {
     assert_eq!(said.problem(), (500, "not-committed".into()), "{said:?}");
     assert_eq!(said.json()["retryable"], true, "{said:?}");
     let failed = gateway.send(&pay("one", 5).told(serde_json::json!({ "status": 503 }))).await;
-    assert_eq!((failed.status, failed.is_replay()), (503, false), "it is sent as it is: {failed:?}");
+    assert_eq!(
+        (failed.status, failed.is_replay()),
+        (503, false),
+        "it is sent as it is: {failed:?}"
+    );
     let refused = gateway.send(&pay("one", 5).told(serde_json::json!({ "status": 402 }))).await;
     assert_eq!((refused.status, refused.is_replay()), (402, false));
     let again = gateway.send(&pay("one", 5)).await;

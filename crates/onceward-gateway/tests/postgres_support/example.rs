@@ -54,7 +54,9 @@ impl Example {
         };
         if !needed.exists() || !["psycopg", "express"].iter().any(|name| stamp.contains(name)) {
             let Self { file, .. } = self;
-            eprintln!("SKIPPED: the packages of {file} are not here; `cargo xtask test` installs them");
+            eprintln!(
+                "SKIPPED: the packages of {file} are not here; `cargo xtask test` installs them"
+            );
             return None;
         }
         let directory = tempfile::tempdir().unwrap();
@@ -95,7 +97,10 @@ impl Service {
         let (address, start) = (SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Instant::now());
         while TcpStream::connect(address).is_err() {
             let ended = service.child.try_wait().unwrap();
-            assert!(ended.is_none() && start.elapsed() < BOUND, "{example:?} does not start: {ended:?}");
+            assert!(
+                ended.is_none() && start.elapsed() < BOUND,
+                "{example:?} does not start: {ended:?}"
+            );
             sleep(Duration::from_millis(20));
         }
         Some(service)

@@ -1,7 +1,15 @@
 //! Stores that come with the library.
 
 mod census;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod known;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod rows;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod sealing;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 

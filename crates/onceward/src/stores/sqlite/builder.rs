@@ -11,10 +11,10 @@ use onceward_core::Seal;
 use super::{
     OpenError, SqliteStore,
     schema::{self, Tables},
-    sealing::Sealing,
     turns::Turns,
 };
 use crate::clock::{Clock, HostClock};
+use crate::stores::sealing::Sealing;
 
 const MIB: u64 = 1 << 20;
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use onceward_core::{Digest, StoreError, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _};
 
-use super::{reader::flat, rows::Row, sealing::Sealing, space, sql};
-use crate::stores::Census;
+use super::{reader::flat, rows::Row, space, sql};
+use crate::stores::{Census, sealing::Sealing};
 
 pub(super) fn census(
     connection: &Connection,

@@ -7,9 +7,9 @@ use super::{
     places::{Finder, Place, Plan, Reached},
     reader::flat,
     rows::{Row, state},
-    sealing::Sealing,
     sql,
 };
+use crate::stores::sealing::Sealing;
 
 /// How many rows one page looks at, so that a rare status does not hold up other reads.
 const MAX_EXAMINED: u32 = 5_000;

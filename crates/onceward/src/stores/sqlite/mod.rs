@@ -38,13 +38,11 @@ mod checkpoint;
 mod error;
 mod groups;
 mod inside;
-mod known;
 mod list;
 mod places;
 mod reader;
 mod rows;
 mod schema;
-mod sealing;
 mod session;
 mod space;
 mod sql;
@@ -81,12 +79,12 @@ pub use schema::{Durability, Tables};
 use builder::Options;
 use checkpoint::Checkpointer;
 use inside::Inside;
-use known::Known;
 use reader::Readers;
 use rows::{Proposal, Row};
-use sealing::Sealing;
 use session::{Applied, Work};
 use writer::Writer;
+
+use super::{known::Known, sealing::Sealing};
 
 /// The version of SQLite that this library was built with.
 ///

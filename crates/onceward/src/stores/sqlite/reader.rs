@@ -13,10 +13,9 @@ use super::{
     error::{before_commit, stopped},
     list,
     rows::{Row, read_entry},
-    schema,
-    sealing::Sealing,
-    sql,
+    schema, sql,
 };
+use crate::stores::sealing::Sealing;
 use crate::{clock::Clock, telemetry::event};
 
 /// How many questions a thread takes at once: they share the cost of one snapshot.

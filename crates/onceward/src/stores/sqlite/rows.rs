@@ -1,80 +1,16 @@
-//! A row and what it means; a proposed change and the columns it becomes.
+//! What the driver of SQLite gives and takes.
 
 use onceward_core::{
-    Change, Digest, Fence, Found, Note, NoteKind, Record, Started, State, StoreError, Stored,
-    Timestamp, TrailEntry, Ttl, Unreadable,
+    Digest, Fence, Note, NoteKind, Record, Started, StoreError, Timestamp, TrailEntry, Ttl,
     wire::{self, WireError},
 };
 use rusqlite::{Error, types::ValueRef};
 
-use super::{sealing::Sealing, sql};
-use crate::telemetry;
-
-/// The numbers of the states, as in the schema.
-pub(super) mod state {
-    pub(in super::super) const IN_PROGRESS: i64 = 0;
-    pub(in super::super) const UNKNOWN: i64 = 1;
-    pub(in super::super) const FAILED_RETRYABLE: i64 = 2;
-    pub(in super::super) const SUCCEEDED: i64 = 3;
-    pub(in super::super) const FAILED_FINAL: i64 = 4;
-    pub(in super::super) const RELEASED: i64 = 5;
-}
-
-fn number_of(state: &State) -> i64 {
-    match state {
-        State::InProgress => state::IN_PROGRESS,
-        State::Succeeded(_) => state::SUCCEEDED,
-        State::FailedFinal(_) => state::FAILED_FINAL,
-        State::FailedRetryable => state::FAILED_RETRYABLE,
-        State::Unknown => state::UNKNOWN,
-        State::Released => state::RELEASED,
-    }
-}
-
-/// A change that owns its bytes: encoded by the caller, so that the writer only writes.
-pub(super) struct Proposal {
-    pub(super) id: Digest,
-    pub(super) fence: Fence,
-    pub(super) state: i64,
-    pub(super) started: Started,
-    pub(super) ttl: Ttl,
-    pub(super) body: Vec<u8>,
-    pub(super) note: Option<Note>,
-    pub(super) is_claim: bool,
-    pub(super) over: Over,
-}
-
-/// What a proposal expects to be stored.
-pub(super) enum Over {
-    /// Nothing; these columns are written once, they never change for one digest.
-    Nothing { scope: String, operation: String },
-    /// A record with this fence.
-    Fence(Fence),
-}
+use super::sql;
+use crate::stores::rows::Times;
+pub(super) use crate::stores::rows::{Over, Proposal, Row, raise_unreadable, state};
 
 impl Proposal {
-    pub(super) fn of(change: &Change, sealing: &Sealing) -> Self {
-        let record = &change.next;
-        let over = match change.expected {
-            Some(fence) => Over::Fence(fence),
-            None => Over::Nothing {
-                scope: record.scope.to_string(),
-                operation: record.operation.as_str().to_owned(),
-            },
-        };
-        Self {
-            id: change.id,
-            fence: record.fence,
-            state: number_of(&record.state),
-            started: record.started,
-            ttl: record.ttl,
-            body: sealing.encode(&change.id, record),
-            note: change.note.clone(),
-            is_claim: change.is_claim(),
-            over,
-        }
-    }
-
     /// The statement that makes this change.
     pub(super) fn statement(&self) -> &'static str {
         match (&self.over, self.started) {
@@ -83,33 +19,6 @@ impl Proposal {
             (Over::Fence(_), Started::At(_)) => sql::UPDATE,
         }
     }
-
-    pub(super) fn started_at(&self, now: Timestamp) -> i64 {
-        match self.started {
-            Started::Now => now.unix_micros(),
-            Started::At(time) => time.unix_micros(),
-        }
-    }
-
-    pub(super) fn expires_at(&self, now: Timestamp) -> Option<i64> {
-        self.ttl.ends_at(now).map(Timestamp::unix_micros)
-    }
-}
-
-/// A record as it lies in the file, decoded by whoever asked for it.
-#[derive(Debug)]
-pub(super) struct Row {
-    fence: Fence,
-    times: Option<Times>,
-    body: Vec<u8>,
-    read_at: Timestamp,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Times {
-    started_at: Timestamp,
-    updated_at: Timestamp,
-    expires_at: Option<Timestamp>,
 }
 
 /// The columns of a row, as a driver gives them that checks their types by itself.
@@ -146,94 +55,28 @@ impl Row {
             ValueRef::Blob(bytes) => bytes.to_vec(),
             _ => Vec::new(),
         };
-        Ok(Self { fence, times: Times::read(row, first + 1)?, body, read_at })
-    }
-
-    pub(super) fn fence(&self) -> Fence {
-        self.fence
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.body.len()
-    }
-
-    /// What the row means; an unreadable one raises its alarm.
-    pub(super) fn decode(&self, id: &Digest, sealing: &Sealing) -> Result<Found, StoreError> {
-        let found = self.look(id, sealing)?;
-        if let Found::Unreadable { why, .. } = &found {
-            raise_unreadable(id, *why);
-        }
-        Ok(found)
-    }
-
-    /// What the row means, for whoever looks at many.
-    pub(super) fn look(&self, id: &Digest, sealing: &Sealing) -> Result<Found, StoreError> {
-        let record = match self.times {
-            Some(times) => self.record(id, times, sealing),
-            None => Err(WireError::Damaged),
-        };
-        match record {
-            Ok(stored) => Ok(Found::Record(Box::new(stored))),
-            Err(WireError::Newer(version)) => Err(StoreError::Newer(format!(
-                "record {id} has format {version}, this software knows {}; it was left alone: \
-                 finish the upgrade of this process",
-                wire::VERSION
-            ))),
-            Err(error @ (WireError::Damaged | WireError::Sealed)) => {
-                let why = match error {
-                    WireError::Sealed => Unreadable::Sealed,
-                    _ => Unreadable::Damaged,
-                };
-                Ok(Found::Unreadable { fence: self.fence, why })
-            }
-        }
-    }
-
-    fn record(&self, id: &Digest, times: Times, sealing: &Sealing) -> Result<Stored, WireError> {
-        let plain = wire::Plain {
-            fence: self.fence,
-            started: Started::At(times.started_at),
-            ttl: Ttl::left(times.expires_at, self.read_at),
-        };
-        let record = sealing.decode(id, &self.body, plain)?;
-        Ok(Stored { record, updated_at: times.updated_at, read_at: self.read_at })
+        Ok(Self { fence, times: times(row, first + 1)?, body, read_at })
     }
 }
 
-impl Times {
-    /// `None` if the columns hold something else than times.
-    fn read(row: &rusqlite::Row<'_>, first: usize) -> Result<Option<Self>, Error> {
-        let time = |index| row.get_ref(index).map(|value| value.as_i64().ok());
-        let expires_at = match row.get_ref(first + 2)? {
-            ValueRef::Null => Some(None),
-            value => value.as_i64().ok().map(Some),
-        };
-        let (started_at, updated_at) = (time(first)?, time(first + 1)?);
-        let (Some(started_at), Some(updated_at), Some(expires_at)) =
-            (started_at, updated_at, expires_at)
-        else {
-            return Ok(None);
-        };
-        Ok(Some(Self {
-            started_at: Timestamp::from_unix_micros(started_at),
-            updated_at: Timestamp::from_unix_micros(updated_at),
-            expires_at: expires_at.map(Timestamp::from_unix_micros),
-        }))
-    }
-}
-
-pub(super) fn raise_unreadable(id: &Digest, why: Unreadable) {
-    let (what, until) = match why {
-        Unreadable::Sealed => (
-            "cannot be opened: it was sealed with a key that is not at hand, or changed by somebody",
-            "the right key is there",
-        ),
-        Unreadable::Damaged => {
-            ("does not match its checksum", "its owner settles it or an operator resolves it")
-        }
+/// `None` if the columns hold something else than times.
+fn times(row: &rusqlite::Row<'_>, first: usize) -> Result<Option<Times>, Error> {
+    let time = |index| row.get_ref(index).map(|value| value.as_i64().ok());
+    let expires_at = match row.get_ref(first + 2)? {
+        ValueRef::Null => Some(None),
+        value => value.as_i64().ok().map(Some),
     };
-    telemetry::RECORD_UNREADABLE
-        .raise(format_args!("record {id} {what}; its outcome counts as unknown until {until}"));
+    let (started_at, updated_at) = (time(first)?, time(first + 1)?);
+    let (Some(started_at), Some(updated_at), Some(expires_at)) =
+        (started_at, updated_at, expires_at)
+    else {
+        return Ok(None);
+    };
+    Ok(Some(Times {
+        started_at: Timestamp::from_unix_micros(started_at),
+        updated_at: Timestamp::from_unix_micros(updated_at),
+        expires_at: expires_at.map(Timestamp::from_unix_micros),
+    }))
 }
 
 /// What the body of an ended row says, for a sweep: its times no longer matter, and what is sealed in

@@ -6,11 +6,11 @@ use rusqlite::{Connection, Statement, params};
 use super::{
     builder::Options,
     rows::{Over, Proposal, Row},
-    sealing::Sealing,
     space::Space,
     sql,
     transactions::{Transactions, Trouble},
 };
+use crate::stores::sealing::Sealing;
 use crate::telemetry::{self, Begun};
 
 /// What the writer is asked to do.

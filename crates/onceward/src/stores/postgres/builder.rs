@@ -1,0 +1,152 @@
+//! The options of a store, checked when it is opened.
+
+use std::sync::{Arc, OnceLock};
+
+use onceward_core::Seal;
+
+use super::{
+    Address, Dialect, Durability, OpenError, PostgresStore, Tables, link::How, schema, tls,
+};
+use crate::stores::sealing::Sealing;
+
+/// Collects the options of a [`PostgresStore`]; nothing happens before [`open`](Self::open).
+///
+/// ```no_run
+/// # async fn open() -> Result<(), Box<dyn std::error::Error>> {
+/// use onceward::stores::postgres::PostgresStore;
+///
+/// let store = PostgresStore::builder("postgres://shop@db1,db2/shop")?.without_migrations().open().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "nothing is opened before `open` is called"]
+#[derive(Clone)]
+pub struct PostgresStoreBuilder {
+    address: Address,
+    dialect: Dialect,
+    sealing: Sealing,
+    lanes: usize,
+    batch: usize,
+    is_unprepared: bool,
+    accepts_relaxed: bool,
+    migrates: bool,
+}
+
+impl PostgresStoreBuilder {
+    pub(super) fn new(address: Address) -> Self {
+        Self {
+            address,
+            dialect: Dialect::Postgres,
+            sealing: Sealing::default(),
+            lanes: 2,
+            batch: 256,
+            is_unprepared: false,
+            accepts_relaxed: false,
+            migrates: true,
+        }
+    }
+
+    /// How the server speaks; as PostgreSQL if not said.
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.dialect = dialect;
+        self
+    }
+
+    /// Hides answers from whoever has the database and not the key; `onceward::seal::Keyring` (feature
+    /// `encryption`) is such a seal.
+    ///
+    /// Answers that SQL functions write are not sealed: the database has no key.
+    pub fn seal(mut self, seal: Arc<dyn Seal>) -> Self {
+        self.sealing = Sealing::with(seal);
+        self
+    }
+
+    /// How many connections write first claims, and as many again write all else: 1 to 64, 2 if not
+    /// said. Changes that wait are written together; more connections make smaller groups.
+    pub fn lanes(mut self, lanes: usize) -> Self {
+        self.lanes = lanes;
+        self
+    }
+
+    /// How many changes one statement makes at most: 1 to 1,000, 256 if not said.
+    pub fn batch(mut self, batch: usize) -> Self {
+        self.batch = batch;
+        self
+    }
+
+    /// For PgBouncer in transaction mode and other poolers that give each transaction another
+    /// connection: nothing is prepared, no setting belongs to a session, and other processes are asked
+    /// instead of listened to. The same as `prepare=off` in the address.
+    pub fn unprepared(mut self) -> Self {
+        self.is_unprepared = true;
+        self
+    }
+
+    /// Takes a server that may lose what it acknowledged: without `fsync` or `full_page_writes`, with
+    /// asynchronous standbys that may be promoted, or with a `synchronous_commit` that does not wait.
+    pub fn accept_relaxed(mut self) -> Self {
+        self.accepts_relaxed = true;
+        self
+    }
+
+    /// Leaves the tables as they are: a database that has none, or older ones, is refused with
+    /// [`OpenError::Outdated`]. For those who run `onceward migrate` before they deploy.
+    pub fn without_migrations(mut self) -> Self {
+        self.migrates = false;
+        self
+    }
+
+    /// Connects, brings the tables up to date if they are not, and checks what the server promises.
+    ///
+    /// Must be called inside a tokio runtime, on which the store's connections live from then on.
+    pub async fn open(self) -> Result<PostgresStore, OpenError> {
+        let how = self.how()?;
+        if self.migrates && schema::needs_migration(&how).await? {
+            schema::migrate(&how).await?;
+        }
+        schema::check(&how).await?;
+        let durability = Durability::read(&how).await?;
+        if let Some(durability) = &durability
+            && !self.accepts_relaxed
+        {
+            let weaknesses = durability.weaknesses(self.address.promotes);
+            if !weaknesses.is_empty() {
+                return Err(OpenError::Relaxed(weaknesses.join("; ")));
+            }
+        }
+        Ok(PostgresStore::start(how, self.sealing, (self.lanes, self.batch), durability))
+    }
+
+    /// Makes or updates the tables, all of it or nothing, and touches no other schema.
+    ///
+    /// [`open`](Self::open) does the same by itself, if not told otherwise.
+    pub async fn migrate(self) -> Result<Tables, OpenError> {
+        schema::migrate(&self.how()?).await
+    }
+
+    /// Reads which version the tables have, and changes nothing.
+    pub async fn tables(self) -> Result<Tables, OpenError> {
+        schema::tables(&self.how()?).await
+    }
+
+    /// Reads what the server promises, and changes nothing. `None`: this dialect cannot tell.
+    pub async fn durability(self) -> Result<Option<Durability>, OpenError> {
+        Durability::read(&self.how()?).await
+    }
+
+    fn how(&self) -> Result<Arc<How>, OpenError> {
+        for (option, value, most) in [("lanes", self.lanes, 64), ("batch", self.batch, 1000)] {
+            if !(1..=most).contains(&value) {
+                return Err(OpenError::Failed(format!("`{option}` is {value}, not 1 to {most}")));
+            }
+        }
+        Ok(Arc::new(How {
+            tls: tls::connector(&self.address)?,
+            dialect: self.dialect,
+            prepares: self.address.prepares && !self.is_unprepared,
+            accepts_relaxed: self.accepts_relaxed,
+            address: self.address.clone(),
+            heard: OnceLock::new(),
+        }))
+    }
+}

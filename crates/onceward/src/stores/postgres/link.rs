@@ -1,0 +1,335 @@
+//! A connection, and what keeps one open.
+
+use std::{
+    collections::hash_map::DefaultHasher,
+    future::poll_fn,
+    hash::{Hash as _, Hasher as _},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use onceward_core::StoreError;
+use tokio::{
+    sync::{Mutex, OnceCell},
+    task::AbortHandle,
+    time::timeout,
+};
+use tokio_postgres::{
+    AsyncMessage, Client, Connection, Row, Socket, Statement,
+    error::{DbError, Severity},
+    tls::TlsStream,
+    types::ToSql,
+};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::{
+    Address, Dialect, OpenError,
+    error::{Trouble, store_error},
+    sql::{Query, SLOTS},
+};
+
+pub(super) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// How long a row may be held by somebody else's transaction before it is set aside.
+const LOCK_TIMEOUT: &str = "50ms";
+
+/// After so long without an answer a connection is left to itself. The commit that it waits for is not
+/// cancelled: nobody knows what becomes of it.
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// How long callers are told of a failed try to connect before there is another one.
+const FAILED: Duration = Duration::from_millis(200);
+
+/// How long all servers of an address together may take.
+const CONNECT_ALL: Duration = Duration::from_secs(8);
+
+/// Everything that is needed to connect.
+pub(super) struct How {
+    pub(super) address: Address,
+    pub(super) tls: MakeRustlsConnect,
+    pub(super) dialect: Dialect,
+    /// Whether statements are prepared and settings belong to the session: not behind a pooler.
+    pub(super) prepares: bool,
+    /// Whether a weaker `synchronous_commit` is left as it is.
+    pub(super) accepts_relaxed: bool,
+    /// Who is told what other processes say.
+    pub(super) heard: OnceLock<Box<dyn Fn(&str) + Send + Sync>>,
+}
+
+impl How {
+    fn isolation(&self) -> &'static str {
+        match self.dialect {
+            Dialect::Postgres => "read committed",
+            Dialect::Wire => "serializable",
+        }
+    }
+
+    /// Makes what this session acknowledges durable, whatever its role was told.
+    fn durable(&self, is_local: bool) -> String {
+        if self.accepts_relaxed || self.dialect == Dialect::Wire {
+            return String::new();
+        }
+        format!(
+            "SELECT set_config('synchronous_commit', 'on', {is_local}) WHERE \
+             current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')"
+        )
+    }
+
+    fn session(&self) -> String {
+        format!(
+            "SET lock_timeout = '{LOCK_TIMEOUT}'; SET default_transaction_isolation = '{}'; {}",
+            self.isolation(),
+            self.durable(false)
+        )
+    }
+
+    fn begin(&self) -> String {
+        format!(
+            "BEGIN ISOLATION LEVEL {}; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; {}",
+            self.isolation(),
+            self.durable(true)
+        )
+    }
+}
+
+/// One connection. Its statements are sent one behind the other and answered in that order.
+pub(super) struct Link {
+    pub(super) client: Client,
+    /// Statements by their slots; `None`: they are sent unprepared, and settings go with each transaction.
+    prepared: Option<[OnceCell<Statement>; SLOTS]>,
+    begin: String,
+    /// Unprepared, a change is three statements, which nobody else's may come between.
+    turn: Mutex<()>,
+    /// How often the server has said that a commit may not be replicated.
+    doubts: Arc<AtomicU64>,
+    is_spent: AtomicBool,
+    /// Tells servers, and starts of one server, apart; `None`: a pooler may change it at any time.
+    pub(super) server: Option<u64>,
+    driver: AbortHandle,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        // Closing is polite, but a statement that hangs would keep it open for ever.
+        if self.is_spent.load(Ordering::Relaxed) {
+            self.driver.abort();
+        }
+    }
+}
+
+impl Link {
+    pub(super) async fn open(how: &Arc<How>) -> Result<Self, OpenError> {
+        let opening = timeout(CONNECT_ALL, Self::open_at_leisure(how)).await;
+        opening.unwrap_or_else(|_| {
+            Err(OpenError::Unreachable(format!("no answer within {CONNECT_ALL:?}")))
+        })
+    }
+
+    async fn open_at_leisure(how: &Arc<How>) -> Result<Self, OpenError> {
+        let failed = |error: &tokio_postgres::Error| OpenError::from_driver(error);
+        let connecting = how.address.config.connect(how.tls.clone()).await;
+        let (client, connection) = connecting.map_err(|error| failed(&error))?;
+        let doubts = Arc::new(AtomicU64::new(0));
+        let driver = tokio::spawn(drive(connection, doubts.clone(), how.clone())).abort_handle();
+        let mut link = Self {
+            client,
+            prepared: how.prepares.then(|| std::array::from_fn(|_| OnceCell::new())),
+            begin: how.begin(),
+            turn: Mutex::new(()),
+            doubts,
+            is_spent: AtomicBool::new(false),
+            server: None,
+            driver,
+        };
+        if how.prepares {
+            link.client.batch_execute(&how.session()).await.map_err(|error| failed(&error))?;
+            link.server = link.identity(how.dialect).await.map_err(|error| failed(&error))?;
+        }
+        Ok(link)
+    }
+
+    async fn identity(&self, dialect: Dialect) -> Result<Option<u64>, tokio_postgres::Error> {
+        if dialect == Dialect::Wire {
+            return Ok(Some(0));
+        }
+        let question = "SELECT pg_postmaster_start_time()::text, inet_server_addr()::text, \
+                        inet_server_port()";
+        let row = self.client.query_typed_one(question, &[]).await?;
+        let server: (String, Option<String>, Option<i32>) =
+            (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        let mut hasher = DefaultHasher::new();
+        server.hash(&mut hasher);
+        Ok(Some(hasher.finish()))
+    }
+
+    /// Sends a statement that only reads.
+    pub(super) async fn read(
+        &self,
+        query: &Query,
+        parameters: Parameters<'_>,
+    ) -> Result<Vec<Row>, StoreError> {
+        let rows = self.noting(self.send(query, parameters).await);
+        rows.map_err(|error| store_error(&error))
+    }
+
+    /// Sends a statement that writes, and waits until it is durable as the server promises.
+    pub(super) async fn write(
+        &self,
+        query: &Query,
+        parameters: Parameters<'_>,
+    ) -> Result<Vec<Row>, Trouble> {
+        let doubts = self.doubts.load(Ordering::Acquire);
+        let Ok(rows) = timeout(ANSWER, self.send_to_write(query, parameters)).await else {
+            self.is_spent.store(true, Ordering::Relaxed);
+            let text = format!("no answer within {ANSWER:?}");
+            return Err(Trouble::Failed(StoreError::Unavailable(text)));
+        };
+        let rows = self.noting(rows).map_err(|error| Trouble::of(&error))?;
+        if self.doubts.load(Ordering::Acquire) != doubts {
+            let text = "the wait for the standby was cancelled: the change is on this server, and nobody \
+                        knows whether on another one";
+            return Err(Trouble::Failed(StoreError::Unavailable(text.to_owned())));
+        }
+        Ok(rows)
+    }
+
+    async fn send_to_write(
+        &self,
+        query: &Query,
+        parameters: Parameters<'_>,
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        if self.prepared.is_some() {
+            return self.send(query, parameters).await;
+        }
+        let _turn = self.turn.lock().await;
+        // All three are on their way before the first is answered; a statement that fails turns the
+        // commit into a rollback.
+        let (begun, rows, committed) = tokio::join!(
+            biased;
+            self.client.batch_execute(&self.begin),
+            self.send(query, parameters),
+            self.client.batch_execute("COMMIT"),
+        );
+        begun?;
+        let rows = rows?;
+        committed?;
+        Ok(rows)
+    }
+
+    async fn send(
+        &self,
+        query: &Query,
+        parameters: Parameters<'_>,
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        match &self.prepared {
+            Some(prepared) => {
+                let prepare = || self.client.prepare_typed(query.text, query.types);
+                let statement = prepared[query.slot].get_or_try_init(prepare).await?;
+                self.client.query(statement, parameters).await
+            }
+            None => {
+                let typed: Vec<_> =
+                    parameters.iter().copied().zip(query.types.iter().cloned()).collect();
+                self.client.query_typed(query.text, &typed).await
+            }
+        }
+    }
+
+    /// Some errors say that this connection is of no use any more.
+    fn noting<T>(
+        &self,
+        result: Result<T, tokio_postgres::Error>,
+    ) -> Result<T, tokio_postgres::Error> {
+        if let Err(error) = &result {
+            let code = error.code().map_or("", |code| code.code());
+            // A server that became a standby, statements that were prepared for other tables or on
+            // another connection, a server that stops.
+            let spent = ["25006", "0A000", "26000", "42P05", "57P01", "57P02", "57P03"];
+            if error.is_closed() || spent.contains(&code) {
+                self.is_spent.store(true, Ordering::Relaxed);
+            }
+        }
+        result
+    }
+
+    fn is_usable(&self) -> bool {
+        !self.client.is_closed() && !self.is_spent.load(Ordering::Relaxed)
+    }
+}
+
+/// Moves the bytes of a connection, and listens to what the server says besides.
+async fn drive<S>(mut connection: Connection<Socket, S>, doubts: Arc<AtomicU64>, how: Arc<How>)
+where
+    S: TlsStream + Unpin,
+{
+    while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+        match message {
+            AsyncMessage::Notice(notice) if is_doubt(&notice) => {
+                doubts.fetch_add(1, Ordering::AcqRel);
+            }
+            AsyncMessage::Notification(heard) => {
+                if let Some(tell) = how.heard.get() {
+                    tell(heard.payload());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A commit whose wait for the standby is cancelled counts as a success, with a warning.
+fn is_doubt(notice: &DbError) -> bool {
+    let is_warning = notice.parsed_severity() == Some(Severity::Warning);
+    is_warning && ["01000", "57P01"].contains(&notice.code().code())
+}
+
+/// A connection that is opened anew when it breaks.
+pub(super) struct Line {
+    how: Arc<How>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    link: Option<Arc<Link>>,
+    failed: Option<(Instant, OpenError)>,
+}
+
+impl Line {
+    pub(super) fn new(how: &Arc<How>) -> Self {
+        Self { how: how.clone(), state: Mutex::default() }
+    }
+
+    /// The connection as it is, or a new one. Whoever comes while one is being opened waits for it;
+    /// whoever comes shortly after that failed is told so.
+    pub(super) async fn link(&self) -> Result<Arc<Link>, StoreError> {
+        let mut state = self.state.lock().await;
+        if let Some(link) = state.link.as_ref().filter(|link| link.is_usable()) {
+            return Ok(link.clone());
+        }
+        state.link = None;
+        if let Some((at, error)) = &state.failed
+            && at.elapsed() < FAILED
+        {
+            return Err(unreachable(error));
+        }
+        match Link::open(&self.how).await {
+            Ok(link) => {
+                state.failed = None;
+                Ok(state.link.insert(Arc::new(link)).clone())
+            }
+            Err(error) => {
+                state.failed = Some((Instant::now(), error.clone()));
+                Err(unreachable(&error))
+            }
+        }
+    }
+}
+
+/// Without a connection nothing was sent, but an earlier try may have been.
+fn unreachable(error: &OpenError) -> StoreError {
+    StoreError::Unavailable(error.to_string())
+}

@@ -1,0 +1,229 @@
+//! Lists records by what they mean, a bounded number of rows at a time.
+//!
+//! The order is that of `sweep_after`, which is the time of the claim plus the same lengths for all
+//! records on the same terms. A page looks at a window of rows; what is wanted of them is chosen by the
+//! server as far as columns tell, and by what the record means for the rest.
+
+use std::time::SystemTime;
+
+use onceward_core::{
+    Cursor, Digest, Filter, Found, Listed, OperationId, Order, Page, Status, StoreError, Timestamp,
+};
+use tokio_postgres::types::{ToSql, Type};
+
+use super::{
+    Dialect,
+    error::store_error,
+    link::Link,
+    rows::{Read, system_time, timestamp},
+    sql::columns,
+};
+use crate::stores::sealing::Sealing;
+
+/// How many rows one page looks at.
+const WINDOW: i64 = 20_000;
+
+/// From which size on a page is full: large answers must not fill the memory.
+const MAX_PAGE_BYTES: i64 = 64 << 20;
+
+/// A place in the order of the list.
+#[derive(Clone, Copy)]
+struct Place {
+    at: SystemTime,
+    id: Digest,
+}
+
+impl Place {
+    fn cursor(self) -> Cursor {
+        Cursor(format!("{}.{}", timestamp(self.at).unix_micros(), self.id))
+    }
+
+    fn of(text: &str) -> Option<Self> {
+        let (micros, id) = text.split_once('.')?;
+        let at = system_time(Timestamp::from_unix_micros(micros.parse().ok()?));
+        Some(Self { at, id: id.parse().ok()? })
+    }
+}
+
+/// What is listed, and from where.
+struct Plan<'a> {
+    filter: &'a Filter,
+    from: &'static str,
+    xid: &'static str,
+    /// `>` and `ASC`, or the other way round.
+    behind: &'static str,
+    until: &'static str,
+    direction: &'static str,
+}
+
+impl<'a> Plan<'a> {
+    fn of(filter: &'a Filter, dialect: Dialect) -> Self {
+        let is_open = matches!(
+            filter.status,
+            Some(
+                Status::InProgress
+                    | Status::Interrupted
+                    | Status::Unknown
+                    | Status::FailedRetryable
+            )
+        );
+        let (behind, until, direction) = match filter.order {
+            Order::OldestFirst => (">", "<=", "ASC"),
+            Order::NewestFirst => ("<", ">=", "DESC"),
+        };
+        Self {
+            filter,
+            from: match is_open {
+                true => "onceward.open o JOIN onceward.record r ON r.digest = o.digest",
+                false => "onceward.record r",
+            },
+            xid: match dialect {
+                Dialect::Postgres => columns!("r.xmin::text::int8, false"),
+                Dialect::Wire => columns!("0::int8, false"),
+            },
+            behind,
+            until,
+            direction,
+        }
+    }
+
+    /// Where the window of this page ends; `None`: with the last row.
+    async fn end(&self, link: &Link, after: Option<Place>) -> Result<Option<Place>, StoreError> {
+        let Self { from, behind, direction, .. } = self;
+        let text = format!(
+            "SELECT r.sweep_after, r.digest FROM {from}
+             WHERE $1::timestamptz IS NULL OR (r.sweep_after, r.digest) {behind} ($1, $2)
+             ORDER BY r.sweep_after {direction}, r.digest {direction} OFFSET {} LIMIT 1",
+            WINDOW - 1
+        );
+        let (at, id) = (after.map(|place| place.at), after.map(|place| place.id.0.to_vec()));
+        let rows = link
+            .client
+            .query_typed(&text, &[(&at, Type::TIMESTAMPTZ), (&id, Type::BYTEA)])
+            .await
+            .map_err(|error| store_error(&error))?;
+        rows.first().map(|row| place(row, 0)).transpose()
+    }
+
+    /// The rows of the window that are wanted as far as the server can tell, one more than the page
+    /// takes.
+    async fn rows(
+        &self,
+        link: &Link,
+        (after, end): (Option<Place>, Option<Place>),
+        limit: i64,
+    ) -> Result<Vec<(Read, Place)>, StoreError> {
+        let Self { filter, from, xid, behind, until, direction } = self;
+        let text = format!(
+            "SELECT * FROM (
+                SELECT {xid}, r.sweep_after,
+                    sum(length(r.body)) OVER (ORDER BY r.sweep_after {direction}, r.digest {direction})
+                        - length(r.body) AS bytes_before
+                FROM {from}
+                WHERE ($1::timestamptz IS NULL OR (r.sweep_after, r.digest) {behind} ($1, $2))
+                    AND ($3::timestamptz IS NULL OR (r.sweep_after, r.digest) {until} ($3, $4))
+                    AND ($5::text IS NULL OR r.scope = $5)
+                    AND ($6::text IS NULL OR r.operation = $6)
+                    AND ($7::bytea IS NULL OR position($7 IN r.body) > 0)
+                    AND ($8::int8 IS NULL
+                        OR r.started_at <= clock_timestamp() - $8 * interval '1 microsecond')
+                    AND ($9::bytea IS NULL OR r.digest = $9)
+                ORDER BY r.sweep_after {direction}, r.digest {direction} LIMIT $10
+             ) page WHERE bytes_before < {MAX_PAGE_BYTES}"
+        );
+        let (after_at, after_id) = (after.map(|place| place.at), after.map(bytes_of));
+        let (end_at, end_id) = (end.map(|place| place.at), end.map(bytes_of));
+        let scope = filter.scope.as_ref().map(ToString::to_string);
+        let operation = filter.operation.as_ref().map(|name| name.as_str().to_owned());
+        let key = filter.key.as_ref().map(|key| key.digest().0.to_vec());
+        let older = filter.older.map(super::rows::micros);
+        let exactly = exactly(filter).map(|id| id.0.to_vec());
+        let parameters: [(&(dyn ToSql + Sync), Type); 10] = [
+            (&after_at, Type::TIMESTAMPTZ),
+            (&after_id, Type::BYTEA),
+            (&end_at, Type::TIMESTAMPTZ),
+            (&end_id, Type::BYTEA),
+            (&scope, Type::TEXT),
+            (&operation, Type::TEXT),
+            (&key, Type::BYTEA),
+            (&older, Type::INT8),
+            (&exactly, Type::BYTEA),
+            (&limit, Type::INT8),
+        ];
+        let rows = link.client.query_typed(&text, &parameters).await;
+        let rows = rows.map_err(|error| store_error(&error))?;
+        rows.iter()
+            .map(|row| {
+                let read = Read::of(row)?;
+                let at = row.try_get(9).map_err(|error| store_error(&error))?;
+                let place = Place { at, id: read.id };
+                Ok((read, place))
+            })
+            .collect()
+    }
+}
+
+fn bytes_of(place: Place) -> Vec<u8> {
+    place.id.0.to_vec()
+}
+
+fn place(row: &tokio_postgres::Row, first: usize) -> Result<Place, StoreError> {
+    let taken = row.try_get(first).and_then(|at| Ok((at, row.try_get::<_, Vec<u8>>(first + 1)?)));
+    let (at, id) = taken.map_err(|error| store_error(&error))?;
+    Ok(Place { at, id: Digest(id.try_into().unwrap_or_default()) })
+}
+
+/// The digest, where scope, operation and key are given.
+fn exactly(filter: &Filter) -> Option<Digest> {
+    let (scope, operation, key) =
+        (filter.scope.clone()?, filter.operation.clone()?, filter.key.clone()?);
+    Some(OperationId::new(scope, operation, key).digest())
+}
+
+pub(super) async fn list(
+    link: &Link,
+    filter: &Filter,
+    dialect: Dialect,
+    sealing: &Sealing,
+) -> Result<Page, StoreError> {
+    let bad = |text: &str| {
+        StoreError::Unusable(format!("{text:?} is not where a page of this store ended"))
+    };
+    let after = match &filter.after {
+        Some(Cursor(text)) => Some(Place::of(text).ok_or_else(|| bad(text))?),
+        None => None,
+    };
+    let plan = Plan::of(filter, dialect);
+    let limit = filter.limit.clamp(1, Filter::MAX_PAGE);
+    // One record needs no window.
+    let end = match exactly(filter) {
+        Some(_) => None,
+        None => plan.end(link, after).await?,
+    };
+    let rows = plan.rows(link, (after, end), i64::from(limit) + 1).await?;
+    let is_full = rows.len() > limit as usize;
+    let mut page = Page { listed: Vec::new(), next: end.map(Place::cursor) };
+    let mut last = after;
+    for (read, place) in rows.into_iter().take(limit as usize) {
+        last = Some(place);
+        let found = read.row.look(&read.id, sealing)?;
+        if is_wanted(filter, &found) {
+            page.listed.push(Listed { id: read.id, found });
+        }
+    }
+    if is_full {
+        page.next = last.map(Place::cursor);
+    }
+    Ok(page)
+}
+
+/// What cannot be read is listed where no status is asked for, and as unknown.
+fn is_wanted(filter: &Filter, found: &Found) -> bool {
+    match found {
+        Found::Record(stored) => filter.matches(stored),
+        Found::Unreadable { .. } => {
+            filter.key.is_none() && filter.status.is_none_or(|status| status == Status::Unknown)
+        }
+        Found::Nothing => false,
+    }
+}

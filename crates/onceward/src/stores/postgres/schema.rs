@@ -1,0 +1,209 @@
+//! The tables: which version they have, how they are brought up to date, and what their server promises.
+
+use std::sync::Arc;
+
+use tokio_postgres::{Client, Row};
+
+use super::{
+    Dialect, OpenError,
+    link::{How, Link},
+};
+
+/// Plain SQL, for people who migrate with their own tools: each file is one version, to be run once and
+/// in a transaction of its own.
+///
+/// ```
+/// use onceward::stores::postgres::MIGRATIONS;
+///
+/// let (name, text) = MIGRATIONS[0];
+/// assert_eq!(name, "0001_records.sql");
+/// assert!(text.contains("CREATE TABLE onceward.record"));
+/// ```
+pub const MIGRATIONS: &[(&str, &str)] = &[
+    ("0001_records.sql", include_str!("../../../migrations/postgres/0001_records.sql")),
+    ("0002_functions.sql", include_str!("../../../migrations/postgres/0002_functions.sql")),
+];
+
+/// Held while tables are changed, so that processes that start together do not do it twice.
+const TURN: i64 = 0x6f6e_6365_7761_7264;
+
+/// Which version the tables have, and which this software has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tables {
+    /// The version that was found; 0 if there are none.
+    pub found: u32,
+    /// The newest version that this software knows.
+    pub newest: u32,
+}
+
+/// How many of the migrations an engine gets: functions are PostgreSQL's alone.
+fn newest(dialect: Dialect) -> u32 {
+    match dialect {
+        Dialect::Postgres => u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX),
+        Dialect::Wire => 1,
+    }
+}
+
+pub(super) async fn tables(how: &Arc<How>) -> Result<Tables, OpenError> {
+    let link = Link::open(how).await?;
+    let found = version(&link.client).await?;
+    Ok(Tables { found, newest: newest(how.dialect) })
+}
+
+/// Whoever may only use the tables must not need the right to make them.
+pub(super) async fn needs_migration(how: &Arc<How>) -> Result<bool, OpenError> {
+    let Tables { found, newest } = tables(how).await?;
+    Ok(found < newest)
+}
+
+/// Brings the tables up to date, all of it or nothing; gives the version that was found.
+pub(super) async fn migrate(how: &Arc<How>) -> Result<Tables, OpenError> {
+    let mut link = Link::open(how).await?;
+    let failed = |error: tokio_postgres::Error| OpenError::from_driver(&error);
+    let newest = newest(how.dialect);
+    let transaction = link.client.transaction().await.map_err(failed)?;
+    transaction.batch_execute("SET LOCAL lock_timeout = '30s'").await.map_err(failed)?;
+    if how.dialect == Dialect::Postgres {
+        let turn = format!("SELECT pg_advisory_xact_lock({TURN})");
+        transaction.batch_execute(&turn).await.map_err(failed)?;
+    }
+    let found = version(transaction.client()).await?;
+    for (name, text) in &MIGRATIONS[(found.min(newest) as usize)..(newest as usize)] {
+        transaction.batch_execute(text).await.map_err(|error| {
+            match OpenError::from_driver(&error) {
+                OpenError::NotAllowed(detail) => OpenError::NotAllowed(format!("{name}: {detail}")),
+                OpenError::Failed(detail) => OpenError::Failed(format!("{name}: {detail}")),
+                other => other,
+            }
+        })?;
+    }
+    transaction.commit().await.map_err(failed)?;
+    Ok(Tables { found, newest })
+}
+
+async fn version(client: &Client) -> Result<u32, OpenError> {
+    let failed = |error: tokio_postgres::Error| OpenError::from_driver(&error);
+    let exists = "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'onceward' \
+                  AND table_name = 'migration'";
+    let count: i64 =
+        client.query_typed_one(exists, &[]).await.and_then(|row| row.try_get(0)).map_err(failed)?;
+    if count == 0 {
+        return missing_or_hidden(client).await;
+    }
+    let newest = "SELECT coalesce(max(version), 0)::int8 FROM onceward.migration";
+    let version: i64 =
+        client.query_typed_one(newest, &[]).await.and_then(|row| row.try_get(0)).map_err(failed)?;
+    Ok(u32::try_from(version).unwrap_or(u32::MAX))
+}
+
+/// A user without rights does not see tables that are there.
+async fn missing_or_hidden(client: &Client) -> Result<u32, OpenError> {
+    let failed = |error: tokio_postgres::Error| OpenError::from_driver(&error);
+    let hidden = "SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n \
+                  ON n.oid = c.relnamespace WHERE n.nspname = 'onceward' AND c.relname = 'migration'";
+    let count: i64 =
+        client.query_typed_one(hidden, &[]).await.and_then(|row| row.try_get(0)).map_err(failed)?;
+    match count {
+        0 => Ok(0),
+        _ => {
+            let text = "this user may not use the tables of the schema onceward".to_owned();
+            Err(OpenError::NotAllowed(text))
+        }
+    }
+}
+
+/// Refuses tables that this software cannot work with.
+pub(super) async fn check(how: &Arc<How>) -> Result<(), OpenError> {
+    let Tables { found, newest } = tables(how).await?;
+    match found {
+        found if found > newest && how.dialect == Dialect::Postgres => {
+            Err(OpenError::Newer { found, known: newest })
+        }
+        found if found < newest => Err(OpenError::Outdated { found, needed: newest }),
+        _ => Ok(()),
+    }
+}
+
+/// What the server promises for a commit that it acknowledges, read when the store was opened.
+///
+/// ```
+/// use onceward::stores::postgres::Durability;
+///
+/// fn survives_the_loss_of_its_primary(durability: &Durability) -> bool {
+///     !durability.standbys.is_empty()
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Durability {
+    /// The server's version, as `15.8`.
+    pub version: String,
+    /// `fsync`: whether what is written reaches the disk.
+    pub fsync: bool,
+    /// `full_page_writes`: whether a torn page is repaired after a crash.
+    pub full_page_writes: bool,
+    /// `synchronous_commit` as server, database and role have it, before this store raises it for itself.
+    pub synchronous_commit: String,
+    /// `synchronous_standby_names`: whom a commit waits for; empty: nobody.
+    pub standbys: String,
+    /// Whether there are standbys or slots for them.
+    pub has_replicas: bool,
+}
+
+impl Durability {
+    pub(super) async fn read(how: &Arc<How>) -> Result<Option<Self>, OpenError> {
+        if how.dialect == Dialect::Wire {
+            return Ok(None);
+        }
+        let link = Link::open(how).await?;
+        let question = "
+            SELECT current_setting('server_version'), current_setting('fsync'),
+                current_setting('full_page_writes'),
+                coalesce((SELECT reset_val FROM pg_catalog.pg_settings
+                    WHERE name = 'synchronous_commit'), current_setting('synchronous_commit')),
+                current_setting('synchronous_standby_names'),
+                EXISTS (SELECT FROM pg_catalog.pg_stat_replication)
+                    OR EXISTS (SELECT FROM pg_catalog.pg_replication_slots
+                        WHERE slot_type = 'physical')";
+        let row = link.client.query_typed_one(question, &[]).await;
+        let durability = row.and_then(|row| Self::of(&row));
+        durability.map(Some).map_err(|error| OpenError::from_driver(&error))
+    }
+
+    fn of(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        let is_on = |text: String| text == "on";
+        Ok(Self {
+            version: row.try_get(0)?,
+            fsync: row.try_get(1).map(is_on)?,
+            full_page_writes: row.try_get(2).map(is_on)?,
+            synchronous_commit: row.try_get(3)?,
+            standbys: row.try_get(4)?,
+            has_replicas: row.try_get(5)?,
+        })
+    }
+
+    /// Why an acknowledged record could be lost here; empty: for no reason that can be seen.
+    ///
+    /// `promotes`: whether one of its standbys may become the primary.
+    #[must_use]
+    pub fn weaknesses(&self, promotes: bool) -> Vec<String> {
+        let mut weaknesses = Vec::new();
+        if !self.fsync {
+            weaknesses.push(
+                "fsync is off: a power cut loses acknowledged records, or all of them".to_owned(),
+            );
+        }
+        if !self.full_page_writes {
+            weaknesses.push("full_page_writes is off: a power cut can leave pages that are half old and half new".to_owned());
+        }
+        if self.has_replicas && self.standbys.is_empty() && promotes {
+            weaknesses.push(
+                "it replicates asynchronously: a standby that is promoted lacks what was acknowledged last \
+                 (name it in synchronous_standby_names; or write promotion=never into the store's \
+                 address, if no standby will ever take over)"
+                    .to_owned(),
+            );
+        }
+        weaknesses
+    }
+}

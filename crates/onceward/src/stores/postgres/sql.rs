@@ -1,0 +1,363 @@
+//! The statements, each with the types of its parameters, so that one can be sent unprepared.
+//!
+//! Durations come as microseconds. `clock` is the store's time, read once for each statement.
+
+use tokio_postgres::types::Type;
+
+/// A statement and the types of its parameters.
+pub(super) struct Query {
+    pub(super) text: &'static str,
+    pub(super) types: &'static [Type],
+    /// Its place among the statements that a connection has prepared.
+    pub(super) slot: usize,
+}
+
+/// How many statements have a slot.
+pub(super) const SLOTS: usize = 12;
+
+/// The columns of a row, in the order in which [`rows`](super::rows) reads them. The last two: who wrote
+/// it, and whether that must be on a standby before it may be believed.
+macro_rules! columns {
+    ($xid:literal) => {
+        concat!(
+            "r.digest, r.fence, r.started_at, r.updated_at, r.expires_at, r.body, \
+             clock_timestamp(), ",
+            $xid
+        )
+    };
+}
+pub(super) use columns;
+
+/// A first claim, or another first record.
+pub(super) static CLAIM: Query = Query {
+    text: "
+        WITH made AS (
+            INSERT INTO onceward.record (digest, fence, execution, state, started_at, updated_at,
+                expires_at, sweep_after, retain, scope, operation, body)
+            SELECT $1, $2, $3, $4, now, now, now + $5 * interval '1 microsecond',
+                now + $6 * interval '1 microsecond', $7 * interval '1 microsecond', $8, $9, $10
+            FROM (SELECT clock_timestamp() AS now) clock
+            ON CONFLICT (digest) DO NOTHING
+            RETURNING digest, state, updated_at
+        ), opened AS (
+            INSERT INTO onceward.open (digest) SELECT digest FROM made WHERE state < 3
+            ON CONFLICT (digest) DO NOTHING
+        )
+        SELECT digest, updated_at FROM made",
+    types: &[
+        Type::BYTEA,
+        Type::UUID,
+        Type::UUID,
+        Type::INT2,
+        Type::INT8,
+        Type::INT8,
+        Type::INT8,
+        Type::TEXT,
+        Type::TEXT,
+        Type::BYTEA,
+    ],
+    slot: 0,
+};
+
+/// Many first claims. They come in the order of their digests, so that two batches cannot wait for
+/// each other.
+pub(super) static CLAIM_MANY: Query = Query {
+    text: "
+        WITH made AS (
+            INSERT INTO onceward.record (digest, fence, execution, state, started_at, updated_at,
+                expires_at, sweep_after, retain, scope, operation, body)
+            SELECT p.digest, p.fence, p.execution, p.state, now, now,
+                now + p.ttl * interval '1 microsecond', now + p.sweep * interval '1 microsecond',
+                p.retain * interval '1 microsecond', p.scope, p.operation, p.body
+            FROM (SELECT clock_timestamp() AS now) clock,
+                UNNEST($1::bytea[], $2::uuid[], $3::uuid[], $4::int2[], $5::int8[], $6::int8[],
+                    $7::int8[], $8::text[], $9::text[], $10::bytea[])
+                AS p (digest, fence, execution, state, ttl, sweep, retain, scope, operation, body)
+            ON CONFLICT (digest) DO NOTHING
+            RETURNING digest, state, updated_at
+        ), opened AS (
+            INSERT INTO onceward.open (digest) SELECT digest FROM made WHERE state < 3
+            ON CONFLICT (digest) DO NOTHING
+        )
+        SELECT digest, updated_at FROM made",
+    types: &[
+        Type::BYTEA_ARRAY,
+        Type::UUID_ARRAY,
+        Type::UUID_ARRAY,
+        Type::INT2_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::INT8_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::TEXT_ARRAY,
+        Type::BYTEA_ARRAY,
+    ],
+    slot: 1,
+};
+
+/// The end of a claim with an outcome. `sweep_after` stays where it is, so that this is a heap-only
+/// update; only what was unknown before has none that could stay.
+pub(super) static END: Query = Query {
+    text: "
+        WITH ended AS (
+            UPDATE onceward.record r SET fence = $3, state = $4, updated_at = now,
+                expires_at = now + $5 * interval '1 microsecond',
+                sweep_after = CASE WHEN r.state = 0 THEN r.sweep_after
+                    ELSE now + $5 * interval '1 microsecond' + interval '1 hour' END,
+                body = $6
+            FROM (SELECT clock_timestamp() AS now) clock
+            WHERE r.digest = $1 AND r.fence = $2
+            RETURNING r.digest, r.updated_at
+        ), closed AS (
+            DELETE FROM onceward.open o USING ended WHERE o.digest = ended.digest
+        )
+        SELECT digest, updated_at FROM ended",
+    types: &[Type::BYTEA, Type::UUID, Type::UUID, Type::INT2, Type::INT8, Type::BYTEA],
+    slot: 2,
+};
+
+/// Many ends. Rows that somebody's transaction holds are left out, so that one cannot stall all.
+pub(super) static END_MANY: Query = Query {
+    text: "
+        WITH proposed AS (
+            SELECT * FROM UNNEST($1::bytea[], $2::uuid[], $3::uuid[], $4::int2[], $5::int8[],
+                $6::bytea[]) AS p (digest, expected, fence, state, ttl, body)
+        ), taken AS (
+            SELECT r.digest FROM proposed p JOIN onceward.record r ON r.digest = p.digest
+            WHERE r.fence = p.expected
+            FOR NO KEY UPDATE OF r SKIP LOCKED
+        ), ended AS (
+            UPDATE onceward.record r SET fence = p.fence, state = p.state, updated_at = now,
+                expires_at = now + p.ttl * interval '1 microsecond',
+                sweep_after = CASE WHEN r.state = 0 THEN r.sweep_after
+                    ELSE now + p.ttl * interval '1 microsecond' + interval '1 hour' END,
+                body = p.body
+            FROM (SELECT clock_timestamp() AS now) clock, taken t
+                JOIN proposed p ON p.digest = t.digest
+            WHERE r.digest = t.digest AND r.fence = p.expected
+            RETURNING r.digest, r.updated_at
+        ), closed AS (
+            DELETE FROM onceward.open o USING ended WHERE o.digest = ended.digest
+        )
+        SELECT digest, updated_at FROM ended",
+    types: END_MANY_TYPES,
+    slot: 3,
+};
+
+const END_MANY_TYPES: &[Type] = &[
+    Type::BYTEA_ARRAY,
+    Type::UUID_ARRAY,
+    Type::UUID_ARRAY,
+    Type::INT2_ARRAY,
+    Type::INT8_ARRAY,
+    Type::BYTEA_ARRAY,
+];
+
+/// The same for engines that know no `SKIP LOCKED` as PostgreSQL means it.
+pub(super) static END_MANY_PLAIN: Query = Query {
+    text: "
+        WITH proposed AS (
+            SELECT * FROM UNNEST($1::bytea[], $2::uuid[], $3::uuid[], $4::int2[], $5::int8[],
+                $6::bytea[]) AS p (digest, expected, fence, state, ttl, body)
+        ), ended AS (
+            UPDATE onceward.record r SET fence = p.fence, state = p.state, updated_at = now,
+                expires_at = now + p.ttl * interval '1 microsecond',
+                sweep_after = CASE WHEN r.state = 0 THEN r.sweep_after
+                    ELSE now + p.ttl * interval '1 microsecond' + interval '1 hour' END,
+                body = p.body
+            FROM (SELECT clock_timestamp() AS now) clock, proposed p
+            WHERE r.digest = p.digest AND r.fence = p.expected
+            RETURNING r.digest, r.updated_at
+        ), closed AS (
+            DELETE FROM onceward.open o USING ended WHERE o.digest = ended.digest
+        )
+        SELECT digest, updated_at FROM ended",
+    types: END_MANY_TYPES,
+    slot: 3,
+};
+
+/// Every other change: renewals, take-overs, releases, repairs. `$8` and `$9` are null where they stay.
+pub(super) static CHANGE: Query = Query {
+    text: "
+        WITH changed AS (
+            UPDATE onceward.record r SET fence = $3, execution = $4, state = $5,
+                started_at = CASE WHEN $6 THEN now ELSE r.started_at END, updated_at = now,
+                expires_at = now + $7 * interval '1 microsecond',
+                retain = coalesce($8 * interval '1 microsecond', r.retain),
+                sweep_after = coalesce(now + $9 * interval '1 microsecond', r.sweep_after),
+                body = $10
+            FROM (SELECT clock_timestamp() AS now) clock
+            WHERE r.digest = $1 AND r.fence = $2
+            RETURNING r.digest, r.state, r.updated_at
+        ), opened AS (
+            INSERT INTO onceward.open (digest) SELECT digest FROM changed WHERE state < 3
+            ON CONFLICT (digest) DO NOTHING
+        ), closed AS (
+            DELETE FROM onceward.open o USING changed
+            WHERE o.digest = changed.digest AND changed.state >= 3
+        ), noted AS (
+            INSERT INTO onceward.trail (digest, at, kind, execution, actor, reason)
+            SELECT digest, updated_at, $11, $12, $13, $14 FROM changed WHERE $11 IS NOT NULL
+        )
+        SELECT digest, updated_at FROM changed",
+    types: &[
+        Type::BYTEA,
+        Type::UUID,
+        Type::UUID,
+        Type::UUID,
+        Type::INT2,
+        Type::BOOL,
+        Type::INT8,
+        Type::INT8,
+        Type::INT8,
+        Type::BYTEA,
+        Type::TEXT,
+        Type::UUID,
+        Type::TEXT,
+        Type::TEXT,
+    ],
+    slot: 4,
+};
+
+/// Some rows.
+pub(super) static READ: Query = Query {
+    text: concat!(
+        "SELECT ",
+        columns!("r.xmin::text::int8, current_setting('synchronous_standby_names') <> ''"),
+        " FROM onceward.record r WHERE r.digest = ANY($1)"
+    ),
+    types: &[Type::BYTEA_ARRAY],
+    slot: 5,
+};
+
+/// One row.
+pub(super) static READ_ONE: Query = Query {
+    text: concat!(
+        "SELECT ",
+        columns!("r.xmin::text::int8, current_setting('synchronous_standby_names') <> ''"),
+        " FROM onceward.record r WHERE r.digest = $1"
+    ),
+    types: &[Type::BYTEA],
+    slot: 6,
+};
+
+/// The same for engines whose rows do not know who wrote them, and whose commits are replicated in any
+/// case.
+pub(super) static READ_PLAIN: Query = Query {
+    text: concat!(
+        "SELECT ",
+        columns!("0::int8, false"),
+        " FROM onceward.record r WHERE r.digest = ANY($1)"
+    ),
+    types: &[Type::BYTEA_ARRAY],
+    slot: 5,
+};
+
+pub(super) static READ_ONE_PLAIN: Query = Query {
+    text: concat!(
+        "SELECT ",
+        columns!("0::int8, false"),
+        " FROM onceward.record r WHERE r.digest = $1"
+    ),
+    types: &[Type::BYTEA],
+    slot: 6,
+};
+
+/// Deletes a record that was not changed for a minute, if it still has this fence.
+pub(super) static PURGE: Query = Query {
+    text: "
+        WITH gone AS (
+            DELETE FROM onceward.record r
+            WHERE r.digest = $1 AND r.fence = $2
+                AND r.updated_at <= clock_timestamp() - interval '60 seconds'
+            RETURNING r.digest, r.fence
+        ), closed AS (
+            DELETE FROM onceward.open o USING gone WHERE o.digest = gone.digest
+        ), dropped AS (
+            DELETE FROM onceward.spool s USING gone
+            WHERE s.digest = gone.digest AND s.fence = gone.fence
+        ), noted AS (
+            INSERT INTO onceward.trail (digest, at, kind, execution, actor, reason)
+            SELECT digest, clock_timestamp(), $3, $4, $5, $6 FROM gone
+        )
+        SELECT digest, clock_timestamp() FROM gone",
+    types: &[Type::BYTEA, Type::UUID, Type::TEXT, Type::UUID, Type::TEXT, Type::TEXT],
+    slot: 7,
+};
+
+/// Waits until everything that is visible now is on the standbys that a commit waits for; gives the
+/// first transaction of which that is not known.
+pub(super) static BARRIER: Query = Query {
+    text: "
+        SELECT (pg_snapshot_xmin(pg_current_snapshot())::text::int8 & 4294967295)
+        FROM pg_logical_emit_message(true, 'onceward', '')",
+    types: &[],
+    slot: 8,
+};
+
+/// The same chunk may be written again.
+pub(super) static PUT_CHUNK: Query = Query {
+    text: "
+        INSERT INTO onceward.spool (digest, fence, chunk, at, bytes)
+        VALUES ($1, $2, $3, clock_timestamp(), $4)
+        ON CONFLICT (digest, fence, chunk) DO UPDATE SET bytes = excluded.bytes, at = excluded.at",
+    types: &[Type::BYTEA, Type::UUID, Type::INT4, Type::BYTEA],
+    slot: 9,
+};
+
+pub(super) static CHUNK: Query = Query {
+    text: "SELECT bytes FROM onceward.spool WHERE digest = $1 AND fence = $2 AND chunk = $3",
+    types: &[Type::BYTEA, Type::UUID, Type::INT4],
+    slot: 10,
+};
+
+pub(super) static DISCARD: Query = Query {
+    text: "DELETE FROM onceward.spool WHERE digest = $1 AND fence = $2",
+    types: &[Type::BYTEA, Type::UUID],
+    slot: 11,
+};
+
+/// Deletes what is over for an hour. What is due but not over is put off.
+pub(super) const SWEEP: &str = "
+    WITH due AS (
+        SELECT ctid AS place, digest, expires_at,
+            state <> 0 AND get_byte(body, 0) <= 1
+                AND expires_at <= clock_timestamp() - interval '1 hour' IS TRUE AS is_over
+        FROM onceward.record
+        WHERE sweep_after <= clock_timestamp()
+        ORDER BY sweep_after LIMIT $1
+        FOR UPDATE SKIP LOCKED
+    ), gone AS (
+        DELETE FROM onceward.record r USING due
+        WHERE r.ctid = due.place AND due.is_over
+        RETURNING r.digest, r.fence, r.state
+    ), later AS (
+        UPDATE onceward.record r
+        SET sweep_after = greatest(due.expires_at, clock_timestamp()) + interval '1 hour'
+        FROM due WHERE r.ctid = due.place AND NOT due.is_over
+    ), closed AS (
+        DELETE FROM onceward.open o USING gone WHERE o.digest = gone.digest AND gone.state < 3
+    ), dropped AS (
+        DELETE FROM onceward.spool s USING gone
+        WHERE s.digest = gone.digest AND s.fence = gone.fence
+    )
+    SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM due)";
+
+/// Deletes chunks whose record was never written, and messages that need not be remembered.
+pub(super) const SWEEP_REST: &str = "
+    WITH chunks AS (
+        DELETE FROM onceward.spool s WHERE s.at < clock_timestamp() - interval '1 hour'
+            AND s.ctid = ANY (ARRAY(
+                SELECT o.ctid FROM onceward.spool o
+                WHERE o.at < clock_timestamp() - interval '1 hour' AND NOT EXISTS (
+                    SELECT FROM onceward.record r WHERE r.digest = o.digest AND r.fence = o.fence)
+                ORDER BY o.at LIMIT 2048))
+    )
+    SELECT clock_timestamp()";
+
+/// Only where there is an inbox.
+pub(super) const SWEEP_INBOX: &str = "
+    DELETE FROM onceward.inbox i WHERE i.ctid = ANY (ARRAY(
+        SELECT o.ctid FROM onceward.inbox o
+        WHERE o.expires_at < clock_timestamp() - interval '1 hour'
+        ORDER BY o.expires_at LIMIT 5000 FOR UPDATE SKIP LOCKED))";

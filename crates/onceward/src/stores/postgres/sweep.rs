@@ -1,0 +1,87 @@
+//! Deletes what is over, a few thousand rows at a time.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use onceward_core::{StoreError, Timestamp};
+use tokio_postgres::types::Type;
+
+use super::{Dialect, error::store_error, link::Link, rows::timestamp, sql};
+use crate::telemetry;
+
+/// How many rows one statement deletes.
+const STEP: u32 = 5_000;
+
+/// How far the server's clock may go ahead or back before nothing is deleted by it.
+const JUMP: Duration = Duration::from_secs(60);
+
+/// Watches the clock by which it deletes.
+#[derive(Default)]
+pub(super) struct Broom {
+    first: Mutex<Option<First>>,
+}
+
+/// The first time that was read from a server, and when.
+#[derive(Clone, Copy)]
+struct First {
+    server: Option<u64>,
+    there: Timestamp,
+    here: Instant,
+}
+
+impl Broom {
+    pub(super) async fn sweep(
+        &self,
+        link: &Link,
+        limit: u32,
+        dialect: Dialect,
+    ) -> Result<u32, StoreError> {
+        self.check_clock(link).await?;
+        let mut deleted = 0;
+        let mut left = limit;
+        while left > 0 {
+            let step = i64::from(left.min(STEP));
+            let rows = link.client.query_typed(sql::SWEEP, &[(&step, Type::INT8)]).await;
+            let rows = rows.map_err(|error| store_error(&error))?;
+            let counts = rows.first().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+            let counts: Option<Result<(i64, i64), tokio_postgres::Error>> = counts;
+            let (gone, due) = counts.unwrap_or(Ok((0, 0))).map_err(|error| store_error(&error))?;
+            deleted += u32::try_from(gone).unwrap_or(u32::MAX);
+            left -= u32::try_from(due).unwrap_or(left).min(left);
+            if due < step {
+                break;
+            }
+        }
+        let rest = link.client.batch_execute(sql::SWEEP_REST).await;
+        rest.map_err(|error| store_error(&error))?;
+        if dialect == Dialect::Postgres {
+            let inbox = link.client.batch_execute(sql::SWEEP_INBOX).await;
+            inbox.map_err(|error| store_error(&error))?;
+        }
+        Ok(deleted)
+    }
+
+    /// A clock that jumped would delete what is still promised.
+    async fn check_clock(&self, link: &Link) -> Result<(), StoreError> {
+        let here = Instant::now();
+        let row = link.client.query_typed_one("SELECT clock_timestamp()", &[]).await;
+        let there = row.and_then(|row| row.try_get(0)).map_err(|error| store_error(&error))?;
+        let now = First { server: link.server, there: timestamp(there), here };
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another server has another clock, and one that was started anew may have been set.
+        let known = first.filter(|first| first.server == now.server && now.server.is_some());
+        let known = *first.insert(known.unwrap_or(now));
+        let expected = known.there.plus(now.here.duration_since(known.here));
+        let apart = now.there.since(expected).max(expected.since(now.there));
+        if apart <= JUMP {
+            return Ok(());
+        }
+        telemetry::CLOCK_JUMPED.raise(format_args!(
+            "the clock of PostgreSQL has jumped by {apart:?} since this process asked it first; nothing \
+             is deleted by it: set it right and start this process anew"
+        ));
+        Err(StoreError::Unusable(format!("the server's clock has jumped by {apart:?}")))
+    }
+}

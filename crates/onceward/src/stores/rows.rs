@@ -1,0 +1,172 @@
+//! A proposed change and the columns it becomes; a row and what it means: the same in every SQL store.
+
+use onceward_core::{
+    Change, Digest, Execution, Fence, Found, Note, Started, State, StoreError, Stored, Timestamp,
+    Ttl, Unreadable,
+    wire::{self, WireError},
+};
+
+use super::sealing::Sealing;
+use crate::telemetry;
+
+/// The numbers of the states, as in the schemas.
+pub(super) mod state {
+    pub(in crate::stores) const IN_PROGRESS: i64 = 0;
+    pub(in crate::stores) const UNKNOWN: i64 = 1;
+    pub(in crate::stores) const FAILED_RETRYABLE: i64 = 2;
+    pub(in crate::stores) const SUCCEEDED: i64 = 3;
+    pub(in crate::stores) const FAILED_FINAL: i64 = 4;
+    pub(in crate::stores) const RELEASED: i64 = 5;
+}
+
+fn number_of(state: &State) -> i64 {
+    match state {
+        State::InProgress => state::IN_PROGRESS,
+        State::Succeeded(_) => state::SUCCEEDED,
+        State::FailedFinal(_) => state::FAILED_FINAL,
+        State::FailedRetryable => state::FAILED_RETRYABLE,
+        State::Unknown => state::UNKNOWN,
+        State::Released => state::RELEASED,
+    }
+}
+
+/// A change that owns its bytes: encoded by the caller, so that the writer only writes.
+pub(super) struct Proposal {
+    pub(super) id: Digest,
+    pub(super) fence: Fence,
+    pub(super) state: i64,
+    pub(super) execution: Execution,
+    pub(super) started: Started,
+    pub(super) ttl: Ttl,
+    pub(super) body: Vec<u8>,
+    pub(super) note: Option<Note>,
+    pub(super) is_claim: bool,
+    pub(super) over: Over,
+}
+
+/// What a proposal expects to be stored.
+pub(super) enum Over {
+    /// Nothing; these columns are written once, they never change for one digest.
+    Nothing { scope: String, operation: String },
+    /// A record with this fence.
+    Fence(Fence),
+}
+
+impl Proposal {
+    pub(super) fn of(change: &Change, sealing: &Sealing) -> Self {
+        let record = &change.next;
+        let over = match change.expected {
+            Some(fence) => Over::Fence(fence),
+            None => Over::Nothing {
+                scope: record.scope.to_string(),
+                operation: record.operation.as_str().to_owned(),
+            },
+        };
+        Self {
+            id: change.id,
+            fence: record.fence,
+            state: number_of(&record.state),
+            execution: record.execution,
+            started: record.started,
+            ttl: record.ttl,
+            body: sealing.encode(&change.id, record),
+            note: change.note.clone(),
+            is_claim: change.is_claim(),
+            over,
+        }
+    }
+
+    pub(super) fn started_at(&self, now: Timestamp) -> i64 {
+        match self.started {
+            Started::Now => now.unix_micros(),
+            Started::At(time) => time.unix_micros(),
+        }
+    }
+
+    pub(super) fn expires_at(&self, now: Timestamp) -> Option<i64> {
+        self.ttl.ends_at(now).map(Timestamp::unix_micros)
+    }
+}
+
+/// A record as it is stored, decoded by whoever asked for it.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) fence: Fence,
+    /// `None`: the columns hold something else than times.
+    pub(super) times: Option<Times>,
+    pub(super) body: Vec<u8>,
+    pub(super) read_at: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    pub(super) started_at: Timestamp,
+    pub(super) updated_at: Timestamp,
+    pub(super) expires_at: Option<Timestamp>,
+}
+
+impl Row {
+    pub(super) fn fence(&self) -> Fence {
+        self.fence
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.body.len()
+    }
+
+    /// What the row means; an unreadable one raises its alarm.
+    pub(super) fn decode(&self, id: &Digest, sealing: &Sealing) -> Result<Found, StoreError> {
+        let found = self.look(id, sealing)?;
+        if let Found::Unreadable { why, .. } = &found {
+            raise_unreadable(id, *why);
+        }
+        Ok(found)
+    }
+
+    /// What the row means, for whoever looks at many.
+    pub(super) fn look(&self, id: &Digest, sealing: &Sealing) -> Result<Found, StoreError> {
+        let record = match self.times {
+            Some(times) => self.record(id, times, sealing),
+            None => Err(WireError::Damaged),
+        };
+        match record {
+            Ok(stored) => Ok(Found::Record(Box::new(stored))),
+            Err(WireError::Newer(version)) => Err(StoreError::Newer(format!(
+                "record {id} has format {version}, this software knows {}; it was left alone: \
+                 finish the upgrade of this process",
+                wire::VERSION
+            ))),
+            Err(error @ (WireError::Damaged | WireError::Sealed)) => {
+                let why = match error {
+                    WireError::Sealed => Unreadable::Sealed,
+                    _ => Unreadable::Damaged,
+                };
+                Ok(Found::Unreadable { fence: self.fence, why })
+            }
+        }
+    }
+
+    fn record(&self, id: &Digest, times: Times, sealing: &Sealing) -> Result<Stored, WireError> {
+        let plain = wire::Plain {
+            fence: self.fence,
+            started: Started::At(times.started_at),
+            ttl: Ttl::left(times.expires_at, self.read_at),
+        };
+        let record = sealing.decode(id, &self.body, plain)?;
+        Ok(Stored { record, updated_at: times.updated_at, read_at: self.read_at })
+    }
+}
+
+pub(super) fn raise_unreadable(id: &Digest, why: Unreadable) {
+    let (what, until) = match why {
+        Unreadable::Sealed => (
+            "cannot be opened: it was sealed with a key that is not at hand, or changed by somebody",
+            "the right key is there",
+        ),
+        Unreadable::Damaged => {
+            ("does not match its checksum", "its owner settles it or an operator resolves it")
+        }
+    };
+    telemetry::RECORD_UNREADABLE
+        .raise(format_args!("record {id} {what}; its outcome counts as unknown until {until}"));
+}
