@@ -1,5 +1,6 @@
 //! Looks into the store as it is: how durable, how full, what is open, whether the clock fits.
 
+mod postgres;
 mod sqlite;
 
 use std::{
@@ -7,10 +8,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use onceward::{
-    Filter, Found, Order, Status, StoreError, Timestamp, Unreadable,
-    stores::{Census, sqlite::Durability},
-};
+use onceward::{Filter, Found, Order, Status, StoreError, Timestamp, Unreadable, stores::Census};
 use tokio::time::timeout;
 
 use super::{
@@ -34,11 +32,17 @@ const YEARS: [u64; 2] = [1_767_225_600, 4_102_444_800];
 
 /// What was seen in it.
 pub(super) struct Seen {
-    pub(super) durability: Durability,
+    pub(super) promised: Promised,
     pub(super) census: Census,
     pub(super) oldest_unknown: Option<Duration>,
     pub(super) oldest_in_progress: Option<Duration>,
     pub(super) unreadable: Vec<Unreadable>,
+}
+
+/// What the store says about its durability.
+pub(super) enum Promised {
+    Sqlite(onceward::stores::sqlite::Durability),
+    Postgres(postgres::Server),
 }
 
 /// `guarantee` against the class of the store.
@@ -55,6 +59,11 @@ pub(super) fn check_guarantee(config: &Config, findings: &mut Findings) {
 
 /// Opens it without making or changing anything; `None`: it could not be looked into.
 pub(super) fn examine(config: &Config, file: &Path, findings: &mut Findings) -> Option<Seen> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    runtime.block_on(look_into(config, file, findings))
+}
+
+async fn look_into(config: &Config, file: &Path, findings: &mut Findings) -> Option<Seen> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     check_year(now, findings);
     let keys = match config.keys() {
@@ -72,9 +81,9 @@ pub(super) fn examine(config: &Config, file: &Path, findings: &mut Findings) -> 
     let seen = match &config.store {
         StoreUrl::Sqlite(path) => {
             access::store_file(path, findings);
-            sqlite::examine(path, keys, findings)
+            sqlite::examine(path, keys, findings).await
         }
-        StoreUrl::Postgres(_) => None,
+        StoreUrl::Postgres(url) => postgres::examine(url, config, keys, findings).await,
     }?;
     check_clock(seen.census.last_write, now, findings);
     check_open(&seen, longest_run(config), file, findings);
@@ -88,11 +97,9 @@ fn longest_run(config: &Config) -> Duration {
     runs.max().unwrap_or_default()
 }
 
-fn look(store: &dyn Records, durability: Durability, findings: &mut Findings) -> Option<Seen> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-    // A timer needs the runtime, so that it is made inside.
-    let asked = runtime.block_on(async { timeout(PATIENCE, ask(store, durability)).await });
-    let reason = match asked {
+/// Asks a store that was opened; `None`: it did not answer.
+async fn look(store: &dyn Records, promised: Promised, findings: &mut Findings) -> Option<Seen> {
+    let reason = match timeout(PATIENCE, ask(store, promised)).await {
         Ok(Ok(seen)) => return Some(seen),
         Ok(Err(error)) => error.to_string(),
         Err(_) => "no answer in time".to_owned(),
@@ -102,9 +109,9 @@ fn look(store: &dyn Records, durability: Durability, findings: &mut Findings) ->
     None
 }
 
-async fn ask(store: &dyn Records, durability: Durability) -> Result<Seen, StoreError> {
+async fn ask(store: &dyn Records, promised: Promised) -> Result<Seen, StoreError> {
     Ok(Seen {
-        durability,
+        promised,
         census: store.census().await?,
         oldest_unknown: oldest(store, Status::Unknown).await?,
         oldest_in_progress: oldest(store, Status::InProgress).await?,
@@ -256,7 +263,10 @@ mod tests {
             [(RUN, vec![]), (2 * RUN, vec![("stuck-operations", Severity::Warning)])]
         {
             let seen = Seen {
-                durability: Durability { journal_mode: "wal".into(), synchronous: 2 },
+                promised: Promised::Sqlite(onceward::stores::sqlite::Durability {
+                    journal_mode: "wal".into(),
+                    synchronous: 2,
+                }),
                 census: Census { in_progress: 1, is_complete: true, ..Census::default() },
                 oldest_unknown: None,
                 oldest_in_progress: Some(age),

@@ -7,7 +7,7 @@ use onceward::{
     stores::sqlite::{Durability, OpenError, SqliteStore},
 };
 
-use super::{PATIENCE, Seen, look};
+use super::{PATIENCE, Promised, Seen, look};
 use crate::doctor::finding::{Findings, texts};
 
 /// Below this the store takes no new claims.
@@ -16,7 +16,7 @@ const RESERVE: u64 = 16 << 20;
 /// Below this it is time to make room.
 const LITTLE: u64 = 1 << 30;
 
-pub(super) fn examine(
+pub(super) async fn examine(
     path: &Path,
     keys: Option<Arc<Keyring>>,
     findings: &mut Findings,
@@ -33,8 +33,8 @@ pub(super) fn examine(
             return None;
         }
     };
-    let seen = look(&store, store.durability().clone(), findings)?;
-    check_durability(&seen.durability, findings);
+    check_durability(store.durability(), findings);
+    let seen = look(&store, Promised::Sqlite(store.durability().clone()), findings).await?;
     check_room(seen.census.free_bytes, findings);
     Some(seen)
 }
