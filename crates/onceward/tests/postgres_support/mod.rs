@@ -1,0 +1,94 @@
+//! What the tests on PostgreSQL share: a bench whose stores have a database each.
+#![allow(dead_code, reason = "each test program uses its part of it")]
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use onceward::{
+    Digest,
+    conformance::spawn,
+    core::conformance::Bench,
+    stores::postgres::{PostgresStore, PostgresStoreBuilder},
+};
+use testbed::Database;
+
+/// How the stores of a bench are opened.
+pub(crate) type Options = fn(PostgresStoreBuilder) -> PostgresStoreBuilder;
+
+/// How a store reaches its database.
+pub(crate) type Reach = fn(&Database) -> String;
+
+/// Each store has its own database; all of them go with the bench.
+#[derive(Clone)]
+pub(crate) struct Postgres {
+    databases: Arc<Mutex<HashMap<String, Arc<Database>>>>,
+    options: Options,
+    reach: Reach,
+}
+
+impl Postgres {
+    pub(crate) fn new() -> Self {
+        Self::with(|builder| builder)
+    }
+
+    pub(crate) fn with(options: Options) -> Self {
+        Self { databases: Arc::default(), options, reach: |database| database.url().to_owned() }
+    }
+
+    pub(crate) fn through(self, reach: Reach) -> Self {
+        Self { reach, ..self }
+    }
+
+    /// The database of a store.
+    pub(crate) fn database(&self, store: &PostgresStore) -> Arc<Database> {
+        self.databases.lock().unwrap()[&store.address().to_string()].clone()
+    }
+
+    async fn connect(&self, database: &Database) -> PostgresStore {
+        let builder = PostgresStore::builder(&(self.reach)(database)).unwrap();
+        (self.options)(builder).open().await.unwrap()
+    }
+}
+
+/// Makes a record older, as if its times had been read some time ago.
+pub(crate) fn age(database: &Database, id: &Digest, by: Duration) {
+    let hex: String = id.0.iter().map(|byte| format!("{byte:02x}")).collect();
+    let by = format!("{} * interval '1 microsecond'", by.as_micros());
+    database.sql(&format!(
+        "UPDATE onceward.record SET started_at = started_at - {by}, updated_at = updated_at - {by},
+             expires_at = expires_at - {by}, sweep_after = sweep_after - {by}
+         WHERE digest = '\\x{hex}'"
+    ));
+}
+
+impl Bench for Postgres {
+    type Store = PostgresStore;
+
+    async fn open(&self) -> PostgresStore {
+        let database = Arc::new(testbed::postgres().database());
+        let store = self.connect(&database).await;
+        self.databases.lock().unwrap().insert(store.address().to_string(), database);
+        store
+    }
+
+    async fn reopen(&self, store: PostgresStore) -> Option<PostgresStore> {
+        let database = self.database(&store);
+        drop(store);
+        Some(self.connect(&database).await)
+    }
+
+    async fn age(&self, store: &PostgresStore, id: &Digest, by: Duration) {
+        age(&self.database(store), id, by);
+    }
+
+    fn spawn<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = T> + Send {
+        spawn(task)
+    }
+}
