@@ -20,6 +20,7 @@
 mod address;
 mod barrier;
 mod builder;
+mod census;
 mod error;
 mod link;
 mod list;
@@ -41,10 +42,11 @@ use uuid::Uuid;
 
 pub use address::Address;
 pub use builder::PostgresStoreBuilder;
+pub use census::Condition;
 pub use error::OpenError;
 pub use schema::{Durability, MIGRATIONS, Tables};
 
-use super::{known::Known, sealing::Sealing};
+use super::{Census, known::Known, sealing::Sealing};
 use barrier::Barrier;
 use error::{Trouble, store_error};
 use link::{How, Line, Link};
@@ -143,6 +145,20 @@ impl PostgresStore {
     #[must_use]
     pub fn durability(&self) -> Option<&Durability> {
         self.inner.durability.as_ref()
+    }
+
+    /// Counts what is open and looks how large the tables are: for metrics and health checks.
+    pub async fn census(&self) -> Result<Census, StoreError> {
+        let link = self.desk().await?;
+        census::census(&link, self.inner.how.dialect, &self.inner.sealing).await
+    }
+
+    /// Looks how the server and the tables are: for health checks. `None`: this dialect cannot tell.
+    pub async fn condition(&self) -> Result<Option<Condition>, StoreError> {
+        match self.inner.how.dialect {
+            Dialect::Postgres => Ok(Some(census::condition(&*self.desk().await?).await?)),
+            Dialect::Wire => Ok(None),
+        }
     }
 
     fn start(
