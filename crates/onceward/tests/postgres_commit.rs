@@ -272,7 +272,7 @@ async fn a_dropped_commit_is_done_or_not_and_never_half_of_it() {
     let engine = Engine::new(shop.store.clone());
     let mut done = 0;
     for polls in 0..6 {
-        let key = format!("after {polls}");
+        let key = format!("after-{polls}");
         let claim = admit(&engine, &key).await;
         let mut client = shop.connect().await;
         let transaction = client.transaction().await.unwrap();
