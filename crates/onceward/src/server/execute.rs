@@ -10,11 +10,12 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
     task::Poll,
+    time::Duration,
 };
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, request::Parts};
-use onceward_core::{Meaning, Reply};
+use onceward_core::{Effect, Meaning, Reply};
 use tokio::{
     sync::oneshot,
     task::AbortHandle,
@@ -88,7 +89,8 @@ where
     let execution = async move {
         let (mut client, mut room, mut slot) = (Some(client), Some(room), Some(slot));
         let captured = {
-            let run = Box::pin(run(&idempotency, &claim, service, request));
+            let may_begin = || !claim.time_left().is_zero();
+            let run = Box::pin(run(&idempotency, may_begin, service, request));
             let mut run = pin!(no_answer_if_it_panics(run));
             match timeout_at(claim.until(), run.as_mut()).await {
                 Ok(captured) => captured,
@@ -111,9 +113,9 @@ where
     running
 }
 
-async fn run<S, B>(
+pub(super) async fn run<S, B>(
     idempotency: &Idempotency,
-    claim: &Claim,
+    may_begin: impl FnOnce() -> bool,
     mut service: S,
     request: Request<B>,
 ) -> Captured
@@ -128,7 +130,7 @@ where
         );
         return Captured::NotSent;
     }
-    if claim.time_left().is_zero() {
+    if !may_begin() {
         return Captured::NotSent;
     }
     let begun = Begun::now();
@@ -163,24 +165,45 @@ impl Drop for Renewals {
     }
 }
 
-/// Renews the claim until `max_run` is over. A renewal that hangs is tried anew when the next is due.
-async fn renew(engine: Engine, claim: Claim) {
-    let pause = claim.terms().lease() / 3;
-    loop {
-        let next = Instant::now() + pause;
-        if next >= claim.until() {
-            return;
+/// When a claim is renewed.
+struct Rhythm {
+    /// How long after the claim, and after each renewal.
+    pause: Duration,
+    /// How long one renewal may take, and how long after one that failed the next is tried.
+    patience: Duration,
+}
+
+impl Rhythm {
+    /// A renewal writes to the record that the transaction of a transactional effect is about to end;
+    /// at REPEATABLE READ and above that transaction would fail by it. So it comes late there, and the
+    /// rest of the lease is for trying again.
+    fn of(claim: &Claim) -> Self {
+        let part = claim.terms().lease() / 3;
+        match claim.effect() {
+            Effect::Transactional => Self { pause: part * 2, patience: part / 3 },
+            Effect::External | Effect::Repeatable { .. } => Self { pause: part, patience: part },
         }
+    }
+}
+
+/// Renews the claim until `max_run` is over. A renewal that hangs is given up and tried anew.
+async fn renew(engine: Engine, claim: Claim) {
+    let Rhythm { pause, patience } = Rhythm::of(&claim);
+    let mut next = Instant::now() + pause;
+    while next < claim.until() {
         sleep_until(next).await;
-        let (renewed, operation) = (timeout(pause, engine.renew(&claim)).await, claim.id());
+        let (renewed, operation) = (timeout(patience, engine.renew(&claim)).await, claim.id());
         telemetry::RENEWALS.add(match &renewed {
             Ok(Ok(Renewal::Renewed { .. } | Renewal::Held)) => Renewed::Renewed,
             Ok(Ok(Renewal::Lost(_))) => Renewed::Lost,
             Ok(Err(_)) => Renewed::Failed,
             Err(_) => Renewed::TimedOut,
         });
+        next = Instant::now() + patience;
         match renewed {
-            Ok(Ok(Renewal::Renewed { .. } | Renewal::Held)) => {}
+            Ok(Ok(Renewal::Renewed { .. })) => next = Instant::now() + pause,
+            // Its lease was not started anew, so that this is tried again before it ends.
+            Ok(Ok(Renewal::Held)) => {}
             Ok(Ok(Renewal::Lost(_))) => {
                 tracing::warn!(event = event::LEASE_LOST, %operation, "another execution took over");
                 return claim.lose();
@@ -197,7 +220,7 @@ async fn renew(engine: Engine, claim: Claim) {
     }
 }
 
-async fn no_answer_if_it_panics(run: impl Future<Output = Captured>) -> Captured {
+pub(super) async fn no_answer_if_it_panics(run: impl Future<Output = Captured>) -> Captured {
     let mut run = pin!(run);
     poll_fn(|context| {
         let poll = catch_unwind(AssertUnwindSafe(|| run.as_mut().poll(context)));
@@ -206,9 +229,9 @@ async fn no_answer_if_it_panics(run: impl Future<Output = Captured>) -> Captured
     .await
 }
 
-fn tell(
-    client: &mut Option<oneshot::Sender<Result<Response<Body>, Problem>>>,
-    answer: Result<Response<Body>, Problem>,
+pub(super) fn tell<T>(
+    client: &mut Option<oneshot::Sender<Result<T, Problem>>>,
+    answer: Result<T, Problem>,
 ) {
     if let Some(client) = client.take() {
         // The client may be gone: the record is what counts.
@@ -216,7 +239,7 @@ fn tell(
     }
 }
 
-fn overdue(idempotency: &Idempotency) -> Problem {
+pub(super) fn overdue(idempotency: &Idempotency) -> Problem {
     let meaning = idempotency.options().policy.meaning(Reply::Incomplete);
     no_answer(meaning).status(StatusCode::GATEWAY_TIMEOUT)
 }
