@@ -16,6 +16,59 @@ use onceward::{
 };
 use testbed::Database;
 
+/// Databases that no bench uses any more: making one takes longer than emptying one.
+static IDLE: Mutex<Idle> = Mutex::new(Idle { databases: Vec::new(), benches: 0 });
+
+struct Idle {
+    databases: Vec<Database>,
+    /// With the last of them the databases are dropped: nothing may be left on somebody's server.
+    benches: usize,
+}
+
+const EMPTY: &str = "DO $$ BEGIN
+    IF to_regclass('onceward.inbox') IS NOT NULL THEN DELETE FROM onceward.inbox; END IF;
+    IF to_regclass('onceward.record') IS NOT NULL THEN
+        DELETE FROM onceward.record;
+        DELETE FROM onceward.open;
+        DELETE FROM onceward.trail;
+        DELETE FROM onceward.spool;
+    END IF;
+END $$";
+
+/// The databases of one bench.
+#[derive(Default)]
+struct Databases(Mutex<HashMap<String, Arc<Database>>>);
+
+impl Databases {
+    fn new() -> Self {
+        IDLE.lock().unwrap().benches += 1;
+        Self::default()
+    }
+}
+
+impl Drop for Databases {
+    fn drop(&mut self) {
+        let used = std::mem::take(self.0.get_mut().unwrap());
+        let mut idle = IDLE.lock().unwrap();
+        idle.databases.extend(used.into_values().filter_map(Arc::into_inner));
+        idle.benches -= 1;
+        if idle.benches == 0 {
+            idle.databases.clear();
+        }
+    }
+}
+
+fn empty_database() -> Database {
+    let idle = IDLE.lock().unwrap().databases.pop();
+    match idle {
+        Some(database) => {
+            database.sql(EMPTY);
+            database
+        }
+        None => testbed::postgres().database(),
+    }
+}
+
 /// How the stores of a bench are opened.
 pub(crate) type Options = fn(PostgresStoreBuilder) -> PostgresStoreBuilder;
 
@@ -25,7 +78,7 @@ pub(crate) type Reach = fn(&Database) -> String;
 /// Each store has its own database; all of them go with the bench.
 #[derive(Clone)]
 pub(crate) struct Postgres {
-    databases: Arc<Mutex<HashMap<String, Arc<Database>>>>,
+    databases: Arc<Databases>,
     options: Options,
     reach: Reach,
 }
@@ -36,7 +89,11 @@ impl Postgres {
     }
 
     pub(crate) fn with(options: Options) -> Self {
-        Self { databases: Arc::default(), options, reach: |database| database.url().to_owned() }
+        Self {
+            databases: Arc::new(Databases::new()),
+            options,
+            reach: |database| database.url().to_owned(),
+        }
     }
 
     pub(crate) fn through(self, reach: Reach) -> Self {
@@ -45,7 +102,7 @@ impl Postgres {
 
     /// The database of a store.
     pub(crate) fn database(&self, store: &PostgresStore) -> Arc<Database> {
-        self.databases.lock().unwrap()[&store.address().to_string()].clone()
+        self.databases.0.lock().unwrap()[&store.address().to_string()].clone()
     }
 
     async fn connect(&self, database: &Database) -> PostgresStore {
@@ -69,9 +126,9 @@ impl Bench for Postgres {
     type Store = PostgresStore;
 
     async fn open(&self) -> PostgresStore {
-        let database = Arc::new(testbed::postgres().database());
+        let database = Arc::new(empty_database());
         let store = self.connect(&database).await;
-        self.databases.lock().unwrap().insert(store.address().to_string(), database);
+        self.databases.0.lock().unwrap().insert(store.address().to_string(), database);
         store
     }
 

@@ -5,7 +5,9 @@ use std::sync::{Arc, OnceLock};
 use onceward_core::Seal;
 
 use super::{
-    Address, Dialect, Durability, OpenError, PostgresStore, Tables, link::How, schema, tls,
+    Address, Dialect, Durability, OpenError, PostgresStore, Tables,
+    link::{How, Link},
+    schema, tls,
 };
 use crate::stores::sealing::Sealing;
 
@@ -101,11 +103,15 @@ impl PostgresStoreBuilder {
     /// Must be called inside a tokio runtime, on which the store's connections live from then on.
     pub async fn open(self) -> Result<PostgresStore, OpenError> {
         let how = self.how()?;
-        if self.migrates && schema::needs_migration(&how).await? {
-            schema::migrate(&how).await?;
+        let mut link = Link::open(&how).await?;
+        let mut tables = Tables::read(&link, self.dialect).await?;
+        // Whoever may only use the tables must not need the right to make them.
+        if self.migrates && tables.found < tables.newest {
+            schema::migrate(&mut link, self.dialect).await?;
+            tables = Tables::read(&link, self.dialect).await?;
         }
-        schema::check(&how).await?;
-        let durability = Durability::read(&how).await?;
+        tables.check()?;
+        let durability = Durability::read(&link, self.dialect).await?;
         if let Some(durability) = &durability
             && !self.accepts_relaxed
         {
@@ -121,17 +127,21 @@ impl PostgresStoreBuilder {
     ///
     /// [`open`](Self::open) does the same by itself, if not told otherwise.
     pub async fn migrate(self) -> Result<Tables, OpenError> {
-        schema::migrate(&self.how()?).await
+        schema::migrate(&mut self.link().await?, self.dialect).await
     }
 
     /// Reads which version the tables have, and changes nothing.
     pub async fn tables(self) -> Result<Tables, OpenError> {
-        schema::tables(&self.how()?).await
+        Tables::read(&self.link().await?, self.dialect).await
     }
 
     /// Reads what the server promises, and changes nothing. `None`: this dialect cannot tell.
     pub async fn durability(self) -> Result<Option<Durability>, OpenError> {
-        Durability::read(&self.how()?).await
+        Durability::read(&self.link().await?, self.dialect).await
+    }
+
+    async fn link(&self) -> Result<Link, OpenError> {
+        Link::open(&self.how()?).await
     }
 
     fn how(&self) -> Result<Arc<How>, OpenError> {

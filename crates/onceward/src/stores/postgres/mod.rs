@@ -22,20 +22,24 @@ mod barrier;
 mod builder;
 mod census;
 mod error;
+mod inside;
 mod link;
 mod list;
 mod rows;
 mod schema;
 mod sql;
+#[cfg(feature = "sqlx")]
+mod sqlx;
 mod sweep;
 mod tls;
+mod wake;
 mod writer;
 
 use std::{any::Any, fmt, sync::Arc, time::SystemTime};
 
 use onceward_core::{
     BoxFuture, Change, Digest, Execution, Fence, Filter, Found, Inspect, Note, NoteKind, Page,
-    Purge, Spool, SpoolId, Store, StoreError, Swap, Trail, TrailEntry,
+    Purge, Spool, SpoolId, Store, StoreError, Swap, Trail, TrailEntry, Wake,
 };
 use tokio_postgres::{Row, types::Type};
 use uuid::Uuid;
@@ -44,15 +48,22 @@ pub use address::Address;
 pub use builder::PostgresStoreBuilder;
 pub use census::Condition;
 pub use error::OpenError;
+pub(crate) use error::describe;
+pub use inside::OwnTransaction;
+pub(crate) use inside::commit_error;
 pub use schema::{Durability, MIGRATIONS, Tables};
+#[cfg(feature = "sqlx")]
+pub(crate) use sqlx::{depth, sqlx_commit_error};
 
 use super::{Census, known::Known, sealing::Sealing};
 use barrier::Barrier;
 use error::{Trouble, store_error};
+use inside::Inside;
 use link::{How, Line, Link};
 use rows::{Read, Work, timestamp, uuid_of};
 use sql::Query;
 use sweep::Broom;
+use wake::Bell;
 use writer::{Applied, Writer};
 
 /// How the server speaks.
@@ -122,6 +133,8 @@ struct Inner {
     known: Known,
     sealing: Sealing,
     durability: Option<Durability>,
+    inside: Inside,
+    bell: Option<Bell>,
 }
 
 impl PostgresStore {
@@ -175,6 +188,8 @@ impl PostgresStore {
             barrier: Barrier::new(&how),
             broom: Broom::default(),
             known: Known::new(),
+            inside: Inside::default(),
+            bell: Bell::start(&how),
             how,
             sealing,
             durability,
@@ -265,6 +280,10 @@ impl Store for PostgresStore {
     fn as_any(&self) -> Option<&dyn Any> {
         Some(self)
     }
+
+    fn wake(&self) -> Option<&dyn Wake> {
+        self.inner.bell.as_ref().map(|bell| bell as &dyn Wake)
+    }
 }
 
 impl Inspect for PostgresStore {
@@ -322,8 +341,7 @@ impl Trail for PostgresStore {
                 ) latest ORDER BY seq";
             let parameters: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] =
                 &[(&id.0.as_slice(), Type::BYTEA), (&MAX_TRAIL, Type::INT8)];
-            let rows = link.client.query_typed(question, parameters).await;
-            rows.map_err(|error| store_error(&error))?.iter().map(entry).collect()
+            link.ask(question, parameters).await?.iter().map(entry).collect()
         })
     }
 }

@@ -11,9 +11,6 @@ use crate::stores::{
     sealing::Sealing,
 };
 
-/// How long a claim is expected to run at most, where it does not say.
-const USUAL_RUN: Duration = Duration::from_secs(600);
-
 /// How long the end of a claim is expected to be remembered, where it does not say.
 const USUAL_RETENTION: Duration = Duration::from_secs(24 * 3600);
 
@@ -52,7 +49,7 @@ impl Work {
         let is_renewal = record.state == State::InProgress && !change.is_claim();
         let retain = change.is_claim().then(|| change.retain.unwrap_or(USUAL_RETENTION));
         let kept = match (retain, record.ttl) {
-            (Some(retain), _) => Some(record.max_run.unwrap_or(USUAL_RUN).saturating_add(retain)),
+            (Some(retain), _) => Some(retain),
             (None, Ttl::For(ttl)) => Some(ttl),
             (None, Ttl::Never) => None,
         };

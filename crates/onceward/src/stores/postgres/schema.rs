@@ -1,13 +1,8 @@
 //! The tables: which version they have, how they are brought up to date, and what their server promises.
 
-use std::sync::Arc;
-
 use tokio_postgres::{Client, Row};
 
-use super::{
-    Dialect, OpenError,
-    link::{How, Link},
-};
+use super::{Dialect, OpenError, link::Link};
 
 /// Plain SQL, for people who migrate with their own tools: each file is one version, to be run once and
 /// in a transaction of its own.
@@ -22,6 +17,7 @@ use super::{
 pub const MIGRATIONS: &[(&str, &str)] = &[
     ("0001_records.sql", include_str!("../../../migrations/postgres/0001_records.sql")),
     ("0002_functions.sql", include_str!("../../../migrations/postgres/0002_functions.sql")),
+    ("0003_swap.sql", include_str!("../../../migrations/postgres/0003_swap.sql")),
 ];
 
 /// Held while tables are changed, so that processes that start together do not do it twice.
@@ -44,37 +40,42 @@ fn newest(dialect: Dialect) -> u32 {
     }
 }
 
-pub(super) async fn tables(how: &Arc<How>) -> Result<Tables, OpenError> {
-    let link = Link::open(how).await?;
-    let found = version(&link.client).await?;
-    Ok(Tables { found, newest: newest(how.dialect) })
+impl Tables {
+    pub(super) async fn read(link: &Link, dialect: Dialect) -> Result<Self, OpenError> {
+        Ok(Self { found: version(&link.client).await?, newest: newest(dialect) })
+    }
+
+    /// Refuses tables that this software cannot work with.
+    pub(super) fn check(self) -> Result<(), OpenError> {
+        let Self { found, newest } = self;
+        // Engines that get fewer migrations may find all of them, where PostgreSQL speaks their dialect.
+        let known = self::newest(Dialect::Postgres);
+        match found {
+            found if found > known => Err(OpenError::Newer { found, known }),
+            found if found < newest => Err(OpenError::Outdated { found, needed: newest }),
+            _ => Ok(()),
+        }
+    }
 }
 
-/// Whoever may only use the tables must not need the right to make them.
-pub(super) async fn needs_migration(how: &Arc<How>) -> Result<bool, OpenError> {
-    let Tables { found, newest } = tables(how).await?;
-    Ok(found < newest)
-}
-
-/// Brings the tables up to date, all of it or nothing; gives the version that was found.
-pub(super) async fn migrate(how: &Arc<How>) -> Result<Tables, OpenError> {
-    let mut link = Link::open(how).await?;
+/// Brings the tables up to date, all of it or nothing; tells the version that was found.
+pub(super) async fn migrate(link: &mut Link, dialect: Dialect) -> Result<Tables, OpenError> {
     let failed = |error: tokio_postgres::Error| OpenError::from_driver(&error);
-    let newest = newest(how.dialect);
+    let newest = newest(dialect);
     let transaction = link.client.transaction().await.map_err(failed)?;
     transaction.batch_execute("SET LOCAL lock_timeout = '30s'").await.map_err(failed)?;
-    if how.dialect == Dialect::Postgres {
+    if dialect == Dialect::Postgres {
         let turn = format!("SELECT pg_advisory_xact_lock({TURN})");
         transaction.batch_execute(&turn).await.map_err(failed)?;
     }
     let found = version(transaction.client()).await?;
     for (name, text) in &MIGRATIONS[(found.min(newest) as usize)..(newest as usize)] {
-        transaction.batch_execute(text).await.map_err(|error| {
-            match OpenError::from_driver(&error) {
-                OpenError::NotAllowed(detail) => OpenError::NotAllowed(format!("{name}: {detail}")),
-                OpenError::Failed(detail) => OpenError::Failed(format!("{name}: {detail}")),
-                other => other,
-            }
+        let named = |detail: String| format!("{name}: {detail}");
+        let migrated = transaction.batch_execute(text).await;
+        migrated.map_err(|error| match OpenError::from_driver(&error) {
+            OpenError::NotAllowed(detail) => OpenError::NotAllowed(named(detail)),
+            OpenError::Failed(detail) => OpenError::Failed(named(detail)),
+            other => other,
         })?;
     }
     transaction.commit().await.map_err(failed)?;
@@ -112,18 +113,6 @@ async fn missing_or_hidden(client: &Client) -> Result<u32, OpenError> {
     }
 }
 
-/// Refuses tables that this software cannot work with.
-pub(super) async fn check(how: &Arc<How>) -> Result<(), OpenError> {
-    let Tables { found, newest } = tables(how).await?;
-    match found {
-        found if found > newest && how.dialect == Dialect::Postgres => {
-            Err(OpenError::Newer { found, known: newest })
-        }
-        found if found < newest => Err(OpenError::Outdated { found, needed: newest }),
-        _ => Ok(()),
-    }
-}
-
 /// What the server promises for a commit that it acknowledges, read when the store was opened.
 ///
 /// ```
@@ -151,11 +140,10 @@ pub struct Durability {
 }
 
 impl Durability {
-    pub(super) async fn read(how: &Arc<How>) -> Result<Option<Self>, OpenError> {
-        if how.dialect == Dialect::Wire {
+    pub(super) async fn read(link: &Link, dialect: Dialect) -> Result<Option<Self>, OpenError> {
+        if dialect == Dialect::Wire {
             return Ok(None);
         }
-        let link = Link::open(how).await?;
         let question = "
             SELECT current_setting('server_version'), current_setting('fsync'),
                 current_setting('full_page_writes'),

@@ -320,21 +320,21 @@ pub(super) static DISCARD: Query = Query {
 /// Deletes what is over for an hour. What is due but not over is put off.
 pub(super) const SWEEP: &str = "
     WITH due AS (
-        SELECT ctid AS place, digest, expires_at,
-            state <> 0 AND get_byte(body, 0) <= 1
-                AND expires_at <= clock_timestamp() - interval '1 hour' IS TRUE AS is_over
+        SELECT ctid AS place,
+            CASE WHEN state = 0 OR get_byte(body, 0) > 1 THEN NULL
+                ELSE expires_at + interval '1 hour' END AS over_at
         FROM onceward.record
         WHERE sweep_after <= clock_timestamp()
         ORDER BY sweep_after LIMIT $1
         FOR UPDATE SKIP LOCKED
     ), gone AS (
         DELETE FROM onceward.record r USING due
-        WHERE r.ctid = due.place AND due.is_over
+        WHERE r.ctid = due.place AND due.over_at <= clock_timestamp()
         RETURNING r.digest, r.fence, r.state
     ), later AS (
         UPDATE onceward.record r
-        SET sweep_after = greatest(due.expires_at, clock_timestamp()) + interval '1 hour'
-        FROM due WHERE r.ctid = due.place AND NOT due.is_over
+        SET sweep_after = coalesce(due.over_at, clock_timestamp() + interval '1 hour')
+        FROM due WHERE r.ctid = due.place AND (due.over_at <= clock_timestamp()) IS NOT TRUE
     ), closed AS (
         DELETE FROM onceward.open o USING gone WHERE o.digest = gone.digest AND gone.state < 3
     ), dropped AS (
