@@ -98,9 +98,8 @@ async fn operations_are_found_and_repaired_on_the_store_and_by_the_listener() {
     let reference = unknown["operations"][0]["operation"].as_str().unwrap();
     let path = gateway.directory.path().join("onceward.toml");
     let config = ["--config", path.to_str().unwrap()];
-    let resolve =
-        ["keys", "resolve", "--operation", reference, "--not-applied", "--reason", "asked"];
-    let resolved = onceward(&[&resolve[..], &config].concat(), "");
+    let resolve = ["keys", "resolve", "--operation", reference, "--not-applied", "--force"];
+    let resolved = onceward(&[&resolve[..], &["--reason", "asked"], &config].concat(), "");
     assert!(resolved.status.success(), "{}", said(&resolved));
     let shown = gateway.ask(&Call::new("GET", &format!("/v1/operations/{reference}"))).await.json();
     assert_eq!(shown["trail"].as_array().unwrap().len(), 2, "unknown, then resolved: {shown}");
