@@ -110,7 +110,7 @@ async fn pair(store: &dyn Store, work: &Work, number: u64) -> Result<(), Failure
     settle(store, work.settlement(&claim)).await
 }
 
-async fn settle(store: &dyn Store, settlement: Settlement) -> Result<(), Failure> {
+pub(crate) async fn settle(store: &dyn Store, settlement: Settlement) -> Result<(), Failure> {
     let swap = store.swap(settlement.change()).await?;
     match settlement.next(swap) {
         SettlementStep::Done(Settled::Stored { .. }) => Ok(()),
