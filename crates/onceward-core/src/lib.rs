@@ -68,6 +68,7 @@ mod scope;
 mod seal;
 mod store;
 mod terms;
+mod wake;
 pub mod wire;
 
 pub use admission::{Admission, Step, Verdict};
@@ -92,3 +93,4 @@ pub use store::{
     Purge, SWEEP_MARGIN, Spool, SpoolId, Store, StoreError, Swap, Trail, TrailEntry, Transactional,
 };
 pub use terms::{Terms, TermsBuilder, TermsError};
+pub use wake::{Heard, Wake};

@@ -1,10 +1,18 @@
 //! What a backend implements: one primitive, and separate traits for what not every store can do.
 
-use alloc::{boxed::Box, string::String, sync::Arc, vec::Vec};
-use core::{any::Any, error::Error, fmt, future::Future, pin::Pin, time::Duration};
+use alloc::{borrow::ToOwned as _, boxed::Box, string::String, sync::Arc, vec::Vec};
+use core::{
+    any::Any,
+    error::Error,
+    fmt,
+    future::{Future, ready},
+    pin::Pin,
+    time::Duration,
+};
 
 use crate::{
     Digest, Execution, Fence, Found, Key, OperationName, Record, Scope, Status, Stored, Timestamp,
+    Wake,
 };
 
 /// A boxed future, so that the traits are dyn-compatible and a store is chosen at run time.
@@ -63,6 +71,11 @@ pub trait Store: Send + Sync + 'static {
     fn as_any(&self) -> Option<&dyn Any> {
         None
     }
+
+    /// How processes on this store tell each other that an operation has ended, if they can.
+    fn wake(&self) -> Option<&dyn Wake> {
+        None
+    }
 }
 
 /// SQL stores: the same swap on the caller's own transaction, so that a record ends in the very
@@ -90,6 +103,30 @@ pub trait Transactional<Connection: ?Sized>: Store {
         connection: &'a mut Connection,
         change: &'a Change,
     ) -> BoxFuture<'a, Result<Swap, StoreError>>;
+
+    /// The same for a new claim, which another open transaction may be about to make: that one is
+    /// waited for no longer than this, and then it is [`Swap::Held`].
+    ///
+    /// A store where an open transaction keeps all others from writing makes no claims in one.
+    fn claim_in<'a>(
+        &'a self,
+        connection: &'a mut Connection,
+        change: &'a Change,
+        patience: Duration,
+    ) -> BoxFuture<'a, Result<Swap, StoreError>> {
+        let _ = (connection, change, patience);
+        let detail = "it makes no claims inside a transaction of the user's own";
+        Box::pin(ready(Err(StoreError::Unusable(detail.to_owned()))))
+    }
+
+    /// Returns when the end of this operation, whose commit was acknowledged on the caller's
+    /// connection, is as durable as the store's own writes.
+    ///
+    /// For stores that see more on their own connections than a driver tells its user.
+    fn confirm<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<(), StoreError>> {
+        let _ = id;
+        Box::pin(ready(Ok(())))
+    }
 
     /// Writes one chunk of a large answer: see [`Spool::put`].
     fn put_in<'a>(
@@ -517,6 +554,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn as_any(&self) -> Option<&dyn Any> {
         (**self).as_any()
+    }
+
+    fn wake(&self) -> Option<&dyn Wake> {
+        (**self).wake()
     }
 }
 

@@ -4,24 +4,42 @@
 //! A commit whose answer is an error is not repeated and not guessed about: the claim is renewed, and
 //! what that meets tells.
 
-use std::{fmt, future::Future};
+#[cfg(feature = "sqlite")]
+mod blocking;
+#[cfg(feature = "deadpool")]
+mod deadpool;
+mod error;
+#[cfg(all(feature = "sqlx", feature = "postgres"))]
+mod sqlx_postgres;
+#[cfg(all(feature = "sqlx", feature = "sqlite"))]
+mod sqlx_sqlite;
+#[cfg(feature = "postgres")]
+mod tokio_postgres;
+
+use std::{future::Future, time::Duration};
 
 use onceward_core::{
-    Claim, Ending, Fence, Found, Settled, Settlement, SettlementStep, State, Store, StoreError,
-    Swap, Transactional,
+    Admission, Change, Claim, Ending, Fence, Found, Request, Settled, Settlement, SettlementStep,
+    State, Step, Store, StoreError, Swap, Timestamp, Transactional, Verdict,
 };
 use tokio::time::timeout;
 
+#[cfg(all(feature = "sqlite", feature = "tower"))]
+pub(crate) use blocking::rolled_back_unless_ok;
+pub use error::CommitError;
+
 use crate::{
     Engine, crashpoint,
-    engine::{Pause, fresh_fence, injected},
+    engine::{Pause, fresh_execution, fresh_fence, injected, newer_fingerprint},
     telemetry,
 };
 
 /// A transaction of the user's own, in the database where the records are.
 ///
-/// Implemented for `sqlx::Transaction<'_, Sqlite>` (feature `sqlx`). The transactions of rusqlite
-/// cannot be sent between threads and have methods of their own, whose names end in `_blocking`.
+/// Implemented for `tokio_postgres::Transaction<'_>` (feature `postgres`), for that of
+/// `deadpool_postgres` (feature `deadpool`), and with feature `sqlx` for `sqlx::Transaction<'_, Sqlite>`
+/// and `sqlx::Transaction<'_, Postgres>`. The transactions of rusqlite cannot be sent between threads
+/// and have methods of their own, whose names end in `_blocking`.
 ///
 /// ```
 /// use onceward::{Claim, CommitError, Ending, Engine, Outcome, Transaction};
@@ -45,48 +63,43 @@ pub trait Transaction: Send {
 
     /// Commits. An error may mean that it was done all the same.
     fn commit(self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Makes this change and commits, both sent at once; gives itself back if its driver cannot do so.
+    ///
+    /// Nothing may be committed if the change is not made, whatever the caller does then; and when
+    /// the future is dropped, both are done or neither.
+    fn commit_with(
+        self,
+        store: &Self::Store,
+        change: &Change,
+    ) -> impl Future<Output = Result<Together, Self>> + Send
+    where
+        Self: Sized,
+    {
+        let _ = (store, change);
+        async { Err(self) }
+    }
 }
 
-#[cfg(feature = "sqlx")]
-mod of_sqlx {
-    use sqlx::{Sqlite, SqliteConnection};
-
-    use super::{StoreError, Transaction};
-    use crate::stores::sqlite::{OwnTransaction, SqliteStore, commit_error, depth};
-
-    impl Transaction for sqlx::Transaction<'_, Sqlite> {
-        type Connection = SqliteConnection;
-        type Store = SqliteStore;
-
-        fn connection(&mut self) -> &mut SqliteConnection {
-            self
-        }
-
-        fn is_outermost(&self) -> bool {
-            depth(self) <= 1
-        }
-
-        async fn commit(self) -> Result<(), StoreError> {
-            self.commit().await.map_err(|error| commit_error(&error))
-        }
-    }
-
-    impl Transaction for OwnTransaction {
-        type Connection = SqliteConnection;
-        type Store = SqliteStore;
-
-        fn connection(&mut self) -> &mut SqliteConnection {
-            self
-        }
-
-        fn is_outermost(&self) -> bool {
-            true
-        }
-
-        async fn commit(self) -> Result<(), StoreError> {
-            self.commit().await.map_err(|error| commit_error(&error))
-        }
-    }
+/// What became of a change and a commit that were sent at once: see [`Transaction::commit_with`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Together {
+    /// Both are done.
+    Committed {
+        /// The store's time of the change.
+        at: Timestamp,
+    },
+    /// Something else is stored than the change expects; nothing was committed.
+    Conflict,
+    /// Another transaction that is still open holds the record; nothing was committed.
+    Held,
+    /// It is a savepoint inside another transaction; that one was rolled back.
+    Savepoint,
+    /// The change failed; nothing was committed.
+    Failed(StoreError),
+    /// Nobody answered: both may have been done.
+    Doubtful(StoreError),
 }
 
 impl Engine {
@@ -95,8 +108,8 @@ impl Engine {
     /// After an error the transaction must be rolled back: the claim may be over, and then another
     /// execution has the right to the effect.
     ///
-    #[cfg_attr(feature = "sqlx", doc = "```")]
-    #[cfg_attr(not(feature = "sqlx"), doc = "```ignore")]
+    #[cfg_attr(all(feature = "sqlx", feature = "sqlite"), doc = "```")]
+    #[cfg_attr(not(all(feature = "sqlx", feature = "sqlite")), doc = "```ignore")]
     /// # use onceward::{stores::sqlite::SqliteStore, *};
     /// # async fn pay(engine: &Engine, store: &SqliteStore, shop: &sqlx::SqlitePool, claim: &Claim) -> Result<(), CommitError> {
     /// let mut transaction = store.begin(shop).await?;
@@ -134,22 +147,72 @@ impl Engine {
         Ok(())
     }
 
+    /// Gives the store's time of the end, if the store has told it in the same breath as the commit;
+    /// otherwise what was committed must be read before it is believed.
     pub(crate) async fn commit_with<T: Transaction>(
+        &self,
+        claim: &Claim,
+        transaction: T,
+        settlement: Settlement,
+    ) -> Result<Option<Timestamp>, CommitError> {
+        let (store, fence) = (self.store_of::<T::Store>()?, settlement.change().next.fence);
+        let committed = match transaction.commit_with(store, settlement.change()).await {
+            Ok(together) => self.told(together, claim, settlement).await?.map(Some),
+            Err(transaction) => {
+                self.commit_after(claim, transaction, settlement).await?.map(|()| None)
+            }
+        };
+        let at = match committed {
+            Ok(at) => at,
+            Err(error) => self.find_out(claim, fence, error).await.map(|()| None)?,
+        };
+        store.confirm(&claim.id()).await.map_err(CommitError::Doubtful)?;
+        Ok(at)
+    }
+
+    /// For drivers that wait for one answer before they send the next statement.
+    async fn commit_after<T: Transaction>(
         &self,
         claim: &Claim,
         mut transaction: T,
         settlement: Settlement,
-    ) -> Result<(), CommitError> {
-        let fence = settlement.change().next.fence;
+    ) -> Result<Result<(), StoreError>, CommitError> {
         self.propose_in(claim, &mut transaction, settlement).await?;
         // Not before: a savepoint that was dropped is rolled back by the next statement.
         if !transaction.is_outermost() {
             return Err(CommitError::Savepoint);
         }
         let committed = crashpoint!("own.commit", transaction.commit().await, injected());
-        match committed {
-            Ok(()) => Ok(()),
-            Err(error) => self.find_out(claim, fence, error).await,
+        Ok(committed)
+    }
+
+    /// What a change and a commit that were sent at once have become.
+    async fn told(
+        &self,
+        together: Together,
+        claim: &Claim,
+        settlement: Settlement,
+    ) -> Result<Result<Timestamp, StoreError>, CommitError> {
+        let swap = match together {
+            Together::Committed { at } => return Ok(Ok(at)),
+            Together::Doubtful(error) => return Ok(Err(error)),
+            Together::Savepoint => return Err(CommitError::Savepoint),
+            Together::Failed(error) => return Err(CommitError::inside(error)),
+            Together::Held => Swap::Held,
+            // The transaction is over; only the store can still be asked what it met.
+            Together::Conflict => {
+                match timeout(Self::SETTLE_PATIENCE, self.store().get(&claim.id())).await {
+                    Ok(Ok(found)) => Swap::Conflict(found),
+                    Ok(Err(_)) | Err(_) => return Err(CommitError::LeaseLost),
+                }
+            }
+        };
+        match Proposal::new(claim, settlement).next(Ok(swap))? {
+            Next::Stored(at) => Ok(Ok(at)),
+            Next::Swap(_) => {
+                let text = "the outcome was declared unknown meanwhile, or the record was held";
+                Err(CommitError::NotCommitted(StoreError::Unavailable(text.to_owned())))
+            }
         }
     }
 
@@ -165,8 +228,56 @@ impl Engine {
             let (connection, change) = (transaction.connection(), proposal.settlement.change());
             let swap = crashpoint!("own.swap", store.swap_in(connection, change).await, injected());
             match proposal.next(swap)? {
-                Some(next) => proposal = next,
-                None => return Ok(()),
+                Next::Swap(next) => proposal = next,
+                Next::Stored(_) => return Ok(()),
+            }
+        }
+    }
+
+    /// Asks inside the user's transaction whether a request may run: claim, effect and end in one
+    /// commit. Whoever gets another verdict than [`Verdict::Run`] must roll back.
+    ///
+    /// A claim that another open transaction is about to make is waited for no longer than
+    /// `patience`, and then the verdict is [`Verdict::Busy`]. Nobody sees the claim before the commit,
+    /// so that it need not be renewed; a rollback leaves nothing of it. Not on SQLite, where an open
+    /// transaction would keep all others from writing.
+    ///
+    /// ```
+    /// # use onceward::*;
+    /// use std::time::Duration;
+    ///
+    /// /// `None`: somebody else runs it, or has.
+    /// async fn pay<T: Transaction>(engine: &Engine, request: Request, mut shop: T) -> Result<Option<()>, CommitError> {
+    ///     let patience = Duration::from_millis(50);
+    ///     let Verdict::Run(claim) = engine.admit_in(request, &mut shop, patience).await? else { return Ok(None) };
+    ///     // … the effect, on the same transaction …
+    ///     let paid = Ending::Succeeded(Outcome::inline(201, b"paid".to_vec()));
+    ///     engine.commit(&claim, shop, paid).await.map(Some)
+    /// }
+    /// ```
+    pub async fn admit_in<T: Transaction>(
+        &self,
+        request: Request,
+        transaction: &mut T,
+        patience: Duration,
+    ) -> Result<Verdict, CommitError> {
+        let store = self.store_of::<T::Store>()?;
+        let mut admission = Admission::new(request, fresh_fence(), fresh_execution());
+        loop {
+            let (connection, change) = (transaction.connection(), admission.change());
+            let claim = store.claim_in(connection, change, patience).await;
+            let swap = crashpoint!("own.claim", claim, injected());
+            match admission.next(swap.map_err(CommitError::inside)?) {
+                Step::Swap(next) => admission = next,
+                Step::Newer { version } => {
+                    return Err(CommitError::NotCommitted(newer_fingerprint(version)));
+                }
+                Step::Done(verdict) => {
+                    if let Verdict::Run(claim) = &verdict {
+                        telemetry::CLAIMS.add(telemetry::Claimed::of(claim));
+                    }
+                    return Ok(verdict);
+                }
             }
         }
     }
@@ -224,21 +335,28 @@ struct Proposal<'a> {
     settlement: Settlement,
 }
 
+/// What to do next for a settlement.
+enum Next<'a> {
+    Swap(Proposal<'a>),
+    /// It is proposed.
+    Stored(Timestamp),
+}
+
 impl<'a> Proposal<'a> {
     fn new(claim: &'a Claim, settlement: Settlement) -> Self {
         Self { claim, settlement }
     }
 
-    /// Takes the store's answer; `None`: it is proposed.
-    fn next(self, swap: Result<Swap, StoreError>) -> Result<Option<Self>, CommitError> {
+    /// Takes the store's answer.
+    fn next(self, swap: Result<Swap, StoreError>) -> Result<Next<'a>, CommitError> {
         let swap = swap.map_err(CommitError::inside)?;
         if swap == Swap::Held {
             let detail = "another transaction that is still open holds the record".to_owned();
             return Err(CommitError::NotCommitted(StoreError::Unavailable(detail)));
         }
         match self.settlement.next(swap) {
-            SettlementStep::Swap(settlement) => Ok(Some(Self { settlement, ..self })),
-            SettlementStep::Done(Settled::Stored { .. }) => Ok(None),
+            SettlementStep::Swap(settlement) => Ok(Next::Swap(Self { settlement, ..self })),
+            SettlementStep::Done(Settled::Stored { at }) => Ok(Next::Stored(at)),
             SettlementStep::Done(Settled::FencedOff(Found::Record(stored)))
                 if stored.record.execution == self.claim.execution()
                     && stored.record.state != State::InProgress =>
@@ -247,211 +365,5 @@ impl<'a> Proposal<'a> {
             }
             SettlementStep::Done(Settled::FencedOff(_)) => Err(CommitError::LeaseLost),
         }
-    }
-}
-
-/// A transaction of rusqlite may have been told to commit when it is dropped.
-#[cfg(feature = "sqlite")]
-pub(crate) fn rolled_back_unless_ok<T>(
-    transaction: &impl crate::stores::sqlite::BlockingTransaction,
-    result: Result<T, CommitError>,
-) -> Result<T, CommitError> {
-    if result.is_err() {
-        roll_back(transaction);
-    }
-    result
-}
-
-#[cfg(feature = "sqlite")]
-fn roll_back(transaction: &impl crate::stores::sqlite::BlockingTransaction) {
-    let connection = transaction.connection();
-    if !connection.is_autocommit()
-        && let Err(error) = connection.execute_batch("ROLLBACK")
-    {
-        tracing::warn!(event = telemetry::event::NOT_ROLLED_BACK, %error, "a transaction could not be rolled back; it ends with its connection");
-    }
-}
-
-#[cfg(feature = "sqlite")]
-mod blocking {
-    use super::{
-        Claim, CommitError, Ending, Engine, Proposal, Settlement, crashpoint, fresh_fence,
-        injected, judge, roll_back, rolled_back_unless_ok, telemetry,
-    };
-    use crate::stores::sqlite::{BlockingTransaction, SqliteStore};
-
-    impl Engine {
-        /// [`settle_in`](Self::settle_in) for a transaction of rusqlite.
-        ///
-        /// ```
-        /// # use onceward::{stores::sqlite::SqliteStore, *};
-        /// # fn pay(engine: &Engine, store: &SqliteStore, shop: &mut rusqlite::Connection, claim: &Claim) -> Result<(), CommitError> {
-        /// let transaction = store.begin_blocking(shop)?;
-        /// transaction.execute("INSERT INTO charge (cents) VALUES (500)", [])?;
-        /// let ending = Ending::Succeeded(Outcome::inline(201, b"paid".to_vec()));
-        /// engine.settle_in_blocking(claim, &transaction, ending)?;
-        /// transaction.commit()?;                              // this decides
-        /// # Ok(())
-        /// # }
-        /// ```
-        pub fn settle_in_blocking(
-            &self,
-            claim: &Claim,
-            transaction: &impl BlockingTransaction,
-            ending: Ending,
-        ) -> Result<(), CommitError> {
-            self.propose_in_blocking(claim, transaction, claim.settle(ending, fresh_fence()))
-        }
-
-        /// [`commit`](Self::commit) for a transaction of rusqlite.
-        pub fn commit_blocking(
-            &self,
-            claim: &Claim,
-            transaction: impl BlockingTransaction,
-            ending: Ending,
-        ) -> Result<(), CommitError> {
-            let settlement = claim.settle(ending, fresh_fence());
-            let ended = telemetry::Ended::by(settlement.change());
-            self.commit_with_blocking(claim, transaction, settlement)?;
-            telemetry::EXECUTIONS.add(ended);
-            Ok(())
-        }
-
-        #[expect(clippy::needless_pass_by_value, reason = "committing uses it up")]
-        pub(crate) fn commit_with_blocking(
-            &self,
-            claim: &Claim,
-            transaction: impl BlockingTransaction,
-            settlement: Settlement,
-        ) -> Result<(), CommitError> {
-            let fence = settlement.change().next.fence;
-            let proposed = self.propose_in_blocking(claim, &transaction, settlement);
-            rolled_back_unless_ok(&transaction, proposed)?;
-            let (store, connection) = (self.store_of::<SqliteStore>()?, transaction.connection());
-            let committed = crashpoint!("own.commit", store.commit_on(connection), injected());
-            let Err(error) = committed else { return Ok(()) };
-            roll_back(&transaction);
-            match store.renew_on(connection, &claim.renew()) {
-                Ok(swap) => judge(claim, fence, swap, error),
-                Err(_) => Err(CommitError::Doubtful(error)),
-            }
-        }
-
-        pub(crate) fn propose_in_blocking(
-            &self,
-            claim: &Claim,
-            transaction: &impl BlockingTransaction,
-            settlement: Settlement,
-        ) -> Result<(), CommitError> {
-            let store = self.store_of::<SqliteStore>()?;
-            let mut proposal = Proposal::new(claim, settlement);
-            loop {
-                let change = proposal.settlement.change();
-                let swap = crashpoint!(
-                    "own.swap",
-                    store.swap_in_blocking(transaction.connection(), change),
-                    injected()
-                );
-                match proposal.next(swap)? {
-                    Some(next) => proposal = next,
-                    None => return Ok(()),
-                }
-            }
-        }
-    }
-}
-
-/// Why an operation did not end in the user's transaction.
-///
-/// ```
-/// use onceward::CommitError;
-///
-/// fn is_worth_another_try(error: &CommitError) -> bool {
-///     matches!(error, CommitError::NotCommitted(_) | CommitError::Doubtful(_))
-/// }
-/// assert!(!is_worth_another_try(&CommitError::LeaseLost), "somebody else has done it");
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CommitError {
-    /// The claim is over: another execution took over, and has the right to the effect. Roll back.
-    LeaseLost,
-    /// This execution has ended the operation before; the first end counts. Roll back.
-    Twice,
-    /// The engine's store is not one that such a transaction can reach. Roll back.
-    WrongStore,
-    /// It is a savepoint inside another transaction, whose commit is not the end. Commit the outer one.
-    Savepoint,
-    /// No transaction is open: SQLite has rolled it back by itself after an error that was not heeded.
-    /// What was written since then is committed, and nobody knows what that is.
-    NotOpen,
-    /// The body of the answer broke off, or did not come at once. Roll back.
-    AnswerBroke,
-    /// The database refused; nothing was committed.
-    NotCommitted(StoreError),
-    /// The commit failed, and whether it was done cannot be read now.
-    Doubtful(StoreError),
-}
-
-impl fmt::Display for CommitError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::LeaseLost => formatter.write_str(
-                "another execution took this operation over, and its effect counts; roll back",
-            ),
-            Self::Twice => formatter.write_str(
-                "this execution has ended its operation before, and the first end counts; roll back \
-                 and end it once",
-            ),
-            Self::WrongStore => formatter.write_str(
-                "the records of this engine are not in such a database, so that they cannot be \
-                 committed together; roll back and use a store in the same database",
-            ),
-            Self::Savepoint => formatter.write_str(
-                "this is a savepoint inside another transaction; propose the end with \
-                 `complete_in` and commit the outer one",
-            ),
-            Self::NotOpen => formatter.write_str(
-                "no transaction is open: SQLite has rolled it back by itself after an error, and \
-                 what was written since then is committed already; heed the errors of statements",
-            ),
-            Self::AnswerBroke => formatter.write_str(
-                "the body of the answer broke off or did not come at once, so that it cannot be \
-                 kept; roll back",
-            ),
-            Self::NotCommitted(error) => write!(formatter, "nothing was committed: {error}"),
-            Self::Doubtful(error) => write!(
-                formatter,
-                "it cannot be read now whether the transaction was committed: {error}"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for CommitError {}
-
-impl CommitError {
-    /// What an error inside the transaction means.
-    fn inside(error: StoreError) -> Self {
-        match error {
-            StoreError::NotOpen(_) => Self::NotOpen,
-            error => Self::NotCommitted(error),
-        }
-    }
-}
-
-/// The effect failed before it came to a commit: nothing was committed.
-#[cfg(feature = "sqlx")]
-impl From<sqlx::Error> for CommitError {
-    fn from(error: sqlx::Error) -> Self {
-        Self::NotCommitted(StoreError::Unavailable(error.to_string()))
-    }
-}
-
-/// The effect failed before it came to a commit: nothing was committed.
-#[cfg(feature = "sqlite")]
-impl From<rusqlite::Error> for CommitError {
-    fn from(error: rusqlite::Error) -> Self {
-        Self::NotCommitted(StoreError::Unavailable(error.to_string()))
     }
 }

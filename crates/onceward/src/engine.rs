@@ -142,12 +142,7 @@ impl Engine {
     pub async fn admit(&self, request: Request) -> Result<Verdict, AdmitError> {
         // Counted before it is asked for, so that a drain cannot overlook this admission.
         let _counted = self.track_other();
-        if self.shared.draining.load(Ordering::SeqCst) {
-            return Err(AdmitError::Draining);
-        }
-        if self.shared.executions.load(Ordering::SeqCst) >= Self::MAX_UNSETTLED {
-            return Err(AdmitError::Overloaded);
-        }
+        self.is_open()?;
         let admission = Admission::new(request, fresh_fence(), fresh_execution());
         let mut doubt = Doubt { engine: self, admission: Some(admission) };
         loop {
@@ -163,9 +158,29 @@ impl Engine {
                     }
                     return Ok(verdict);
                 }
-                Step::Newer { version } => return Err(newer_fingerprint(version)),
+                Step::Newer { version } => {
+                    return Err(AdmitError::Store(newer_fingerprint(version)));
+                }
             }
         }
+    }
+
+    /// Whether there is room for one more execution.
+    fn is_open(&self) -> Result<(), AdmitError> {
+        if self.shared.draining.load(Ordering::SeqCst) {
+            return Err(AdmitError::Draining);
+        }
+        if self.shared.executions.load(Ordering::SeqCst) >= Self::MAX_UNSETTLED {
+            return Err(AdmitError::Overloaded);
+        }
+        Ok(())
+    }
+
+    /// Counts an execution that is admitted later, in its own transaction.
+    #[cfg(feature = "tower")]
+    pub(crate) fn enter(&self) -> Result<Tracked, AdmitError> {
+        let tracked = self.track();
+        self.is_open().map(|()| tracked)
     }
 
     /// Starts the lease of a claim anew.
@@ -525,9 +540,8 @@ pub struct Drained {
     pub abandoned: usize,
 }
 
-fn newer_fingerprint(version: u8) -> AdmitError {
-    let text = format!("a record has fingerprint version {version}; finish the upgrade");
-    AdmitError::Store(StoreError::Newer(text))
+pub(crate) fn newer_fingerprint(version: u8) -> StoreError {
+    StoreError::Newer(format!("a record has fingerprint version {version}; finish the upgrade"))
 }
 
 /// What a crash test makes of a step.

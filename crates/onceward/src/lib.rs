@@ -26,7 +26,7 @@ pub mod stores;
 mod sweeper;
 pub mod telemetry;
 
-pub use commit::{CommitError, Transaction};
+pub use commit::{CommitError, Together, Transaction};
 pub use engine::{AdmitError, Drained, Engine, Renewal, Tracked, Unsettled};
 pub use onceward_core as core;
 pub use onceward_core::*;

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use onceward_core::{BoxFuture, Change, Digest, Fence, Found, Store, StoreError, Swap};
+use onceward_core::{BoxFuture, Change, Digest, Fence, Found, Store, StoreError, Swap, Wake};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,5 +107,9 @@ impl<S: Store> Store for FaultyStore<S> {
 
     fn as_any(&self) -> Option<&dyn std::any::Any> {
         self.inner.as_any()
+    }
+
+    fn wake(&self) -> Option<&dyn Wake> {
+        self.inner.wake()
     }
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use http::request::Parts;
-use onceward_core::{Ending, Found, Request, Status, StoreError, Timestamp, Verdict};
+use onceward_core::{Ending, Found, Request, Scope, Status, StoreError, Timestamp, Verdict};
 use tokio::time::Instant;
 
 use super::{
@@ -129,19 +129,27 @@ async fn refuse_stale_key(
     idempotency: &Idempotency,
     claim: &onceward_core::Claim,
 ) -> Result<(), Problem> {
-    let options = idempotency.options();
-    if !options.stale_keys_refused || claim.attempt() > 1 {
-        return Ok(());
-    }
-    let Some(made_at) = made_at(claim.operation().key().as_str()) else { return Ok(()) };
-    if claim.claimed_at().since(made_at) <= options.terms.retain() {
+    if !is_stale(idempotency, claim) {
         return Ok(());
     }
     // It ends by itself, also when nobody waits for it.
     let _ = idempotency.engine().settle(claim.clone(), Ending::Released).await;
+    Err(key_expired())
+}
+
+pub(super) fn is_stale(idempotency: &Idempotency, claim: &onceward_core::Claim) -> bool {
+    let options = idempotency.options();
+    if !options.stale_keys_refused || claim.attempt() > 1 {
+        return false;
+    }
+    made_at(claim.operation().key().as_str())
+        .is_some_and(|made_at| claim.claimed_at().since(made_at) > options.terms.retain())
+}
+
+pub(super) fn key_expired() -> Problem {
     let text = "the key is older than the answers that are kept: it may have run and been forgotten; \
                 find out before you use a new key";
-    Err(Problem::new(Code::KeyExpired, text))
+    Problem::new(Code::KeyExpired, text)
 }
 
 /// Refuses a new operation of a scope that has as many open ones as it may have, before it is claimed:
@@ -170,9 +178,7 @@ async fn take_slot(
     idempotency: &Idempotency,
     claim: &onceward_core::Claim,
 ) -> Result<Slot, Problem> {
-    let (engine, most) = (idempotency.engine(), idempotency.options().max_open);
-    let principal = idempotency.options().principal(claim.operation().scope());
-    if let Some(slot) = engine.open().take(&principal, most) {
+    if let Some(slot) = slot(idempotency, claim.operation().scope()) {
         return Ok(slot);
     }
     // What ran before stays bound to its request.
@@ -181,11 +187,17 @@ async fn take_slot(
         _ => Ending::FailedRetryable,
     };
     // It ends by itself, also when nobody waits for it.
-    let _ = engine.settle(claim.clone(), ending).await;
+    let _ = idempotency.engine().settle(claim.clone(), ending).await;
     Err(too_many_open())
 }
 
-fn too_many_open() -> Problem {
+/// `None`: there are as many as may be.
+pub(super) fn slot(idempotency: &Idempotency, scope: &Scope) -> Option<Slot> {
+    let options = idempotency.options();
+    idempotency.engine().open().take(&options.principal(scope), options.max_open)
+}
+
+pub(super) fn too_many_open() -> Problem {
     let text = "too many operations of this caller are running here, and this one was not begun; try \
                 again with the same key";
     Problem::new(Code::TooManyOpen, text).retry_after(Duration::from_secs(1))
@@ -199,7 +211,7 @@ fn made_at(key: &str) -> Option<Timestamp> {
     Some(Timestamp::from_unix_micros(i64::try_from(micros).ok()?))
 }
 
-fn refused(error: &AdmitError) -> Problem {
+pub(super) fn refused(error: &AdmitError) -> Problem {
     let code = match error {
         AdmitError::Store(_) => {
             tracing::error!(event = event::STORE_FAILED, %error, "a request was refused");
@@ -211,18 +223,18 @@ fn refused(error: &AdmitError) -> Problem {
     Problem::new(code, text).retry_after(Duration::from_secs(1))
 }
 
-fn key_reused() -> Problem {
+pub(super) fn key_reused() -> Problem {
     let text = "this key was used for a request that means something else; use a new key for a new \
                 operation";
     Problem::new(Code::KeyReused, text)
 }
 
-fn in_progress() -> Problem {
+pub(super) fn in_progress() -> Problem {
     let text = "the first request with this key is still running; ask again with the same key";
     Problem::new(Code::InProgress, text)
 }
 
-fn outcome_unknown() -> Problem {
+pub(super) fn outcome_unknown() -> Problem {
     let text = "nobody knows yet whether it happened, and it will not run again by itself; ask later \
                 with the same key, never with a new one";
     Problem::new(Code::OutcomeUnknown, text)

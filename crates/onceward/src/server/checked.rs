@@ -1,6 +1,6 @@
 //! The options of a layer as a whole: what does not fit together is refused before it serves.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{any::Any, borrow::Cow, sync::Arc, time::Duration};
 
 use http::{HeaderName, Method, StatusCode};
 use onceward_core::{
@@ -14,8 +14,6 @@ use super::{
         ResolveHook, ScopeHook,
     },
 };
-#[cfg(feature = "sqlite")]
-use crate::stores::sqlite::SqliteStore;
 use crate::{Engine, telemetry::Route};
 
 /// What was asked for, before it is known to fit together.
@@ -36,6 +34,7 @@ pub(super) struct Chosen {
     pub(super) hold_500: bool,
     pub(super) not_applied: Vec<u16>,
     pub(super) in_flight: InFlight,
+    pub(super) deferred: Option<Duration>,
     pub(super) prefer: bool,
     pub(super) mismatch: u16,
     pub(super) stale_keys_refused: bool,
@@ -76,6 +75,8 @@ pub(super) struct Options {
     pub(super) terms: Terms,
     pub(super) policy: Policy,
     pub(super) in_flight: InFlight,
+    /// Claims are made by the handlers; so long a duplicate waits in its transaction for another one.
+    pub(super) deferred: Option<Duration>,
     pub(super) prefer: bool,
     pub(super) mismatch: StatusCode,
     pub(super) stale_keys_refused: bool,
@@ -124,17 +125,44 @@ pub(super) enum OperationNaming {
 impl Options {
     /// Large answers that are committed by a handler are written in its transaction, so beside the
     /// record, whichever spool was chosen: that is where they are looked for first.
-    #[cfg(feature = "sqlite")]
     pub(super) fn spooled_beside(self, engine: &Engine) -> Self {
-        let store = engine.store().as_any().and_then(|any| any.downcast_ref::<SqliteStore>());
-        let beside = store.filter(|_| self.spool.is_some());
-        Self { beside: beside.map(|store| Arc::new(store.clone()) as Arc<dyn Spool>), ..self }
+        let beside = self.spool.as_ref().and_then(|_| spool_of(engine.store().as_any()?));
+        Self { beside, ..self }
     }
 
-    #[cfg(not(feature = "sqlite"))]
-    pub(super) fn spooled_beside(self, _: &Engine) -> Self {
-        self
+    /// Refuses to defer claims on a store where an open transaction keeps all others from writing.
+    pub(super) fn deferred_on(self, engine: &Engine) -> Result<Self, OptionsError> {
+        if self.deferred.is_some() && !engine.store().as_any().is_some_and(takes_claims) {
+            let text = "this store makes no claims inside a transaction of the handler's own: use \
+                        PostgreSQL, or leave it out. On SQLite it would hold the only write lock for as \
+                        long as the handler runs";
+            return refuse("deferred", text);
+        }
+        Ok(self)
     }
+}
+
+/// The spool beside the records, if there is one that a transaction of the user's can write to.
+fn spool_of(store: &dyn Any) -> Option<Arc<dyn Spool>> {
+    #[cfg(feature = "sqlite")]
+    if let Some(store) = store.downcast_ref::<crate::stores::sqlite::SqliteStore>() {
+        return Some(Arc::new(store.clone()));
+    }
+    #[cfg(feature = "postgres")]
+    if let Some(store) = store.downcast_ref::<crate::stores::postgres::PostgresStore>() {
+        return Some(Arc::new(store.clone()));
+    }
+    let _ = store;
+    None
+}
+
+fn takes_claims(store: &dyn Any) -> bool {
+    #[cfg(feature = "postgres")]
+    if let Some(store) = store.downcast_ref::<crate::stores::postgres::PostgresStore>() {
+        return store.takes_claims();
+    }
+    let _ = store;
+    false
 }
 
 impl Chosen {
@@ -142,6 +170,7 @@ impl Chosen {
         let terms = self.terms().build().map_err(OptionsError::Terms)?;
         let policy = self.policy().build().map_err(OptionsError::Policy)?;
         self.check_effect(&terms)?;
+        self.check_deferred()?;
         self.check_methods()?;
         self.check_sizes()?;
         self.check_protection()?;
@@ -184,6 +213,7 @@ impl Chosen {
             terms,
             policy,
             in_flight: self.in_flight,
+            deferred: self.deferred,
             prefer: self.prefer,
             mismatch: StatusCode::from_u16(self.mismatch).expect("one of three statuses"),
             stale_keys_refused: self.stale_keys_refused,
@@ -247,6 +277,26 @@ impl Chosen {
             let text = "a transactional effect ends only with its record, and there is none while \
                         the store is down; leave it out";
             return refuse("pass_when_store_is_down", text);
+        }
+        Ok(())
+    }
+
+    fn check_deferred(&self) -> Result<(), OptionsError> {
+        let Some(wait) = self.deferred else { return Ok(()) };
+        if self.effect != Effect::Transactional {
+            let text = "the claim is made and ended in the commit of its effect, so that the effect must \
+                        be in the same database: say `.effect(Effect::Transactional)`, or leave it out";
+            return refuse("deferred", text);
+        }
+        if self.in_flight != InFlight::Conflict {
+            let text = "a claim that is not committed cannot be seen, so that nobody can wait for it or be \
+                        told later: leave `in_flight` out, and see `deferred_wait`";
+            return refuse("deferred", text);
+        }
+        if wait.is_zero() || wait > IdempotencyBuilder::MAX_DEFERRED_WAIT {
+            let text =
+                format!("{wait:?}: choose between 1 ms and 5 s; a connection waits all the while");
+            return refuse("deferred_wait", text);
         }
         Ok(())
     }

@@ -3,13 +3,13 @@
 use std::{
     ops::Deref,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
-use onceward_core::Digest;
+use onceward_core::{Digest, Replay};
 use tokio::time::Instant;
 
 use super::Idempotency;
@@ -31,6 +31,8 @@ struct Owned {
     claim: onceward_core::Claim,
     until: Instant,
     lost: AtomicBool,
+    /// What the handler's own commit has stored, if it is known for certain.
+    end: Mutex<Option<Replay>>,
 }
 
 /// In the extensions of a request that runs without a claim, so that an extractor can tell why.
@@ -52,7 +54,7 @@ impl Claim {
     ) -> Self {
         let until = asked_at + claim.terms().max_run();
         let lost = AtomicBool::new(false);
-        Self { owned: Arc::new(Owned { idempotency, claim, until, lost }) }
+        Self { owned: Arc::new(Owned { idempotency, claim, until, lost, end: Mutex::default() }) }
     }
 
     /// The layer that the claim was made by.
@@ -84,6 +86,15 @@ impl Claim {
 
     pub(super) fn lose(&self) {
         self.owned.lost.store(true, Ordering::Relaxed);
+    }
+
+    /// Remembers what was committed, so that it need not be read.
+    pub(super) fn keep_end(&self, end: Option<Replay>) {
+        *self.owned.end.lock().unwrap_or_else(PoisonError::into_inner) = end;
+    }
+
+    pub(super) fn take_end(&self) -> Option<Replay> {
+        self.owned.end.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(super) fn until(&self) -> Instant {

@@ -10,7 +10,7 @@ use std::{future::Future, time::Duration};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use onceward_core::{
-    Ending, Meaning, Outcome, Settlement, SpoolId, StoreError, Transactional as _,
+    Ending, Meaning, Outcome, Replay, Settlement, SpoolId, StoreError, Transactional as _,
 };
 use tokio::time::timeout;
 
@@ -27,7 +27,7 @@ impl Claim {
     /// SQLite has one writer at a time: transactions that are begun here wait in line with those of
     /// the store, and begin with the write lock (`BEGIN IMMEDIATE`). Everybody else's writes wait
     /// until it ends: do slow work before.
-    #[cfg(feature = "sqlx")]
+    #[cfg(all(feature = "sqlx", feature = "sqlite"))]
     pub async fn begin(
         &self,
         pool: &sqlx::SqlitePool,
@@ -45,8 +45,8 @@ impl Claim {
     /// If the commit fails, the record is read to learn
     /// whether it was done; after an error nothing was, except for [`CommitError::Doubtful`].
     ///
-    #[cfg_attr(feature = "sqlx", doc = "```")]
-    #[cfg_attr(not(feature = "sqlx"), doc = "```ignore")]
+    #[cfg_attr(all(feature = "sqlx", feature = "sqlite"), doc = "```")]
+    #[cfg_attr(not(all(feature = "sqlx", feature = "sqlite")), doc = "```ignore")]
     /// use axum::{extract::State, http::StatusCode};
     /// use onceward::{CommitError, server::{Claim, Completed}};
     /// use sqlx::SqlitePool;
@@ -60,22 +60,36 @@ impl Claim {
     /// ```
     pub fn commit<T: Transaction>(
         &self,
-        mut transaction: T,
+        transaction: T,
         answer: impl IntoAnswer,
     ) -> impl Future<Output = Result<Completed, CommitError>> + Send {
-        let response = answer.into_answer();
-        async move {
-            let (end, completed) = End::soon(self, response).await?;
-            let settlement = self.keep_in(&mut transaction, end).await?;
-            self.engine().commit_with(self, transaction, settlement).await?;
-            Ok(completed)
-        }
+        self.commit_answer(transaction, answer.into_answer())
+    }
+
+    pub(super) async fn commit_answer<T, B>(
+        &self,
+        mut transaction: T,
+        response: Response<B>,
+    ) -> Result<Completed, CommitError>
+    where
+        T: Transaction,
+        B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    {
+        let (end, completed) = End::soon(self, response).await?;
+        let (outcome, fence) = (end.outcome.clone(), end.id.fence);
+        let settlement = self.keep_in(&mut transaction, end).await?;
+        let at = self.engine().commit_with(self, transaction, settlement).await?;
+        self.keep_end(at.map(|completed_at| {
+            let expires_at = Some(completed_at.plus(self.terms().retain()));
+            Replay { outcome, fence, completed_at, expires_at }
+        }));
+        Ok(completed)
     }
 
     /// Proposes this answer as the operation's end; the handler commits by itself.
     ///
-    #[cfg_attr(feature = "sqlx", doc = "```")]
-    #[cfg_attr(not(feature = "sqlx"), doc = "```ignore")]
+    #[cfg_attr(all(feature = "sqlx", feature = "sqlite"), doc = "```")]
+    #[cfg_attr(not(all(feature = "sqlx", feature = "sqlite")), doc = "```ignore")]
     /// # use onceward::{CommitError, server::{Claim, Completed}};
     /// # async fn charge(shop: sqlx::SqlitePool, claim: Claim) -> Result<Completed, CommitError> {
     /// let mut transaction = claim.begin(&shop).await?;
@@ -237,9 +251,10 @@ impl End {
         if let Some(bytes) = &large {
             outcome.body = keep::spooled(bytes);
         }
-        let completed = settle::passed_on(captured).map(Completed);
+        let completed = settle::passed_on(captured);
         let end = Self { id, outcome, large: large.unwrap_or_default() };
-        Ok((end, completed.ok_or(CommitError::AnswerBroke)?))
+        let response = completed.ok_or(CommitError::AnswerBroke)?;
+        Ok((end, Completed { response, is_first: true }))
     }
 
     fn chunks(&self) -> impl Iterator<Item = (u32, &[u8])> {
@@ -271,26 +286,40 @@ impl End {
 /// ```
 #[must_use = "the handler returns it"]
 #[derive(Debug)]
-pub struct Completed(Response<Body>);
+pub struct Completed {
+    response: Response<Body>,
+    is_first: bool,
+}
 
 impl Completed {
     /// Its status.
     #[must_use]
     pub fn status(&self) -> StatusCode {
-        self.0.status()
+        self.response.status()
+    }
+
+    /// Whether it is the answer of this very run. Always, but for a duplicate under
+    /// [`Deferred::run_in`](super::Deferred::run_in), which gets an earlier answer or a refusal.
+    #[must_use]
+    pub fn is_first(&self) -> bool {
+        self.is_first
+    }
+
+    pub(super) fn of_another(response: Response<Body>) -> Self {
+        Self { response, is_first: false }
     }
 }
 
 impl From<Completed> for Response<Body> {
     fn from(completed: Completed) -> Self {
-        completed.0
+        completed.response
     }
 }
 
 #[cfg(feature = "axum")]
 impl axum::response::IntoResponse for Completed {
     fn into_response(self) -> axum::response::Response {
-        self.0.map(axum::body::Body::new)
+        self.response.map(axum::body::Body::new)
     }
 }
 

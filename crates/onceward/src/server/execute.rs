@@ -88,7 +88,8 @@ where
     let execution = async move {
         let (mut client, mut room, mut slot) = (Some(client), Some(room), Some(slot));
         let captured = {
-            let run = Box::pin(run(&idempotency, &claim, service, request));
+            let may_begin = || !claim.time_left().is_zero();
+            let run = Box::pin(run(&idempotency, may_begin, service, request));
             let mut run = pin!(no_answer_if_it_panics(run));
             match timeout_at(claim.until(), run.as_mut()).await {
                 Ok(captured) => captured,
@@ -111,9 +112,9 @@ where
     running
 }
 
-async fn run<S, B>(
+pub(super) async fn run<S, B>(
     idempotency: &Idempotency,
-    claim: &Claim,
+    may_begin: impl FnOnce() -> bool,
     mut service: S,
     request: Request<B>,
 ) -> Captured
@@ -128,7 +129,7 @@ where
         );
         return Captured::NotSent;
     }
-    if claim.time_left().is_zero() {
+    if !may_begin() {
         return Captured::NotSent;
     }
     let begun = Begun::now();
@@ -197,7 +198,7 @@ async fn renew(engine: Engine, claim: Claim) {
     }
 }
 
-async fn no_answer_if_it_panics(run: impl Future<Output = Captured>) -> Captured {
+pub(super) async fn no_answer_if_it_panics(run: impl Future<Output = Captured>) -> Captured {
     let mut run = pin!(run);
     poll_fn(|context| {
         let poll = catch_unwind(AssertUnwindSafe(|| run.as_mut().poll(context)));
@@ -206,9 +207,9 @@ async fn no_answer_if_it_panics(run: impl Future<Output = Captured>) -> Captured
     .await
 }
 
-fn tell(
-    client: &mut Option<oneshot::Sender<Result<Response<Body>, Problem>>>,
-    answer: Result<Response<Body>, Problem>,
+pub(super) fn tell<T>(
+    client: &mut Option<oneshot::Sender<Result<T, Problem>>>,
+    answer: Result<T, Problem>,
 ) {
     if let Some(client) = client.take() {
         // The client may be gone: the record is what counts.
@@ -216,7 +217,7 @@ fn tell(
     }
 }
 
-fn overdue(idempotency: &Idempotency) -> Problem {
+pub(super) fn overdue(idempotency: &Idempotency) -> Problem {
     let meaning = idempotency.options().policy.meaning(Reply::Incomplete);
     no_answer(meaning).status(StatusCode::GATEWAY_TIMEOUT)
 }

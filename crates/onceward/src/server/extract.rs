@@ -1,4 +1,4 @@
-//! The claim as an axum extractor.
+//! The claim, made or deferred, as an axum extractor.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use axum::{
 };
 use http::request::Parts;
 
-use super::{Claim, Code, Problem, claim::Passed};
+use super::{Claim, Code, Deferred, Problem, claim::Passed};
 
 /// Refuses a request without a key: the handler cannot do without a claim.
 impl<S: Sync> FromRequestParts<S> for Claim {
@@ -32,6 +32,34 @@ impl<S: Sync> OptionalFromRequestParts<S> for Claim {
     }
 }
 
+/// Refuses a request without a key.
+impl<S: Sync> FromRequestParts<S> for Deferred {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        find_deferred(parts)?.ok_or_else(key_missing)
+    }
+}
+
+/// `None` for a request without a key.
+impl<S: Sync> OptionalFromRequestParts<S> for Deferred {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Problem> {
+        find_deferred(parts)
+    }
+}
+
+fn find_deferred(parts: &Parts) -> Result<Option<Deferred>, Problem> {
+    let deferred = parts.extensions.get::<Deferred>().cloned();
+    if deferred.is_none() && parts.extensions.get::<Passed>().is_none() {
+        let text = "the handler asks for a deferred claim but its route is covered by no layer that \
+                    defers; add `.deferred()` to its idempotency layer, or ask for a `Claim`";
+        return Err(Problem::new(Code::Misconfigured, text));
+    }
+    Ok(deferred)
+}
+
 fn key_missing() -> Problem {
     let text = "this operation needs an Idempotency-Key; send a new UUID for each operation";
     Problem::new(Code::KeyMissing, text)
@@ -45,6 +73,11 @@ fn store_down() -> Problem {
 
 fn find(parts: &Parts) -> Result<Option<Claim>, Problem> {
     let claim = parts.extensions.get::<Claim>().cloned();
+    if parts.extensions.get::<Deferred>().is_some() {
+        let text = "the handler asks for a claim but its idempotency layer leaves that to the handler; \
+                    ask for `Deferred` and call `run_in`, or leave `.deferred()` out";
+        return Err(Problem::new(Code::Misconfigured, text));
+    }
     if claim.is_none() && parts.extensions.get::<Passed>().is_none() {
         let text = "the handler asks for a claim but no idempotency layer covers its route; add \
                     `.layer(idempotency)` to the router";

@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{Request, Response, request::Parts};
-use onceward_core::{BoxFuture, Digest, OperationId, OperationName, Outcome, Scope};
+use onceward_core::{BoxFuture, Digest, Heard, OperationId, OperationName, Outcome, Scope};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -20,6 +20,7 @@ use super::{
     admit::{self, Admitted},
     checked::Options,
     claim::Passed,
+    deferred,
     execute::{self, Served},
     fingerprint, identify, keep, respond,
     room::Room,
@@ -61,7 +62,9 @@ pub struct Idempotency {
 /// What all layers on one engine share.
 pub(super) struct Shared {
     pub(super) engine: Engine,
-    pub(super) waiters: Waiters,
+    pub(super) waiters: Arc<Waiters>,
+    /// Wakes those who wait here for what has ended elsewhere, as long as it is kept.
+    _heard: Arc<Heard>,
     /// Room for requests and answers that are held in memory.
     pub(super) room: Arc<Room>,
     pub(super) asked: LastAsked,
@@ -147,6 +150,11 @@ impl Idempotency {
             let read = Box::pin(fingerprint::read(&self, operation, &parts, body));
             let (asked, held) = read.await?;
             let mut attempt = None;
+            if self.options.deferred.is_some() {
+                let answer = Box::pin(deferred::answer(&self, asked, parts, held, service));
+                let (answered, response) = answer.await?;
+                return Ok(Answer { answered, attempt, response: Ok(response) });
+            }
             let (answered, response) = match admit::admit(&self, &asked, &parts).await? {
                 Admitted::Run { claim, patience, counted, slot } => {
                     attempt = Some(claim.attempt());
@@ -212,8 +220,23 @@ impl Shared {
 
     pub(super) fn new(engine: Engine) -> Self {
         let room = Arc::new(Room::new(Idempotency::MAX_BUFFERED));
-        let (waiters, asked, routes, resolved) = Default::default();
-        Self { engine, waiters, room, asked, routes, resolved }
+        let (waiters, asked, routes, resolved): (Arc<Waiters>, _, _, _) = Default::default();
+        let heard: Arc<Heard> = {
+            let waiters = waiters.clone();
+            Arc::new(move |id: &Digest| waiters.wake(id))
+        };
+        if let Some(wake) = engine.store().wake() {
+            wake.listen(&heard);
+        }
+        Self { engine, waiters, _heard: heard, room, asked, routes, resolved }
+    }
+
+    /// Tells everybody who waits for this operation to look again, here and elsewhere.
+    pub(super) fn ended(&self, id: &Digest) {
+        self.waiters.wake(id);
+        if let Some(wake) = self.engine.store().wake() {
+            wake.ended(id);
+        }
     }
 
     pub(super) fn routes(&self) -> MutexGuard<'_, Vec<Arc<Options>>> {

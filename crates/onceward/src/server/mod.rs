@@ -41,6 +41,7 @@ mod capture;
 mod checked;
 mod claim;
 mod commit;
+mod deferred;
 mod execute;
 #[cfg(feature = "axum")]
 mod extract;
@@ -65,6 +66,7 @@ mod wait;
 pub use body::{Body, BoxError, WholeBody};
 pub use claim::Claim;
 pub use commit::{Completed, IntoAnswer};
+pub use deferred::Deferred;
 pub use hooks::{NotKept, Redaction, Resource, Unresolved};
 pub use layer::{Idempotency, Idempotent};
 pub use options::{IdempotencyBuilder, InFlight, OptionsError};

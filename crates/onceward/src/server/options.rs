@@ -68,6 +68,8 @@ pub struct IdempotencyBuilder {
 impl IdempotencyBuilder {
     /// The longest that a request may wait for another one's answer.
     pub const MAX_WAIT: Duration = Duration::from_secs(30);
+    /// The longest that a duplicate may wait in its transaction: it holds a connection meanwhile.
+    pub const MAX_DEFERRED_WAIT: Duration = Duration::from_secs(5);
 
     pub(super) fn new<E: fmt::Display>(
         engine: Engine,
@@ -89,6 +91,7 @@ impl IdempotencyBuilder {
             hold_500: false,
             not_applied: Vec::new(),
             in_flight: InFlight::Conflict,
+            deferred: None,
             prefer: true,
             mismatch: 422,
             stale_keys_refused: false,
@@ -218,6 +221,40 @@ impl IdempotencyBuilder {
     /// What a duplicate gets meanwhile: [`InFlight::Conflict`] if not said.
     pub fn in_flight(mut self, in_flight: InFlight) -> Self {
         self.chosen.in_flight = in_flight;
+        self
+    }
+
+    /// Leaves the claim to the handler: it is made, and ends, in the handler's own transaction, by
+    /// [`Deferred::run_in`](super::Deferred::run_in). One commit instead of two.
+    ///
+    /// Nobody sees such a claim before it is committed. So it needs no renewal, and a crash leaves
+    /// nothing behind; but a duplicate runs the handler up to there and holds a connection, waits for
+    /// 50 ms at most and then gets 409 `in-progress`. No waiting for the answer, no 202, no status
+    /// while it runs. Only for [`Effect::Transactional`], and only on PostgreSQL: on SQLite the one
+    /// write lock would be held for as long as the handler runs.
+    #[cfg_attr(feature = "postgres", doc = "```no_run")]
+    #[cfg_attr(not(feature = "postgres"), doc = "```ignore")]
+    /// # use onceward::{*, server::*, stores::postgres::PostgresStore};
+    /// # async fn build() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
+    /// let store = PostgresStore::connect("postgres://shop@localhost/shop").await?;
+    /// let charges = Idempotency::builder(store, scope)
+    ///     .effect(Effect::Transactional)
+    ///     .deferred()
+    ///     .build()?;
+    /// # let _ = charges;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn deferred(mut self) -> Self {
+        self.chosen.deferred.get_or_insert(Duration::from_millis(50));
+        self
+    }
+
+    /// How long a duplicate of a [deferred](Self::deferred) claim waits in its own transaction for the
+    /// one that is open: 50 ms if not said, 5 s at most.
+    pub fn deferred_wait(mut self, wait: Duration) -> Self {
+        self.chosen.deferred = Some(wait);
         self
     }
 
@@ -403,7 +440,8 @@ impl IdempotencyBuilder {
 
     /// Checks the options as a whole.
     pub fn build(self) -> Result<Idempotency, OptionsError> {
-        let options = self.chosen.clone().check()?.spooled_beside(&self.shared.engine);
+        let options = self.chosen.clone().check()?.deferred_on(&self.shared.engine)?;
+        let options = options.spooled_beside(&self.shared.engine);
         Ok(Idempotency::from_parts(self, options))
     }
 

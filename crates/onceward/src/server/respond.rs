@@ -46,11 +46,14 @@ pub(super) async fn first(
             Err(_) => return Ok((Answered::Accepted, accepted(idempotency, id, patience))),
         },
     };
-    let answer = answer.unwrap_or_else(|_| {
-        let text = "this process is shutting down; ask with the same key, never with a new one";
-        Err(Problem::new(Code::OutcomeUnknown, text).status(StatusCode::GATEWAY_TIMEOUT))
-    });
+    let answer = answer.unwrap_or_else(|_| Err(shutting_down()));
     Ok((Answered::First, answer?))
+}
+
+/// Its execution was dropped with the runtime.
+pub(super) fn shutting_down() -> Problem {
+    let text = "this process is shutting down; ask with the same key, never with a new one";
+    Problem::new(Code::OutcomeUnknown, text).status(StatusCode::GATEWAY_TIMEOUT)
 }
 
 /// The stored answer, if this caller may see it.

@@ -27,14 +27,61 @@ pub(super) async fn settle(
     captured: Captured,
     late: impl FnOnce(Problem),
 ) -> Result<Response<Body>, Problem> {
-    let id = claim.id();
     if claim.effect() == Effect::Transactional
         && let Some(replay) = committed(idempotency, claim).await?
     {
-        idempotency.shared().waiters.wake(&id);
-        telemetry::count_committed(&replay.outcome);
-        return ended(idempotency, claim, replay, captured).await;
+        return ended_by_commit(idempotency, claim, replay, captured).await;
     }
+    settle_open(idempotency, claim, captured, late).await
+}
+
+/// The same for a claim that was made in the handler's own transaction: if that was not committed,
+/// there is no record of it.
+pub(super) async fn settle_run_in(
+    idempotency: &Idempotency,
+    claim: &Claim,
+    captured: Captured,
+) -> Result<Response<Body>, Problem> {
+    if let Some(replay) = claim.take_end() {
+        return ended_by_commit(idempotency, claim, replay, captured).await;
+    }
+    match read(idempotency.engine(), claim).await? {
+        Found::Unreadable { .. } => Err(unreadable()),
+        Found::Record(found) if found.record.execution == claim.execution() => {
+            match Replay::of(*found) {
+                Some(replay) => ended_by_commit(idempotency, claim, replay, captured).await,
+                // Somebody has committed inside the effect: the claim alone is there.
+                None => settle_open(idempotency, claim, captured, |_| {}).await,
+            }
+        }
+        Found::Record(_) | Found::Nothing => uncommitted(captured),
+    }
+}
+
+/// The answer of a handler that has committed nothing: it binds nothing, and must not say that it did.
+pub(super) fn uncommitted(captured: Captured) -> Result<Response<Body>, Problem> {
+    answer(captured, Meaning::FailedRetryable, Effect::Transactional)
+}
+
+async fn ended_by_commit(
+    idempotency: &Idempotency,
+    claim: &Claim,
+    replay: Replay,
+    captured: Captured,
+) -> Result<Response<Body>, Problem> {
+    idempotency.shared().ended(&claim.id());
+    telemetry::count_committed(&replay.outcome);
+    ended(idempotency, claim, replay, captured).await
+}
+
+/// Ends a claim whose record is open.
+async fn settle_open(
+    idempotency: &Idempotency,
+    claim: &Claim,
+    captured: Captured,
+    late: impl FnOnce(Problem),
+) -> Result<Response<Body>, Problem> {
+    let id = claim.id();
     let meaning = captured.meaning(&idempotency.options().policy, claim.effect());
     let fence = fresh_fence();
     let ending = match meaning {
@@ -65,7 +112,7 @@ pub(super) async fn settle(
     let settlement = claim.settle(ending, fence);
     let settling = idempotency.engine().settle_here(settlement, || late(not_durable_yet()));
     let settled = settling.await;
-    idempotency.shared().waiters.wake(&id);
+    idempotency.shared().ended(&id);
     match settled {
         Some(Settled::Stored { at }) => {
             let ended = matches!(meaning, Meaning::Succeeded | Meaning::FailedFinal);
@@ -126,6 +173,9 @@ async fn spool(idempotency: &Idempotency, id: SpoolId, bytes: &[u8]) -> KeptBody
 
 /// The answer that the handler's own commit stored; `None`: it did not commit.
 async fn committed(idempotency: &Idempotency, claim: &Claim) -> Result<Option<Replay>, Problem> {
+    if let Some(replay) = claim.take_end() {
+        return Ok(Some(replay));
+    }
     let found = match read(idempotency.engine(), claim).await? {
         Found::Record(found) => found,
         Found::Nothing => return Err(lease_lost()),

@@ -1,8 +1,8 @@
 //! Requests that wait for the answer of another one.
 //!
 //! One task for each awaited operation asks the store, often at first and then less; everybody else
-//! only listens to it. A settlement in this process makes it ask at once. Nobody depends on that:
-//! the owner may be in another process, and a wake-up may get lost.
+//! only listens to it. A settlement in this process makes it ask at once, and one in another process
+//! where the store can tell. Nobody depends on that: a wake-up may get lost.
 
 use std::{
     collections::HashMap,
@@ -128,6 +128,9 @@ impl Asking {
     async fn until_news(self) {
         let Self { idempotency, id, awaited } = &self;
         let waiters = &idempotency.shared().waiters;
+        if let Some(wake) = idempotency.engine().store().wake() {
+            wake.awaited(id);
+        }
         let mut pause = FIRST_PAUSE;
         loop {
             if let Some(news) = news(idempotency, *id).await {

@@ -127,7 +127,7 @@ impl From<OpenError> for StoreError {
 }
 
 /// What an error of the driver says, with the server's own words and its hint. Never a value.
-pub(super) fn describe(error: &tokio_postgres::Error) -> String {
+pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
     if let Some(error) = error.as_db_error() {
         return describe_db(error);
     }

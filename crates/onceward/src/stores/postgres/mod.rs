@@ -21,20 +21,24 @@ mod address;
 mod barrier;
 mod builder;
 mod error;
+mod inside;
 mod link;
 mod list;
 mod rows;
 mod schema;
 mod sql;
+#[cfg(feature = "sqlx")]
+mod sqlx;
 mod sweep;
 mod tls;
+mod wake;
 mod writer;
 
 use std::{any::Any, fmt, sync::Arc, time::SystemTime};
 
 use onceward_core::{
     BoxFuture, Change, Digest, Execution, Fence, Filter, Found, Inspect, Note, NoteKind, Page,
-    Purge, Spool, SpoolId, Store, StoreError, Swap, Trail, TrailEntry,
+    Purge, Spool, SpoolId, Store, StoreError, Swap, Trail, TrailEntry, Wake,
 };
 use tokio_postgres::{Row, types::Type};
 use uuid::Uuid;
@@ -42,15 +46,22 @@ use uuid::Uuid;
 pub use address::Address;
 pub use builder::PostgresStoreBuilder;
 pub use error::OpenError;
+pub(crate) use error::describe;
+pub use inside::OwnTransaction;
+pub(crate) use inside::commit_error;
 pub use schema::{Durability, MIGRATIONS, Tables};
+#[cfg(feature = "sqlx")]
+pub(crate) use sqlx::{depth, sqlx_commit_error};
 
 use super::{known::Known, sealing::Sealing};
 use barrier::Barrier;
 use error::{Trouble, store_error};
+use inside::Inside;
 use link::{How, Line, Link};
 use rows::{Read, Work, timestamp, uuid_of};
 use sql::Query;
 use sweep::Broom;
+use wake::Bell;
 use writer::{Applied, Writer};
 
 /// How the server speaks.
@@ -127,6 +138,8 @@ struct Inner {
     known: Known,
     sealing: Sealing,
     durability: Option<Durability>,
+    inside: Inside,
+    bell: Option<Bell>,
 }
 
 impl PostgresStore {
@@ -166,6 +179,8 @@ impl PostgresStore {
             barrier: Barrier::new(&how),
             broom: Broom::default(),
             known: Known::new(),
+            inside: Inside::default(),
+            bell: Bell::start(&how),
             how,
             sealing,
             durability,
@@ -255,6 +270,10 @@ impl Store for PostgresStore {
 
     fn as_any(&self) -> Option<&dyn Any> {
         Some(self)
+    }
+
+    fn wake(&self) -> Option<&dyn Wake> {
+        self.inner.bell.as_ref().map(|bell| bell as &dyn Wake)
     }
 }
 

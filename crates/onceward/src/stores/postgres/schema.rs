@@ -17,6 +17,7 @@ use super::{Dialect, OpenError, link::Link};
 pub const MIGRATIONS: &[(&str, &str)] = &[
     ("0001_records.sql", include_str!("../../../migrations/postgres/0001_records.sql")),
     ("0002_functions.sql", include_str!("../../../migrations/postgres/0002_functions.sql")),
+    ("0003_swap.sql", include_str!("../../../migrations/postgres/0003_swap.sql")),
 ];
 
 /// Held while tables are changed, so that processes that start together do not do it twice.

@@ -1,0 +1,34 @@
+//! How processes on one store tell each other that an operation has ended.
+
+use alloc::sync::Arc;
+
+use crate::Digest;
+
+/// Tells whoever waits for an operation, in whichever process, that it has ended.
+///
+/// A courtesy: messages may get lost or come twice, and whoever waits asks the store as well. No
+/// method blocks.
+///
+/// ```
+/// use std::sync::Arc;
+/// use onceward_core::{Digest, Heard, Store};
+///
+/// fn listen(store: &dyn Store) -> Option<Arc<Heard>> {
+///     let heard: Arc<Heard> = Arc::new(|id: &Digest| println!("{id} has ended"));
+///     store.wake()?.listen(&heard);
+///     Some(heard) // it is told as long as somebody keeps this
+/// }
+/// ```
+pub trait Wake: Send + Sync {
+    /// Somebody here begins to wait for this operation.
+    fn awaited(&self, id: &Digest);
+
+    /// This operation has ended here, and its record is durable.
+    fn ended(&self, id: &Digest);
+
+    /// Calls this with what has ended elsewhere, until it is dropped.
+    fn listen(&self, heard: &Arc<Heard>);
+}
+
+/// What is called with an operation that has ended in another process: see [`Wake::listen`].
+pub type Heard = dyn Fn(&Digest) + Send + Sync;

@@ -1,0 +1,103 @@
+//! Transactions of tokio-postgres: the end of a claim and the commit go in one round trip.
+
+use std::time::Duration;
+
+use onceward_core::{Change, Request, StoreError, Verdict};
+use tokio_postgres::{Client, Transaction as PgTransaction};
+
+use super::{CommitError, Engine, Together, Transaction};
+use crate::stores::postgres::{OwnTransaction, PostgresStore, commit_error};
+
+/// Commits and begins another one, which is empty and is rolled back when the driver's transaction is
+/// dropped. That one knows of no commit but its own, and would end a transaction that is not there; and
+/// it may be a savepoint, after which its outer transaction must not go on without one.
+pub(super) const LAST_OF_MANY: &str = "COMMIT AND CHAIN";
+
+impl<'t> Transaction for PgTransaction<'t> {
+    type Connection = Self;
+    type Store = PostgresStore;
+
+    fn connection(&mut self) -> &mut Self {
+        self
+    }
+
+    /// The driver does not tell; the store does: see [`Together::Savepoint`].
+    fn is_outermost(&self) -> bool {
+        true
+    }
+
+    async fn commit(self) -> Result<(), StoreError> {
+        self.commit().await.map_err(|error| commit_error(&error))
+    }
+
+    async fn commit_with(self, store: &PostgresStore, change: &Change) -> Result<Together, Self> {
+        let together = store.swap_and_commit(self.client(), change, LAST_OF_MANY).await;
+        together.ok_or(self)
+    }
+}
+
+impl<'c> Transaction for OwnTransaction<'c> {
+    type Connection = Self;
+    type Store = PostgresStore;
+
+    fn connection(&mut self) -> &mut Self {
+        self
+    }
+
+    fn is_outermost(&self) -> bool {
+        true
+    }
+
+    async fn commit(self) -> Result<(), StoreError> {
+        self.commit().await.map_err(|error| commit_error(&error))
+    }
+
+    async fn commit_with(
+        mut self,
+        store: &PostgresStore,
+        change: &Change,
+    ) -> Result<Together, Self> {
+        let together = store.swap_and_commit(&self, change, "COMMIT").await;
+        if together.is_some() {
+            self.is_over();
+        }
+        together.ok_or(self)
+    }
+}
+
+impl Engine {
+    /// Begins a transaction on this connection with a claim, in one round trip: see
+    /// [`admit_in`](Self::admit_in).
+    ///
+    /// ```
+    /// # use onceward::*;
+    /// use std::time::Duration;
+    /// use tokio_postgres::Client;
+    ///
+    /// /// Three round trips: the claim, the effect, the end.
+    /// async fn pay(engine: &Engine, request: Request, shop: &mut Client) -> Result<Option<()>, CommitError> {
+    ///     let (shop, verdict) = engine.begin_in(request, shop, Duration::from_millis(50)).await?;
+    ///     let Verdict::Run(claim) = verdict else { return Ok(None) };
+    ///     shop.execute("INSERT INTO charge (cents) VALUES (500)", &[]).await?;
+    ///     let paid = Ending::Succeeded(Outcome::inline(201, b"paid".to_vec()));
+    ///     engine.commit(&claim, shop, paid).await.map(Some)
+    /// }
+    /// ```
+    pub async fn begin_in<'c>(
+        &self,
+        request: Request,
+        client: &'c mut Client,
+        patience: Duration,
+    ) -> Result<(OwnTransaction<'c>, Verdict), CommitError> {
+        let mut transaction = OwnTransaction::new(client);
+        let verdict = self.admit_in(request, &mut transaction, patience).await?;
+        Ok((transaction, verdict))
+    }
+}
+
+/// The effect failed before it came to a commit: nothing was committed.
+impl From<tokio_postgres::Error> for CommitError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::NotCommitted(StoreError::Unavailable(crate::stores::postgres::describe(&error)))
+    }
+}

@@ -1,0 +1,308 @@
+//! Claim, effect and end in one transaction of the handler's own: no claim is seen before it ends.
+
+use std::{
+    fmt,
+    future::Future,
+    mem,
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use http::{Request as HttpRequest, Response, request::Parts};
+use onceward_core::{BoxFuture, OperationId, Replay, Request, Stored, Verdict};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout_at},
+};
+use tracing::Instrument as _;
+
+use super::{
+    Body, Claim, Completed, Idempotency, IntoAnswer, Problem, WholeBody, admit,
+    capture::Captured,
+    execute::{self, Served},
+    fingerprint::Held,
+    recall::{self, Recalled},
+    respond, settle, unknown,
+};
+#[cfg(feature = "postgres")]
+use crate::stores::postgres::OwnTransaction;
+use crate::{CommitError, Transaction, open::Slot, telemetry::Answered};
+
+/// A request that is not claimed yet: its handler does that in its own transaction.
+///
+/// In the extensions of requests to a layer that is
+/// [`deferred`](super::IdempotencyBuilder::deferred), and an axum extractor. `Option<Deferred>` is
+/// for routes where the key is optional.
+#[derive(Clone)]
+pub struct Deferred {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    idempotency: Idempotency,
+    request: Request,
+    asked_at: Instant,
+    fate: Mutex<Fate>,
+}
+
+/// How far it has come.
+enum Fate {
+    /// The handler has not asked yet.
+    Open,
+    /// The handler has asked; or it has left before there was an answer.
+    Asked,
+    /// This request ran. Whether that was committed is in the record.
+    Run(Claim),
+    /// It did not run, because it has run before.
+    Replay(Arc<Recalled>),
+    /// It may not run.
+    Refused(Problem),
+}
+
+/// Why a request does not run.
+enum Met {
+    Replay(Replay),
+    Unknown(Box<Stored>),
+    Refusal(Problem),
+}
+
+impl Deferred {
+    fn new(idempotency: &Idempotency, request: Request) -> Self {
+        let (idempotency, asked_at) = (idempotency.clone(), Instant::now());
+        let fate = Mutex::new(Fate::Open);
+        Self { inner: Arc::new(Inner { idempotency, request, asked_at, fate }) }
+    }
+
+    /// What is run.
+    #[must_use]
+    pub fn operation(&self) -> &OperationId {
+        &self.inner.request.operation
+    }
+
+    /// Claims the operation inside this transaction, runs the effect in it, and commits both with
+    /// the answer: the last thing that a handler does.
+    ///
+    #[cfg_attr(feature = "postgres", doc = "```")]
+    #[cfg_attr(not(feature = "postgres"), doc = "```ignore")]
+    /// use axum::http::StatusCode;
+    /// use onceward::{CommitError, server::{Completed, Deferred}};
+    /// use tokio_postgres::Client;
+    ///
+    /// async fn charge(shop: &mut Client, deferred: Deferred, cents: i32) -> Result<Completed, CommitError> {
+    ///     let transaction = shop.transaction().await?;
+    ///     let effect = deferred.run_in(transaction, |shop| Box::pin(async move {
+    ///         shop.execute("INSERT INTO charge (cents) VALUES ($1)", &[&cents]).await?;
+    ///         Ok((StatusCode::CREATED, format!("charged {cents}")))
+    ///     }));
+    ///     effect.await
+    /// }
+    /// ```
+    ///
+    /// A duplicate does not run the effect: it gets the answer of the first run, or a refusal, and its
+    /// transaction is rolled back. Return what you get from this; see [`Completed::is_first`] for
+    /// what else shall be done only once. If the effect gives an error, nothing is committed and the
+    /// key is as free as before.
+    pub fn run_in<T, A, E>(
+        &self,
+        mut transaction: T,
+        effect: impl for<'t> FnOnce(&'t mut T) -> BoxFuture<'t, Result<A, E>> + Send,
+    ) -> impl Future<Output = Result<Completed, E>> + Send
+    where
+        T: Transaction,
+        A: IntoAnswer,
+        E: From<CommitError>,
+    {
+        async move {
+            let (claim, _slot) = match self.claim_in(&mut transaction).await? {
+                Ok(claimed) => claimed,
+                Err(met) => {
+                    drop(transaction);
+                    return Ok(self.tell(met).await);
+                }
+            };
+            let answer = effect(&mut transaction).await?.into_answer();
+            Ok(claim.commit_answer(transaction, answer).await?)
+        }
+    }
+
+    /// The same on a connection of tokio-postgres without a transaction: one is begun with the claim, in
+    /// one round trip. The end and the commit are another one, so that it is three with one statement
+    /// of your own.
+    ///
+    /// ```
+    /// # use axum::http::StatusCode;
+    /// # use onceward::{CommitError, server::{Completed, Deferred}};
+    /// # use tokio_postgres::Client;
+    /// async fn charge(shop: &mut Client, deferred: Deferred, cents: i32) -> Result<Completed, CommitError> {
+    ///     let effect = deferred.run_on(shop, |shop| Box::pin(async move {
+    ///         shop.execute("INSERT INTO charge (cents) VALUES ($1)", &[&cents]).await?;
+    ///         Ok((StatusCode::CREATED, format!("charged {cents}")))
+    ///     }));
+    ///     effect.await
+    /// }
+    /// ```
+    #[cfg(feature = "postgres")]
+    pub fn run_on<'c, A, E>(
+        &self,
+        client: &'c mut tokio_postgres::Client,
+        effect: impl for<'t> FnOnce(&'t mut OwnTransaction<'c>) -> BoxFuture<'t, Result<A, E>> + Send,
+    ) -> impl Future<Output = Result<Completed, E>> + Send
+    where
+        A: IntoAnswer,
+        E: From<CommitError>,
+    {
+        self.run_in(OwnTransaction::new(client), effect)
+    }
+
+    /// `Err`: it has run before, or must not run; the transaction must be rolled back.
+    async fn claim_in<T: Transaction>(
+        &self,
+        transaction: &mut T,
+    ) -> Result<Result<(Claim, Slot), Met>, CommitError> {
+        let Inner { idempotency, request, asked_at, .. } = &*self.inner;
+        if !matches!(self.becomes(Fate::Asked), Fate::Open) {
+            return Err(CommitError::Twice);
+        }
+        let patience = idempotency.options().deferred.unwrap_or_default();
+        let verdict = idempotency.engine().admit_in(request.clone(), transaction, patience).await?;
+        Ok(Err(match verdict {
+            Verdict::Run(claim) if admit::is_stale(idempotency, &claim) => {
+                Met::Refusal(admit::key_expired())
+            }
+            Verdict::Run(claim) => match admit::slot(idempotency, claim.operation().scope()) {
+                None => Met::Refusal(admit::too_many_open()),
+                Some(slot) => {
+                    let claim = Claim::new(idempotency.clone(), claim, *asked_at);
+                    self.becomes(Fate::Run(claim.clone()));
+                    return Ok(Ok((claim, slot)));
+                }
+            },
+            Verdict::Replay(replay) => Met::Replay(replay),
+            Verdict::Busy { retry_after } => {
+                Met::Refusal(admit::in_progress().retry_after(retry_after))
+            }
+            Verdict::Mismatch => {
+                Met::Refusal(admit::key_reused().status(idempotency.options().mismatch))
+            }
+            Verdict::Unknown(None) => Met::Refusal(admit::outcome_unknown()),
+            Verdict::Unknown(Some(stored)) => Met::Unknown(stored),
+        }))
+    }
+
+    /// What a duplicate gets, when its transaction is over.
+    async fn tell(&self, met: Met) -> Completed {
+        let Inner { idempotency, request, .. } = &*self.inner;
+        let id = request.operation.digest();
+        let told = match met {
+            Met::Refusal(problem) => Err(problem),
+            Met::Replay(replay) => recall::recall(idempotency, id, replay).await,
+            Met::Unknown(stored) => {
+                let route = (idempotency, idempotency.options());
+                match unknown::resolve(route, id, Some(&request.operation), &stored).await {
+                    true => Err(admit::in_progress().retry_after(Duration::from_secs(1))),
+                    false => Err(admit::outcome_unknown()),
+                }
+            }
+        };
+        // The layer sends it whole, if this caller may see it; the handler need not.
+        let response = match &told {
+            Err(problem) => problem.clone().of(id).into_response(),
+            Ok(recalled) => {
+                let mut response = Response::new(Body::empty());
+                *response.status_mut() = recalled.status;
+                response
+            }
+        };
+        self.becomes(match told {
+            Ok(recalled) => Fate::Replay(Arc::new(recalled)),
+            Err(problem) => Fate::Refused(problem),
+        });
+        Completed::of_another(response)
+    }
+
+    fn fate(&self) -> MutexGuard<'_, Fate> {
+        self.inner.fate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives what it was before.
+    fn becomes(&self, fate: Fate) -> Fate {
+        mem::replace(&mut *self.fate(), fate)
+    }
+}
+
+/// Runs the handler, detached from its client, and tells what its transaction has become.
+pub(super) async fn answer<S, B>(
+    idempotency: &Idempotency,
+    request: Request,
+    mut parts: Parts,
+    held: Held,
+    service: S,
+) -> Result<(Answered, Response<Body>), Problem>
+where
+    S: Served<B>,
+    B: WholeBody,
+{
+    let tracked = idempotency.engine().enter().map_err(|error| admit::refused(&error))?;
+    let until = Instant::now() + idempotency.options().terms.max_run();
+    let deferred = Deferred::new(idempotency, request);
+    let asked = parts.clone();
+    parts.extensions.insert(deferred.clone());
+    let (body, room) = held.open();
+    let request = HttpRequest::from_parts(parts, body);
+    let (client, running) = oneshot::channel();
+    let idempotency = idempotency.clone();
+    let execution = async move {
+        let (mut client, mut room) = (Some(client), Some(room));
+        let captured = {
+            let run = Box::pin(execute::run(&idempotency, || true, service, request));
+            let mut run = pin!(execute::no_answer_if_it_panics(run));
+            match timeout_at(until, run.as_mut()).await {
+                Ok(captured) => captured,
+                Err(_) => {
+                    execute::tell(&mut client, Err(execute::overdue(&idempotency)));
+                    drop(room.take());
+                    run.await
+                }
+            }
+        };
+        drop(room);
+        let answer = deferred.end(captured, &asked).await;
+        drop(tracked);
+        execute::tell(&mut client, answer);
+    };
+    tokio::spawn(execution.in_current_span());
+    running.await.unwrap_or_else(|_| Err(respond::shutting_down()))
+}
+
+impl Deferred {
+    /// What the client is told: by what was committed, whatever the handler says.
+    async fn end(
+        &self,
+        captured: Captured,
+        asked: &Parts,
+    ) -> Result<(Answered, Response<Body>), Problem> {
+        let (idempotency, id) = (&self.inner.idempotency, self.operation().digest());
+        match self.becomes(Fate::Asked) {
+            Fate::Run(claim) => {
+                let answer = settle::settle_run_in(idempotency, &claim, captured).await?;
+                Ok((Answered::First, answer))
+            }
+            Fate::Replay(recalled) => {
+                let answer = respond::replay(idempotency, id, asked, &recalled).await?;
+                Ok((Answered::Replayed, answer))
+            }
+            Fate::Refused(problem) => Err(problem),
+            Fate::Open | Fate::Asked => Ok((Answered::First, settle::uncommitted(captured)?)),
+        }
+    }
+}
+
+impl fmt::Debug for Deferred {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Deferred")
+            .field("operation", self.operation())
+            .finish_non_exhaustive()
+    }
+}

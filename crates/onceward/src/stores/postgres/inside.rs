@@ -1,0 +1,484 @@
+//! The same swap inside a transaction of the user's own: the record ends in the effect's commit.
+//!
+//! Nothing of it is prepared: the connection may be behind a pooler. In the dialect of PostgreSQL a
+//! function does all of it in one round trip: it changes the row only under the expected fence, waits for
+//! another transaction only so long, and raises a `synchronous_commit` that would lose what is
+//! acknowledged. Others get the statements that the store itself uses.
+
+use std::{
+    future::Future as _,
+    ops::Deref,
+    pin::pin,
+    sync::atomic::{AtomicBool, Ordering},
+    task::{Context, Waker},
+    time::Duration,
+};
+
+use onceward_core::{
+    BoxFuture, Change, Digest, SpoolId, Started, StoreError, Swap, Timestamp, Transactional,
+};
+use tokio_postgres::{
+    Client, Row as PgRow, Transaction,
+    types::{ToSql, Type},
+};
+use uuid::Uuid;
+
+use super::{
+    Dialect, PostgresStore,
+    error::{Trouble, describe, store_error},
+    number,
+    rows::{Kind, Work, fence_of, timestamp, uuid_of},
+    sql,
+};
+use crate::{
+    Together, crashpoint,
+    engine::injected,
+    stores::rows::{Row, Times},
+};
+
+/// How long the end of a claim waits for another transaction that holds its record: most often a
+/// renewal, or an execution that took over and is about to commit.
+pub(super) const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a claim waits, if nobody says.
+pub(super) const CLAIM_PATIENCE: Duration = Duration::from_millis(50);
+
+pub(super) const SWAP: &str = "SELECT * FROM onceward.swap($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, \
+                               $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)";
+
+/// What is learned about the server on the connections of others.
+#[derive(Default)]
+pub(super) struct Inside {
+    /// Whether a commit waited for standbys, when that was last seen.
+    has_standbys: AtomicBool,
+}
+
+/// A parameter, for drivers that bind it each in its own way.
+pub(super) enum Value<'a> {
+    Bytes(&'a [u8]),
+    Uuid(Option<Uuid>),
+    Short(i16),
+    Int(i32),
+    Long(Option<i64>),
+    Flag(bool),
+    Text(Option<&'a str>),
+}
+
+impl Value<'_> {
+    fn typed(&self) -> (&(dyn ToSql + Sync), Type) {
+        match self {
+            Self::Bytes(value) => (value, Type::BYTEA),
+            Self::Uuid(value) => (value, Type::UUID),
+            Self::Short(value) => (value, Type::INT2),
+            Self::Int(value) => (value, Type::INT4),
+            Self::Long(value) => (value, Type::INT8),
+            Self::Flag(value) => (value, Type::BOOL),
+            Self::Text(value) => (value, Type::TEXT),
+        }
+    }
+}
+
+/// What the function found, as any driver gives it.
+pub(super) struct Met {
+    pub(super) was_made: bool,
+    pub(super) fence: Option<Uuid>,
+    pub(super) started_at: Option<i64>,
+    pub(super) updated_at: i64,
+    pub(super) expires_at: Option<i64>,
+    pub(super) body: Option<Vec<u8>>,
+    pub(super) read_at: Option<i64>,
+    pub(super) writer: Option<i64>,
+    pub(super) has_standbys: bool,
+}
+
+impl Met {
+    fn of(row: &PgRow) -> Result<Self, tokio_postgres::Error> {
+        Ok(Self {
+            was_made: row.try_get(0)?,
+            fence: row.try_get(1)?,
+            started_at: row.try_get(2)?,
+            updated_at: row.try_get(3)?,
+            expires_at: row.try_get(4)?,
+            body: row.try_get(5)?,
+            read_at: row.try_get(6)?,
+            writer: row.try_get(7)?,
+            has_standbys: row.try_get(8)?,
+        })
+    }
+
+    fn at(&self) -> Timestamp {
+        Timestamp::from_unix_micros(self.updated_at)
+    }
+
+    fn row(self) -> Row {
+        let micros = Timestamp::from_unix_micros;
+        let times = Times {
+            started_at: micros(self.started_at.unwrap_or_default()),
+            updated_at: micros(self.updated_at),
+            expires_at: self.expires_at.map(micros),
+        };
+        Row {
+            fence: fence_of(self.fence.unwrap_or_default()),
+            times: Some(times),
+            body: self.body.unwrap_or_default(),
+            read_at: micros(self.read_at.unwrap_or_default()),
+        }
+    }
+}
+
+impl PostgresStore {
+    /// The parameters of [`SWAP`].
+    pub(super) fn values<'a>(
+        &self,
+        work: &'a Work,
+        patience: Duration,
+        is_last: bool,
+    ) -> [Value<'a>; 20] {
+        let (proposal, (scope, operation)) = (&work.proposal, work.names());
+        let note = proposal.note.as_ref();
+        let by = note.map(|note| Uuid::from_bytes(*note.execution.as_bytes()));
+        // Zero would be for ever.
+        let patience = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX).max(1);
+        [
+            Value::Bytes(&proposal.id.0),
+            Value::Uuid(work.expected().map(uuid_of)),
+            Value::Uuid(Some(uuid_of(proposal.fence))),
+            Value::Uuid(Some(Uuid::from_bytes(*proposal.execution.as_bytes()))),
+            Value::Short(work.state()),
+            Value::Flag(proposal.started == Started::Now),
+            Value::Long(work.ttl_micros()),
+            Value::Long(work.retain_micros),
+            Value::Long(work.sweep_micros),
+            Value::Flag(work.kind == Kind::End),
+            Value::Text(Some(scope)),
+            Value::Text(Some(operation)),
+            Value::Bytes(&proposal.body),
+            Value::Text(note.map(|note| note.kind.as_str())),
+            Value::Uuid(by),
+            Value::Text(note.and_then(|note| note.actor.as_deref())),
+            Value::Text(note.and_then(|note| note.reason.as_deref())),
+            Value::Int(patience),
+            Value::Flag(is_last),
+            Value::Flag(!self.inner.how.accepts_relaxed),
+        ]
+    }
+
+    /// What a swap met, believed as a read is.
+    pub(super) async fn judge(&self, id: &Digest, met: Option<Met>) -> Result<Swap, StoreError> {
+        let Some(met) = met else { return Ok(Swap::Conflict(onceward_core::Found::Nothing)) };
+        self.inner.inside.has_standbys.store(met.has_standbys, Ordering::Relaxed);
+        if met.was_made {
+            return Ok(Swap::Stored { at: met.at() });
+        }
+        if met.has_standbys {
+            let writer = met.writer.unwrap_or_default() & i64::from(u32::MAX);
+            self.inner.barrier.pass(None, u32::try_from(writer).unwrap_or_default()).await?;
+        }
+        Ok(Swap::Conflict(met.row().decode(id, &self.inner.sealing)?))
+    }
+
+    pub(super) fn work(&self, change: &Change) -> Work {
+        Work::of(change, &self.inner.sealing)
+    }
+
+    async fn swap_on(
+        &self,
+        client: &Client,
+        change: &Change,
+        patience: Duration,
+    ) -> Result<Swap, StoreError> {
+        let work = self.work(change);
+        if self.inner.how.dialect == Dialect::Wire {
+            return self.swap_plainly(client, &work).await;
+        }
+        match met(client, &self.values(&work, patience, false)).await {
+            Ok(met) => self.judge(&change.id, met).await,
+            Err(error) => explained(&error),
+        }
+    }
+
+    /// For engines without functions.
+    async fn swap_plainly(&self, client: &Client, work: &Work) -> Result<Swap, StoreError> {
+        let values = self.values(work, SETTLE_PATIENCE, false);
+        let [id, expected, fence, execution, state, anew, ttl, retain, sweep, _, rest @ ..] =
+            &values;
+        let [scope, operation, body, kind, by, actor, reason, ..] = rest;
+        let changed = match work.kind {
+            Kind::Claim => {
+                let claim =
+                    [id, fence, execution, state, ttl, sweep, retain, scope, operation, body];
+                query(client, sql::CLAIM.text, claim).await
+            }
+            Kind::End | Kind::Change => {
+                let change = [
+                    id, expected, fence, execution, state, anew, ttl, retain, sweep, body, kind,
+                    by, actor, reason,
+                ];
+                query(client, sql::CHANGE.text, change).await
+            }
+        };
+        let changed = match changed {
+            Ok(rows) => rows,
+            Err(error) => return explained(&error),
+        };
+        if let Some(row) = changed.first() {
+            let at = row.try_get(1).map_err(|error| store_error(&error))?;
+            return Ok(Swap::Stored { at: timestamp(at) });
+        }
+        let stored = query(client, sql::READ_ONE_PLAIN.text, [id]).await;
+        let stored = stored.map_err(|error| store_error(&error))?;
+        let read = stored.first().map(super::rows::Read::of).transpose()?;
+        Ok(Swap::Conflict(self.believed(&work.proposal.id, read.map(|read| (read, None))).await?))
+    }
+
+    async fn put_on(
+        &self,
+        client: &Client,
+        id: &SpoolId,
+        index: u32,
+        chunk: &[u8],
+    ) -> Result<(), StoreError> {
+        let chunk = self.inner.sealing.seal_chunk(id, index, chunk);
+        let (fence, index) = (Value::Uuid(Some(uuid_of(id.fence))), Value::Int(number(index)?));
+        let values = [&Value::Bytes(&id.operation.0), &fence, &index, &Value::Bytes(&chunk)];
+        let put = query(client, sql::PUT_CHUNK.text, values).await;
+        put.map(drop).map_err(|error| store_error(&error))
+    }
+
+    /// Sends a change, and the commit right behind it. If the change is not made it is an error inside
+    /// the transaction, so that the server makes a rollback of the commit.
+    ///
+    /// `None`: this dialect has no such function.
+    pub(crate) async fn swap_and_commit(
+        &self,
+        client: &Client,
+        change: &Change,
+        commit: &str,
+    ) -> Option<Together> {
+        if self.inner.how.dialect == Dialect::Wire {
+            return None;
+        }
+        let work = self.work(change);
+        let values = self.values(&work, SETTLE_PATIENCE, true);
+        // Both are sent before the first is answered, in this order.
+        let (met, committed) =
+            tokio::join!(biased; met(client, &values), client.batch_execute(commit));
+        let committed = committed.map_err(|error| commit_error(&error));
+        let committed = crashpoint!("own.commit", committed, injected());
+        Some(match (met, committed) {
+            (Ok(Some(met)), Ok(())) => {
+                self.inner.inside.has_standbys.store(met.has_standbys, Ordering::Relaxed);
+                Together::Committed { at: met.at() }
+            }
+            (Ok(_), Ok(())) => Together::Conflict,
+            (Ok(_), Err(error)) => Together::Doubtful(error),
+            (Err(error), _) => refused(&error),
+        })
+    }
+
+    /// Whether a handler can make its claims in its own transaction here.
+    #[cfg(feature = "tower")]
+    pub(crate) fn takes_claims(&self) -> bool {
+        self.inner.how.dialect == Dialect::Postgres
+    }
+
+    pub(super) async fn confirmed(&self, id: &Digest) -> Result<(), StoreError> {
+        if !self.inner.inside.has_standbys.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        // A commit whose wait for the standby was cancelled counts as done, with a warning that only
+        // whoever drives the connection hears. A read passes the barrier.
+        self.read(id).await.map(drop)
+    }
+}
+
+/// What an error means of which nothing but the server's own word is certain.
+fn refused(error: &tokio_postgres::Error) -> Together {
+    let Some(code) = error.code() else { return Together::Doubtful(commit_error(error)) };
+    match code.code() {
+        "OW001" => Together::Conflict,
+        "OW003" => Together::Savepoint,
+        _ => match Trouble::of(error) {
+            Trouble::Held => Together::Held,
+            trouble => Together::Failed(trouble.into_error()),
+        },
+    }
+}
+
+/// What an error inside the transaction means.
+fn explained(error: &tokio_postgres::Error) -> Result<Swap, StoreError> {
+    match Trouble::of(error) {
+        Trouble::Held => Ok(Swap::Held),
+        trouble => Err(trouble.into_error()),
+    }
+}
+
+/// What a failed commit means: nobody knows, before the record was read.
+pub(crate) fn commit_error(error: &tokio_postgres::Error) -> StoreError {
+    StoreError::Unavailable(describe(error))
+}
+
+async fn met(
+    client: &Client,
+    values: &[Value<'_>; 20],
+) -> Result<Option<Met>, tokio_postgres::Error> {
+    let rows = query(client, SWAP, values.iter()).await?;
+    rows.first().map(Met::of).transpose()
+}
+
+async fn query<'a>(
+    client: &Client,
+    text: &str,
+    values: impl IntoIterator<Item = &'a Value<'a>>,
+) -> Result<Vec<PgRow>, tokio_postgres::Error> {
+    let typed: Vec<_> = values.into_iter().map(Value::typed).collect();
+    client.query_typed(text, &typed).await
+}
+
+/// Any isolation level will do; at REPEATABLE READ and above a renewal that came in between makes the
+/// end fail, and with it the transaction.
+impl Transactional<Transaction<'_>> for PostgresStore {
+    fn swap_in<'a>(
+        &'a self,
+        transaction: &'a mut Transaction<'_>,
+        change: &'a Change,
+    ) -> BoxFuture<'a, Result<Swap, StoreError>> {
+        let patience = if change.is_claim() { CLAIM_PATIENCE } else { SETTLE_PATIENCE };
+        Box::pin(self.swap_on(transaction.client(), change, patience))
+    }
+
+    fn claim_in<'a>(
+        &'a self,
+        transaction: &'a mut Transaction<'_>,
+        change: &'a Change,
+        patience: Duration,
+    ) -> BoxFuture<'a, Result<Swap, StoreError>> {
+        Box::pin(self.swap_on(transaction.client(), change, patience))
+    }
+
+    fn confirm<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.confirmed(id))
+    }
+
+    fn put_in<'a>(
+        &'a self,
+        transaction: &'a mut Transaction<'_>,
+        id: &'a SpoolId,
+        index: u32,
+        chunk: &'a [u8],
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.put_on(transaction.client(), id, index, chunk))
+    }
+}
+
+/// A transaction that begins with a claim, in one round trip: see
+/// [`Engine::begin_in`](crate::Engine::begin_in). It derefs to the connection.
+///
+/// Dropping it rolls back.
+#[must_use = "dropping it rolls back"]
+pub struct OwnTransaction<'c> {
+    client: &'c mut Client,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Nothing was sent.
+    New,
+    Open,
+    /// It was committed, or rolled back.
+    Over,
+}
+
+impl<'c> OwnTransaction<'c> {
+    /// Begins with the first statement of the store.
+    pub(crate) fn new(client: &'c mut Client) -> Self {
+        Self { client, stage: Stage::New }
+    }
+
+    /// Commits, for one that does not end with a claim.
+    pub async fn commit(mut self) -> Result<(), tokio_postgres::Error> {
+        self.stage = Stage::Over;
+        self.client.batch_execute("COMMIT").await
+    }
+
+    /// Rolls back, and says whether that went well.
+    pub async fn rollback(mut self) -> Result<(), tokio_postgres::Error> {
+        self.stage = Stage::Over;
+        self.client.batch_execute("ROLLBACK").await
+    }
+
+    pub(crate) fn is_over(&mut self) {
+        self.stage = Stage::Over;
+    }
+}
+
+impl Deref for OwnTransaction<'_> {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        self.client
+    }
+}
+
+impl Drop for OwnTransaction<'_> {
+    fn drop(&mut self) {
+        if self.stage == Stage::Open {
+            // Polled once it is sent; nobody waits for the answer.
+            let rollback = pin!(self.client.batch_execute("ROLLBACK"));
+            let _ = rollback.poll(&mut Context::from_waker(Waker::noop()));
+        }
+    }
+}
+
+impl Transactional<OwnTransaction<'_>> for PostgresStore {
+    fn swap_in<'a>(
+        &'a self,
+        transaction: &'a mut OwnTransaction<'_>,
+        change: &'a Change,
+    ) -> BoxFuture<'a, Result<Swap, StoreError>> {
+        let patience = if change.is_claim() { CLAIM_PATIENCE } else { SETTLE_PATIENCE };
+        self.claim_in(transaction, change, patience)
+    }
+
+    fn claim_in<'a>(
+        &'a self,
+        transaction: &'a mut OwnTransaction<'_>,
+        change: &'a Change,
+        patience: Duration,
+    ) -> BoxFuture<'a, Result<Swap, StoreError>> {
+        Box::pin(async move {
+            let swap = match transaction.stage {
+                Stage::New => {
+                    transaction.stage = Stage::Open;
+                    let begin = transaction.client.batch_execute("BEGIN");
+                    let swap = self.swap_on(transaction.client, change, patience);
+                    let (begun, swap) = tokio::join!(biased; begin, swap);
+                    begun.map_err(|error| store_error(&error))?;
+                    swap?
+                }
+                Stage::Open => self.swap_on(transaction.client, change, patience).await?,
+                Stage::Over => return Err(over()),
+            };
+            Ok(swap)
+        })
+    }
+
+    fn confirm<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.confirmed(id))
+    }
+
+    fn put_in<'a>(
+        &'a self,
+        transaction: &'a mut OwnTransaction<'_>,
+        id: &'a SpoolId,
+        index: u32,
+        chunk: &'a [u8],
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.put_on(transaction.client, id, index, chunk))
+    }
+}
+
+fn over() -> StoreError {
+    StoreError::NotOpen("it was committed or rolled back before".to_owned())
+}

@@ -1,0 +1,142 @@
+//! Transactions of sqlx.
+
+use std::time::Duration;
+
+use onceward_core::{BoxFuture, Change, Digest, SpoolId, StoreError, Swap, Transactional};
+use sqlx::{
+    Database, PgConnection, Postgres, Row as _,
+    postgres::{PgArguments, PgRow},
+    query::Query,
+};
+use sqlx_core::transaction::TransactionManager as _;
+
+use super::{
+    Dialect, OpenError, PostgresStore,
+    inside::{CLAIM_PATIENCE, Met, SETTLE_PATIENCE, SWAP, Value},
+    number,
+    rows::uuid_of,
+    sql,
+};
+
+/// sqlx waits for each answer before it sends the next statement, so that the end of a claim and its
+/// commit are two round trips here.
+impl Transactional<PgConnection> for PostgresStore {
+    fn swap_in<'a>(
+        &'a self,
+        connection: &'a mut PgConnection,
+        change: &'a Change,
+    ) -> BoxFuture<'a, Result<Swap, StoreError>> {
+        let patience = if change.is_claim() { CLAIM_PATIENCE } else { SETTLE_PATIENCE };
+        self.claim_in(connection, change, patience)
+    }
+
+    fn claim_in<'a>(
+        &'a self,
+        connection: &'a mut PgConnection,
+        change: &'a Change,
+        patience: Duration,
+    ) -> BoxFuture<'a, Result<Swap, StoreError>> {
+        Box::pin(async move {
+            if self.inner.how.dialect == Dialect::Wire {
+                let text = "transactions of sqlx need the functions that only PostgreSQL has; use \
+                            tokio-postgres with this dialect";
+                return Err(StoreError::Unusable(text.to_owned()));
+            }
+            let work = self.work(change);
+            let values = self.values(&work, patience, false);
+            // Not kept: the connection may be behind a pooler.
+            let query = values.iter().fold(sqlx::query(SWAP), bind).persistent(false);
+            let met = query.fetch_optional(connection).await;
+            match met.and_then(|row| row.as_ref().map(met_in).transpose()) {
+                Ok(met) => self.judge(&change.id, met).await,
+                Err(error) => explained(&error),
+            }
+        })
+    }
+
+    fn confirm<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.confirmed(id))
+    }
+
+    fn put_in<'a>(
+        &'a self,
+        connection: &'a mut PgConnection,
+        id: &'a SpoolId,
+        index: u32,
+        chunk: &'a [u8],
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let chunk = self.inner.sealing.seal_chunk(id, index, chunk);
+            let put = sqlx::query(sql::PUT_CHUNK.text)
+                .bind(&id.operation.0[..])
+                .bind(uuid_of(id.fence))
+                .bind(number(index)?)
+                .bind(&*chunk)
+                .persistent(false);
+            put.execute(connection).await.map(drop).map_err(|error| store_error(&error))
+        })
+    }
+}
+
+fn bind<'q>(
+    query: Query<'q, Postgres, PgArguments>,
+    value: &'q Value<'q>,
+) -> Query<'q, Postgres, PgArguments> {
+    match value {
+        Value::Bytes(value) => query.bind(*value),
+        Value::Uuid(value) => query.bind(*value),
+        Value::Short(value) => query.bind(*value),
+        Value::Int(value) => query.bind(*value),
+        Value::Long(value) => query.bind(*value),
+        Value::Flag(value) => query.bind(*value),
+        Value::Text(value) => query.bind(*value),
+    }
+}
+
+fn met_in(row: &PgRow) -> Result<Met, sqlx::Error> {
+    Ok(Met {
+        was_made: row.try_get(0)?,
+        fence: row.try_get(1)?,
+        started_at: row.try_get(2)?,
+        updated_at: row.try_get(3)?,
+        expires_at: row.try_get(4)?,
+        body: row.try_get(5)?,
+        read_at: row.try_get(6)?,
+        writer: row.try_get(7)?,
+        has_standbys: row.try_get(8)?,
+    })
+}
+
+/// What an error inside the transaction means.
+fn explained(error: &sqlx::Error) -> Result<Swap, StoreError> {
+    match code(error).as_deref() {
+        Some("55P03") => Ok(Swap::Held),
+        _ => Err(store_error(error)),
+    }
+}
+
+fn store_error(error: &sqlx::Error) -> StoreError {
+    let text = error.to_string();
+    match code(error).as_deref() {
+        Some("42501") => StoreError::Unusable(OpenError::NotAllowed(text).to_string()),
+        Some("42P01" | "3F000" | "42883") => StoreError::Unusable(format!(
+            "{text}; the transaction is in another database than the records, or their tables are older \
+             than this software: run `onceward migrate --store …`"
+        )),
+        _ => StoreError::Unavailable(text),
+    }
+}
+
+fn code(error: &sqlx::Error) -> Option<String> {
+    Some(error.as_database_error()?.code()?.into_owned())
+}
+
+/// What a failed commit means: nobody knows, before the record was read.
+pub(crate) fn sqlx_commit_error(error: &sqlx::Error) -> StoreError {
+    StoreError::Unavailable(error.to_string())
+}
+
+/// How deep sqlx believes to be: 1 in a transaction, more in savepoints of it.
+pub(crate) fn depth(connection: &PgConnection) -> usize {
+    <Postgres as Database>::TransactionManager::get_transaction_depth(connection)
+}

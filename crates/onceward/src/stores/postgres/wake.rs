@@ -1,0 +1,238 @@
+//! Processes tell each other what has ended, by `NOTIFY`: a courtesy, never in a user's transaction.
+//!
+//! Whoever begins to wait says so once, and every process remembers that for a minute. Whoever ends such
+//! an operation says that after the commit, in a statement of its own: `NOTIFY` takes a lock that all
+//! commits wait for, so it is sent only if somebody waits.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt::Write as _,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::{Duration, Instant},
+};
+
+use onceward_core::{Digest, Heard, Wake};
+use tokio::{
+    sync::mpsc,
+    time::{sleep, timeout},
+};
+use tokio_postgres::types::Type;
+
+use super::{
+    Dialect,
+    link::{How, Line, Link},
+};
+
+/// How many awaited operations a process remembers, and for how long: nobody waits for longer.
+const MAX_AWAITED: usize = 10_000;
+const AWAITED_FOR: Duration = Duration::from_secs(60);
+
+/// How many messages may wait to be sent; more are lost, and those who wait ask the store.
+const QUEUE: usize = 1024;
+
+/// How often it is looked whether the connection is still there.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Says what has ended, and hears it.
+pub(super) struct Bell {
+    messages: mpsc::Sender<String>,
+    ears: Arc<Ears>,
+}
+
+#[derive(Default)]
+struct Ears {
+    awaited: Mutex<Awaited>,
+    listeners: Mutex<Vec<Weak<Heard>>>,
+}
+
+/// Operations that somebody elsewhere waits for, oldest first.
+#[derive(Default)]
+struct Awaited {
+    until: HashMap<Digest, Instant>,
+    order: VecDeque<(Instant, Digest)>,
+}
+
+impl Awaited {
+    fn note(&mut self, id: Digest, now: Instant) {
+        while let Some((until, oldest)) = self.order.front().copied()
+            && (until <= now || self.order.len() >= MAX_AWAITED)
+        {
+            self.order.pop_front();
+            if self.until.get(&oldest) == Some(&until) {
+                self.until.remove(&oldest);
+            }
+        }
+        let until = now + AWAITED_FOR;
+        self.until.insert(id, until);
+        self.order.push_back((until, id));
+    }
+
+    fn take(&mut self, id: &Digest, now: Instant) -> bool {
+        self.until.remove(id).is_some_and(|until| until > now)
+    }
+}
+
+impl Bell {
+    /// `None`: a pooler would give every message another connection, or the engine has no `NOTIFY`.
+    pub(super) fn start(how: &Arc<How>) -> Option<Self> {
+        if !how.prepares || how.dialect == Dialect::Wire {
+            return None;
+        }
+        let ears = Arc::new(Ears::default());
+        let hears = Arc::downgrade(&ears);
+        let heard = move |message: &str| {
+            if let Some(ears) = hears.upgrade() {
+                ears.hear(message);
+            }
+        };
+        how.heard.set(Box::new(heard)).ok()?;
+        let (messages, waiting) = mpsc::channel(QUEUE);
+        let rope =
+            Rope { line: Line::new(how), ears: Arc::downgrade(&ears), listening: Weak::new() };
+        tokio::spawn(rope.pull(waiting));
+        Some(Self { messages, ears })
+    }
+
+    fn say(&self, kind: char, id: &Digest) {
+        // Whoever is not told asks the store.
+        let _ = self.messages.try_send(format!("{kind}{}", hex(id)));
+    }
+}
+
+impl Wake for Bell {
+    fn awaited(&self, id: &Digest) {
+        self.say('w', id);
+    }
+
+    fn ended(&self, id: &Digest) {
+        if self.ears.awaited().take(id, Instant::now()) {
+            self.say('e', id);
+        }
+    }
+
+    fn listen(&self, heard: &Arc<Heard>) {
+        let mut listeners = self.ears.listeners();
+        listeners.retain(|listener| listener.strong_count() > 0);
+        listeners.push(Arc::downgrade(heard));
+    }
+}
+
+impl Ears {
+    fn hear(&self, message: &str) {
+        let Some((kind, id)) = parse(message) else { return };
+        match kind {
+            b'w' => self.awaited().note(id, Instant::now()),
+            b'e' => {
+                let listeners: Vec<_> = self.listeners().iter().filter_map(Weak::upgrade).collect();
+                for heard in listeners {
+                    heard(&id);
+                }
+            }
+            // Newer software has more to say.
+            _ => {}
+        }
+    }
+
+    fn awaited(&self) -> MutexGuard<'_, Awaited> {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn listeners(&self) -> MutexGuard<'_, Vec<Weak<Heard>>> {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The connection that listens, and on which messages are sent.
+struct Rope {
+    line: Line,
+    ears: Weak<Ears>,
+    listening: Weak<Link>,
+}
+
+impl Rope {
+    async fn pull(mut self, mut waiting: mpsc::Receiver<String>) {
+        let mut messages = Vec::new();
+        while self.ears.strong_count() > 0 {
+            let link = self.link().await;
+            match timeout(LOOK, waiting.recv_many(&mut messages, QUEUE)).await {
+                Ok(0) => return,
+                Ok(_) | Err(_) => {}
+            }
+            let Some(link) = link else {
+                // What could not be said is not said later.
+                messages.clear();
+                sleep(Duration::from_millis(200)).await;
+                continue;
+            };
+            if messages.is_empty() {
+                continue;
+            }
+            let said = "SELECT pg_notify('onceward', message) FROM unnest($1::text[]) AS message";
+            // It fails with its connection, which is opened anew then.
+            let _ = link.client.query_typed(said, &[(&messages, Type::TEXT_ARRAY)]).await;
+            messages.clear();
+        }
+    }
+
+    /// A connection that listens.
+    async fn link(&mut self) -> Option<Arc<Link>> {
+        let link = self.line.link().await.ok()?;
+        if !std::ptr::eq(self.listening.as_ptr(), Arc::as_ptr(&link)) {
+            link.client.batch_execute("LISTEN onceward").await.ok()?;
+            self.listening = Arc::downgrade(&link);
+        }
+        Some(link)
+    }
+}
+
+fn hex(id: &Digest) -> String {
+    id.0.iter().fold(String::with_capacity(64), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn parse(message: &str) -> Option<(u8, Digest)> {
+    let (kind, digits) = message.as_bytes().split_first()?;
+    if digits.len() != 64 {
+        return None;
+    }
+    let mut id = [0; 32];
+    for (byte, pair) in id.iter_mut().zip(digits.chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some((*kind, Digest(id)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_an_operation_and_nothing_else_is_understood() {
+        let id = Digest([0xa7; 32]);
+        assert_eq!(parse(&format!("w{}", hex(&id))), Some((b'w', id)));
+        for garbled in ["", "w", "w00", &"w+".repeat(33), &format!("e{}é", "0".repeat(62))] {
+            assert_eq!(parse(garbled), None, "{garbled}");
+        }
+    }
+
+    #[test]
+    fn what_is_awaited_is_remembered_for_a_minute_and_not_without_end() {
+        let (mut awaited, now) = (Awaited::default(), Instant::now());
+        let id = |number: u16| {
+            let mut id = [0; 32];
+            id[..2].copy_from_slice(&number.to_be_bytes());
+            Digest(id)
+        };
+        awaited.note(id(1), now);
+        assert!(awaited.take(&id(1), now) && !awaited.take(&id(1), now), "it is told once");
+        awaited.note(id(2), now);
+        assert!(!awaited.take(&id(2), now + AWAITED_FOR), "nobody waits so long");
+        for number in 0..u16::try_from(MAX_AWAITED).unwrap() + 10 {
+            awaited.note(id(number), now);
+        }
+        assert!(awaited.until.len() <= MAX_AWAITED && awaited.order.len() <= MAX_AWAITED);
+        assert!(!awaited.take(&id(0), now), "the oldest one was forgotten");
+    }
+}
