@@ -9,16 +9,17 @@ use crate::tools;
 use crate::workspace::Workspace;
 
 /// The main version of PostgreSQL, and `PgBouncer` before it.
-pub(crate) fn postgres(_: &Workspace) -> Against {
-    postgres_of(testbed::POSTGRES, tools::postgres)
+pub(crate) fn postgres(workspace: &Workspace) -> Against {
+    postgres_of(workspace, testbed::POSTGRES, tools::postgres)
 }
 
 /// Version 18 in its place.
 pub(crate) fn postgres_18(workspace: &Workspace) -> Against {
-    postgres_of(testbed::POSTGRES_18, || tools::postgres_18(workspace))
+    postgres_of(workspace, testbed::POSTGRES_18, || tools::postgres_18(workspace))
 }
 
 fn postgres_of(
+    workspace: &Workspace,
     variable: &'static str,
     installation: impl FnOnce() -> Result<Installation, String>,
 ) -> Against {
@@ -41,13 +42,22 @@ fn postgres_of(
             environment.push((testbed::POSTGRES, url));
             environment.push((testbed::PGBOUNCER, bouncer.url("postgres")));
             Against::Servers(Servers {
-                words: format!("{words}, PgBouncer {pgbouncer}"),
+                words: format!("{words}, PgBouncer {pgbouncer}, {}", languages(workspace)),
                 environment,
                 repeat,
                 running: vec![Box::new(bouncer), Box::new(server)],
             })
         }
     }
+}
+
+/// The services in other languages that tests put behind the gateway.
+fn languages(workspace: &Workspace) -> String {
+    let python = tools::python(workspace).map(|_| tools::program("python3"));
+    let found = [("Python", python), ("Node", tools::node(workspace))].map(|(name, found)| {
+        found.unwrap_or_else(|reason| format!("no services in {name} (skipped: {reason})"))
+    });
+    found.join(", ")
 }
 
 struct Started {

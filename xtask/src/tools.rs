@@ -9,7 +9,7 @@ use testbed::Installation;
 
 use crate::cargo::Cargo;
 use crate::failure::Failure;
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, root};
 
 /// Installs cargo-deny when `cargo deny` does not work.
 pub(crate) fn ensure_cargo_deny(root: &Path) -> Result<(), Failure> {
@@ -152,8 +152,12 @@ pub(crate) fn program(name: &'static str) -> String {
 }
 
 /// What the Python environment below `target/tools` holds: exact versions, so that a test says the same
-/// everywhere.
+/// everywhere. The examples name theirs themselves.
 const PYTHON_PACKAGES: [&str; 2] = ["schemathesis==4.32.5", "prometheus-client==0.26.0"];
+
+/// Where the examples say what they need.
+const PYTHON_EXAMPLES: &str = "examples/postgres/requirements.txt";
+const NODE_EXAMPLES: &str = "examples/postgres/package.json";
 
 /// The Python environment for tests, made when it is absent; gives what is in it.
 pub(crate) fn python(workspace: &Workspace) -> Result<String, String> {
@@ -161,22 +165,54 @@ pub(crate) fn python(workspace: &Workspace) -> Result<String, String> {
     if version.contains("skipped") {
         return Err("python3 is not installed".to_owned());
     }
-    let (place, wanted) =
-        (workspace.target_directory().join("tools/python"), PYTHON_PACKAGES.join(" "));
+    let examples = read(PYTHON_EXAMPLES)?;
+    let wanted: Vec<&str> = PYTHON_PACKAGES.into_iter().chain(examples.lines()).collect();
+    let (place, listed) = (workspace.target_directory().join("tools/python"), wanted.join(" "));
     let stamp = place.join("packages.txt");
-    if fs::read_to_string(&stamp).is_ok_and(|known| known == wanted) {
-        return Ok(format!("{wanted}, {version}"));
+    if fs::read_to_string(&stamp).is_ok_and(|known| known == listed) {
+        return Ok(format!("{listed}, {version}"));
     }
-    println!("installing {wanted} into an environment of its own");
+    println!("installing {listed} into an environment of its own");
     let _ = fs::remove_dir_all(&place);
     let environment = || quietly(Command::new("python3").args(["-m", "venv"]).arg(&place));
     // Debian has the module in a package of its own.
     environment().or_else(|_| from_distribution(&["python3-venv"]).and_then(|()| environment()))?;
     let mut install = Command::new(place.join("bin/python"));
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-    quietly(install.args(PYTHON_PACKAGES))?;
-    fs::write(&stamp, &wanted).map_err(|error| format!("{} : {error}", stamp.display()))?;
-    Ok(format!("{wanted}, {version}"))
+    quietly(install.args(wanted))?;
+    fs::write(&stamp, &listed).map_err(|error| format!("{}: {error}", stamp.display()))?;
+    Ok(format!("{listed}, {version}"))
+}
+
+/// The packages of Node for tests, below `target/tools`; gives the version of Node.
+pub(crate) fn node(workspace: &Workspace) -> Result<String, String> {
+    let version = program("node");
+    if version.contains("skipped") {
+        return Err("node is not installed".to_owned());
+    }
+    let wanted = read(NODE_EXAMPLES)?;
+    let place = workspace.target_directory().join("tools/node");
+    let stamp = place.join("installed.json");
+    if fs::read_to_string(&stamp).is_ok_and(|known| known == wanted) {
+        return Ok(version);
+    }
+    println!("installing what {NODE_EXAMPLES} names into {}", place.display());
+    let write = |file: &Path| {
+        fs::write(file, &wanted).map_err(|error| format!("{}: {error}", file.display()))
+    };
+    fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
+    write(&place.join("package.json"))?;
+    let mut install = Command::new("npm");
+    install.args(["install", "--no-audit", "--no-fund", "--silent", "--prefix"]).arg(&place);
+    quietly(&mut install)?;
+    write(&stamp)?;
+    Ok(version)
+}
+
+/// A file of the workspace.
+fn read(name: &str) -> Result<String, String> {
+    let root = root().map_err(|failure| failure.to_string())?;
+    fs::read_to_string(root.join(name)).map_err(|error| format!("{name}: {error}"))
 }
 
 /// Runs it to its end; what it said last is why it failed.

@@ -102,7 +102,7 @@ fn route_line(route: &Route) -> String {
          lease={} tier={}{keep}{redact}",
         route.key.as_str(),
         route.effect.as_str(),
-        route.profile_in_force().as_str(),
+        route.profile_text(),
         route.scope_text(),
         route.authorize,
         route.in_flight.as_str(),

@@ -10,14 +10,17 @@ mod load;
 mod mistake;
 mod options;
 mod pattern;
+mod postgres;
 mod reader;
 mod routes;
 mod scope;
 mod sections;
 mod shown;
 mod source;
+mod store;
 #[cfg(test)]
 mod tests;
+mod transactional;
 mod units;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
@@ -31,6 +34,7 @@ pub(crate) use self::pattern::has_dot_segments;
 pub(crate) use self::{
     encryption::{Encryption, are_same},
     mistake::{Mistake, Place, Severity},
+    postgres::PostgresUrl,
     shown::show_url,
     source::{Overrides, Sources},
     units::{parse_duration as duration, show_duration, show_size},
@@ -68,6 +72,8 @@ pub(crate) struct Config {
 pub(crate) enum StoreUrl {
     /// `sqlite://<file>`
     Sqlite(PathBuf),
+    /// `postgres://<user>@<host>/<database>`
+    Postgres(PostgresUrl),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -211,7 +217,11 @@ pub(crate) enum Authorize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RouteEffect {
     External,
-    Repeatable { within: Duration },
+    /// It ends in the commit of the service behind the gateway, and in no other way.
+    Transactional,
+    Repeatable {
+        within: Duration,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use std::{
 use clap::{ArgGroup, Args, Subcommand};
 use serde_json::{Map, Value, json};
 
-use crate::{config, migrate};
+use crate::config;
 use desk::Desk;
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -61,9 +61,9 @@ struct Place {
     /// The store of this configuration, and how long its routes keep things.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// This store, as `sqlite://onceward.db`.
-    #[arg(long, value_name = "URL", value_parser = migrate::sqlite_file)]
-    store: Option<PathBuf>,
+    /// This store, as `sqlite://onceward.db` or `postgres://user@host/database`.
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
     /// The operators' listener of a gateway, as `http://127.0.0.1:8081`.
     #[arg(long, value_name = "URL")]
     admin: Option<String>,
@@ -275,7 +275,7 @@ impl Which {
 
 impl List {
     async fn run(&self) -> Result<(), Failure> {
-        let desk = Desk::open(&self.place)?;
+        let desk = Desk::open(&self.place).await?;
         if let Some(reference) = &self.which.operation {
             let one = desk.get(&format!("/v1/operations/{reference}")).await?;
             return show_list(&[one], self.place.json);
@@ -303,7 +303,7 @@ fn show_list(found: &[Value], is_json: bool) -> Result<(), Failure> {
 
 impl Show {
     async fn run(&self) -> Result<(), Failure> {
-        let desk = Desk::open(&self.place)?;
+        let desk = Desk::open(&self.place).await?;
         let reference = self.which.one(&desk).await?;
         let document = desk.get(&format!("/v1/operations/{reference}")).await?;
         show_one(&document, self.place.json)
@@ -320,7 +320,7 @@ fn show_one(document: &Value, is_json: bool) -> Result<(), Failure> {
 impl Resolve {
     async fn run(&self) -> Result<(), Failure> {
         let Change { which, place, .. } = &self.change;
-        let desk = Desk::open(place)?;
+        let desk = Desk::open(place).await?;
         let outcome = if self.applied { "applied" } else { "not_applied" };
         if !which.is_one() {
             return self.run_many(&desk, outcome).await;
@@ -410,7 +410,7 @@ fn response(file: &PathBuf) -> Result<Value, Failure> {
 
 impl Change {
     async fn run(&self, action: &str) -> Result<(), Failure> {
-        let desk = Desk::open(&self.place)?;
+        let desk = Desk::open(&self.place).await?;
         self.make(&desk, action, self.document()).await
     }
 

@@ -12,6 +12,7 @@ mod migrate;
 mod observe;
 mod probe;
 mod proxy;
+mod records;
 mod redact;
 mod serve;
 

@@ -1,19 +1,27 @@
 //! `onceward migrate`: brings the tables of the records up to date.
 
 use std::{
+    env,
     error::Error,
+    fmt::Display,
     io::{self, Write as _},
-    path::PathBuf,
+    path::Path,
     process::ExitCode,
     time::Duration,
 };
 
 use clap::Args;
-use onceward::stores::sqlite::{SqliteStore, Tables};
+use onceward::stores::{
+    postgres::{MIGRATIONS, PostgresStore},
+    sqlite::{SqliteStore, Tables},
+};
+
+use crate::config::{PostgresUrl, StoreUrl};
 
 /// Makes or updates the tables of Onceward in a database, and touches no other table in it.
 ///
-/// The file gets a write-ahead log (`journal_mode = wal`), if it has none.
+/// In PostgreSQL they are in a schema `onceward`, and services call functions in it as members of the role
+/// `onceward_app`. A SQLite file gets a write-ahead log (`journal_mode = wal`), if it has none.
 ///
 /// The records live beside the tables of the application, so that an effect and its record commit
 /// together. A store that is opened does the same by itself, unless it was told not to
@@ -23,57 +31,98 @@ use onceward::stores::sqlite::{SqliteStore, Tables};
 #[command(after_help = "\
 Examples:
   onceward migrate --store sqlite://shop.db          make or update the tables
-  onceward migrate --store sqlite://shop.db --check  only look: fails if there is something to do")]
+  onceward migrate --store sqlite://shop.db --check  only look: fails if there is something to do
+  ONCEWARD_STORE=postgres://owner:…@db/shop onceward migrate
+  onceward migrate --print > onceward.sql            the SQL for PostgreSQL, to be run by other tools")]
 pub(crate) struct Options {
-    /// Where the records are: `sqlite://<file>`.
-    #[arg(long, value_name = "URL", value_parser = sqlite_file)]
-    store: PathBuf,
+    /// Where the records are: `sqlite://<file>` or `postgres://<user>@<host>/<database>`; the
+    /// environment variable `ONCEWARD_STORE` if it is not said, so that no list of processes shows a
+    /// password.
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
     /// Changes nothing, and fails if there is something to do.
     #[arg(long)]
     check: bool,
-    /// How many seconds to wait for others who are writing.
+    /// Changes nothing, and prints the SQL that brings tables in PostgreSQL up to date, for tools of
+    /// your own: all of it, or what the store lacks that is named.
+    #[arg(long, conflicts_with = "check")]
+    print: bool,
+    /// How many seconds to wait for others who are writing to a file.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=3600))]
     wait: u64,
 }
 
-/// The file that a store's address names.
-pub(crate) fn sqlite_file(address: &str) -> Result<PathBuf, String> {
-    let path = match address.split_once("://") {
-        Some(("sqlite", path)) => path,
-        Some((scheme, _)) => {
-            return Err(format!(
-                "this version knows no stores `{scheme}://`; name a file as `sqlite://shop.db`"
-            ));
-        }
-        None => address.strip_prefix("sqlite:").unwrap_or(address),
-    };
-    if path.contains(['?', '#']) {
-        return Err("options after `?` are not known here; name the file only".to_owned());
-    }
-    match path {
-        "" => Err("it names no file; write `sqlite://shop.db`".to_owned()),
-        path => Ok(PathBuf::from(path)),
-    }
-}
-
 pub(crate) fn run(options: &Options) -> ExitCode {
-    migrate(options).unwrap_or_else(|error| {
+    let refused = |error: &dyn Display, code| {
         // Standard error may be closed as well; then there is nobody to tell.
         let _ = writeln!(io::stderr(), "error: {error}");
-        ExitCode::FAILURE
-    })
+        code
+    };
+    // Not by clap, which quotes what is wrong: it may hold a password.
+    let said = options.store.clone().or_else(|| env::var("ONCEWARD_STORE").ok());
+    let done = match said.as_deref().map(StoreUrl::of_argument) {
+        Some(Ok(store)) => migrate(&store, options),
+        Some(Err(error)) => return refused(&error, ExitCode::from(2)),
+        None if options.print => print_after(0),
+        None => {
+            let text = "say where the records are: --store sqlite://<file> or postgres://…, or set \
+                        ONCEWARD_STORE";
+            return refused(&text, ExitCode::from(2));
+        }
+    };
+    done.unwrap_or_else(|error| refused(&error, ExitCode::FAILURE))
 }
 
-fn migrate(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
-    let store =
-        || SqliteStore::builder(&options.store).busy_timeout(Duration::from_secs(options.wait));
-    let file = options.store.display();
-    let before = store().tables()?;
-    let Tables { found, known } = before;
+fn migrate(store: &StoreUrl, options: &Options) -> Result<ExitCode, Box<dyn Error>> {
+    match store {
+        StoreUrl::Sqlite(_) if options.print => {
+            Err("only tables in PostgreSQL have scripts of their own; leave --print out".into())
+        }
+        StoreUrl::Sqlite(file) => in_file(file, options),
+        StoreUrl::Postgres(url) => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(on_server(url, options))
+        }
+    }
+}
+
+fn in_file(file: &Path, options: &Options) -> Result<ExitCode, Box<dyn Error>> {
+    let store = || SqliteStore::builder(file).busy_timeout(Duration::from_secs(options.wait));
+    let name = file.display().to_string();
+    let Tables { found, known } = store().tables()?;
+    if let Some(code) = settled(&name, &format!("sqlite://{name}"), (found, known), options)? {
+        return Ok(code);
+    }
+    let after = store().migrate()?;
+    done(&name, after.found, found)
+}
+
+async fn on_server(url: &PostgresUrl, options: &Options) -> Result<ExitCode, Box<dyn Error>> {
+    let store = || PostgresStore::builder(url.with_password());
+    let before = store()?.tables().await?;
+    if options.print {
+        return print_after(before.found);
+    }
+    let versions = (before.found, before.newest);
+    if let Some(code) = settled(&url.to_string(), "postgres://…", versions, options)? {
+        return Ok(code);
+    }
+    // Somebody may have been faster: what is told is what was done here.
+    let done_by_us = store()?.migrate().await?;
+    done(&url.to_string(), done_by_us.newest, done_by_us.found)
+}
+
+/// What is to be said where there is nothing to do, or nothing may be done.
+fn settled(
+    name: &str,
+    address: &str,
+    (found, known): (u32, u32),
+    options: &Options,
+) -> Result<Option<ExitCode>, Box<dyn Error>> {
     let mut out = io::stdout().lock();
-    if before.is_current() {
-        writeln!(out, "{file}: the tables are up to date (version {known})")?;
-        return Ok(ExitCode::SUCCESS);
+    if found == known {
+        writeln!(out, "{name}: the tables are up to date (version {known})")?;
+        return Ok(Some(ExitCode::SUCCESS));
     }
     if found > known {
         let text = format!(
@@ -82,11 +131,23 @@ fn migrate(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
         return Err(text.into());
     }
     if options.check {
-        writeln!(out, "{file}: the tables have version {found}, this software needs {known}")?;
-        writeln!(out, "run: onceward migrate --store sqlite://{file}")?;
-        return Ok(ExitCode::FAILURE);
+        writeln!(out, "{name}: the tables have version {found}, this software needs {known}")?;
+        writeln!(out, "run: onceward migrate --store {address}")?;
+        return Ok(Some(ExitCode::FAILURE));
     }
-    let after = store().migrate()?;
-    writeln!(out, "{file}: the tables have version {} now, after {found}", after.found)?;
+    Ok(None)
+}
+
+fn done(name: &str, now: u32, before: u32) -> Result<ExitCode, Box<dyn Error>> {
+    writeln!(io::stdout(), "{name}: the tables have version {now} now, after {before}")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The scripts from this version on, each in a transaction of its own.
+fn print_after(version: u32) -> Result<ExitCode, Box<dyn Error>> {
+    let mut out = io::stdout().lock();
+    for (name, text) in MIGRATIONS.iter().skip(version as usize) {
+        writeln!(out, "-- {name}\nBEGIN;\n{}\nCOMMIT;\n", text.trim_end())?;
+    }
     Ok(ExitCode::SUCCESS)
 }

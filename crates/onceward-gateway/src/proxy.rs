@@ -27,7 +27,6 @@ use onceward::{
     Engine, OperationName, Scope,
     seal::Keyring,
     server::{Body, Code, Idempotency, IdempotencyBuilder, Idempotent, Problem},
-    stores::sqlite::SqliteStore,
     telemetry::{self, Answered, event},
 };
 use tower_layer::Layer as _;
@@ -37,6 +36,7 @@ use crate::{
     config::{Config, KeyRule, Route, Segment, are_same, has_dot_segments},
     identity::{self, Caller, Identity, Peer},
     observe::{Parent, ServerSpan},
+    records::Records,
 };
 use forward::Forward;
 
@@ -58,7 +58,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub(crate) struct Gateway {
     engine: Engine,
-    store: SqliteStore,
+    store: Arc<dyn Records>,
     /// The store was opened with them: they count until it is closed.
     keys: Option<Arc<Keyring>>,
     routes: Arc<RwLock<Arc<Routes>>>,
@@ -91,7 +91,7 @@ struct Asked {
 }
 
 impl Gateway {
-    pub(crate) fn new(config: Config, store: SqliteStore) -> Result<Self, Failure> {
+    pub(crate) fn new(config: Config, store: Arc<dyn Records>) -> Result<Self, Failure> {
         let engine = Engine::new(store.clone());
         let keys = config.keys()?;
         let routes = Routes::new(config, &engine, &store, keys.as_ref())?;
@@ -155,8 +155,8 @@ impl Gateway {
         self.current().config.clone()
     }
 
-    pub(crate) fn store(&self) -> &SqliteStore {
-        &self.store
+    pub(crate) fn store(&self) -> &dyn Records {
+        &*self.store
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -241,7 +241,7 @@ impl Routes {
     fn new(
         config: Config,
         engine: &Engine,
-        store: &SqliteStore,
+        store: &Arc<dyn Records>,
         keys: Option<&Arc<Keyring>>,
     ) -> Result<Self, Failure> {
         let identity = Identity::new(&config)?;

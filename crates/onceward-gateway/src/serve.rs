@@ -9,9 +9,8 @@ use clap::Args;
 use http::Request;
 use hyper::body::Incoming;
 use onceward::{
-    Filter, Found, Inspect as _, Order, Record, State, Sweeper, Unreadable,
+    Filter, Found, Order, Record, State, Sweeper, Unreadable,
     server::Body,
-    stores::sqlite::SqliteStore,
     telemetry::{self, Reloaded, event},
 };
 use tokio::{
@@ -26,9 +25,10 @@ use tower_service::Service as _;
 
 use crate::{
     admin::{Access, Admin, InEffect, Repair},
-    config::{Config, Mistake, Overrides, Sources, StoreUrl},
+    config::{Config, Mistake, Overrides, Sources},
     observe::{self, HasMetrics, LogFormat, Observing},
     proxy::{self, Counted, Gateway},
+    records::{self, Records, Tables},
 };
 
 /// How long what is under way may take when the gateway stops.
@@ -36,9 +36,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How many of the newest records are looked at to see whether the key is right.
 const NEWEST: u32 = 100;
-
-/// How long others may keep the store to themselves before clients are told that it is unavailable.
-const LOCKED: Duration = Duration::from_secs(2);
 
 /// How long an operator's last question may take when the gateway has ended.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -134,13 +131,11 @@ async fn serve(options: &Options, config: Config, observing: &Observing) -> Resu
     for note in &config.notes {
         tell(&note.to_string());
     }
-    let StoreUrl::Sqlite(path) = &config.store;
-    let builder = SqliteStore::builder(path).busy_timeout(LOCKED);
     let store =
-        config.keys()?.into_iter().fold(builder, |builder, keys| builder.seal(keys)).open()?;
+        records::open(&config.store, config.keys()?, Tables::Made, config.guarantee).await?;
     let _sweeper = Sweeper::start(Arc::new(store.clone()), SWEEP);
     let tls = config.tls.as_ref().map(proxy::acceptor).transpose()?;
-    must_open(&store).await?;
+    must_open(&*store).await?;
     let access = Access::new(&config.admin_tokens)?;
     let listener = bind(config.listen).await?;
     let for_operators = match config.admin {
@@ -191,7 +186,7 @@ async fn serve(options: &Options, config: Config, observing: &Observing) -> Resu
 
 /// Refuses a store whose newest sealed answer cannot be opened: the key is wrong, and every retry would
 /// be told that nobody knows.
-async fn must_open(store: &SqliteStore) -> Result<(), Failure> {
+async fn must_open(store: &dyn Records) -> Result<(), Failure> {
     let newest = Filter { order: Order::NewestFirst, limit: NEWEST, ..Filter::default() };
     let page = store.list(&newest).await?;
     // A fingerprint of a record that can be read tells whether it was made with a key.
@@ -224,10 +219,10 @@ fn url(listener: &TcpListener, tls: Option<&TlsAcceptor>) -> io::Result<String> 
     Ok(format!("{scheme}://{}", listener.local_addr()?))
 }
 
-fn admin(gateway: &Gateway, store: SqliteStore, access: Access) -> Admin {
+fn admin(gateway: &Gateway, store: Arc<dyn Records>, access: Access) -> Admin {
     let of = gateway.clone();
     let in_effect: InEffect = Arc::new(move || Some(of.config()));
-    let repair = Repair::new(gateway.engine().clone(), Arc::new(store), in_effect);
+    let repair = Repair::new(gateway.engine().clone(), store, in_effect);
     Admin::new(gateway.clone(), repair, access)
 }
 

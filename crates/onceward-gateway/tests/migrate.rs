@@ -74,10 +74,17 @@ fn what_is_no_database_is_left_alone() {
 #[test]
 fn addresses_that_mean_nothing_are_refused_with_an_example() {
     let directory = tempfile::tempdir().unwrap();
-    for address in ["postgres://shop", "sqlite://", "", "sqlite://shop.db?mode=rwc"] {
+    for (address, advice) in [
+        ("postgres://u:sesame@shop", "user:password@host:5432/database"),
+        ("postgress://u:sesame@shop/d", "did you mean \"postgres://\"?"),
+        ("sqlite://", "name a file"),
+        ("", "name a file"),
+        ("sqlite://shop.db?mode=rwc", "options behind the file"),
+    ] {
         let output = migrate(&directory, &["--store", address]);
         assert_eq!(output.status.code(), Some(2), "{address:?}");
-        assert!(text(&output.stderr).contains("file"), "{}", text(&output.stderr));
+        let said = text(&output.stderr);
+        assert!(said.contains(advice) && !said.contains("sesame"), "{said}");
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing was made");
     let missing = migrate(&directory, &["--store", "sqlite://no/such/directory/shop.db"]);

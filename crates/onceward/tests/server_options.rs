@@ -270,24 +270,46 @@ async fn the_default_sizes_are_those_of_the_architecture() {
 /// A third of the lease after the claim, and not before; `max_run` is ten minutes.
 #[tokio::test(start_paused = true)]
 async fn a_claim_is_renewed_first_at_a_third_of_its_lease() {
+    let before = tokio::time::Instant::now();
+    let waits = [10 * SECOND - MILLISECOND, 2 * MILLISECOND, 10 * SECOND];
+    let (swaps, answer) = swaps_after(waits, |options| options).await;
+    assert_eq!(swaps, [1, 2, 3], "the claim, then a renewal every ten seconds");
+    assert_eq!(answer, "504 outcome-unknown");
+    assert!((600 * SECOND..601 * SECOND).contains(&before.elapsed()), "{:?}", before.elapsed());
+}
+
+/// A renewal would be in the way of the transaction that ends the record.
+#[tokio::test(start_paused = true)]
+async fn a_transactional_claim_is_renewed_late() {
+    let waits = [40 * SECOND - MILLISECOND, 2 * MILLISECOND, 40 * SECOND];
+    let (swaps, answer) =
+        swaps_after(waits, |options| options.effect(Effect::Transactional).lease(60 * SECOND))
+            .await;
+    assert_eq!(swaps, [1, 2, 3], "the claim, then a renewal after two thirds of each lease");
+    assert_eq!(answer, "504 upstream-failed", "it was not committed, so that nothing happened");
+}
+
+/// How many swaps there were after each wait, and what the client of the hanging service was told.
+async fn swaps_after(
+    waits: [Duration; 3],
+    choose: impl FnOnce(IdempotencyBuilder) -> IdempotencyBuilder,
+) -> ([u32; 3], String) {
     let store = FaultyStore::new(Arc::new(MemoryStore::not_durable()), None);
     let gate = Gate::closed();
     let service = any({
         let gate = gate.clone();
         async move || gate.pass().await
     });
-    let app = Router::new().route("/pay", service).layer(layer(store.clone()).build().unwrap());
-    let before = tokio::time::Instant::now();
+    let layer = choose(layer(store.clone())).build().unwrap();
+    let app = Router::new().route("/pay", service).layer(layer);
     let running = start(&app, payment());
     gate.arrival().await;
-    let mut swaps = Vec::new();
-    for wait in [10 * SECOND - MILLISECOND, 2 * MILLISECOND, 10 * SECOND] {
+    let mut swaps = [0; 3];
+    for (wait, swaps) in waits.into_iter().zip(&mut swaps) {
         tokio::time::sleep(wait).await;
-        swaps.push(store.swaps());
+        *swaps = store.swaps();
     }
-    assert_eq!(swaps, [1, 2, 3], "the claim, then a renewal every ten seconds");
-    assert_eq!(told(&running.await.unwrap()), "504 outcome-unknown");
-    assert!((600 * SECOND..601 * SECOND).contains(&before.elapsed()), "{:?}", before.elapsed());
+    (swaps, told(&running.await.unwrap()))
 }
 
 #[tokio::test(start_paused = true)]

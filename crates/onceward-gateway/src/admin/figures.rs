@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
-use onceward::{
-    stores::sqlite::SqliteStore,
-    telemetry::{self, OpenState, event},
-};
+use onceward::telemetry::{self, OpenState, event};
 use tokio::time::timeout;
+
+use crate::records::Records;
 
 /// How long it may take: who collects figures does not wait for long.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Looks into the store; if that fails, the figures of before stay, and the store's own calls tell why.
-pub(super) async fn take(store: &SqliteStore) {
+pub(super) async fn take(store: &dyn Records) {
     let census = match timeout(PATIENCE, store.census()).await {
         Ok(Ok(census)) => census,
         Ok(Err(error)) => {

@@ -4,9 +4,9 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use http::StatusCode;
 use onceward::{
-    Digest, Engine, Execution, Fence, Filter, Force, Found as Stored, FoundOut, GivenBack, Inspect,
-    Listed, Note, NoteKind, OperationId, OperationName, Page, Purge, ReleaseFailure, Resolution,
-    ResolveError, ResolveFailure, Status, StoreError, Swap, Trail, Unreadable,
+    Digest, Engine, Execution, Fence, Filter, Force, Found as Stored, FoundOut, GivenBack, Listed,
+    Note, NoteKind, OperationId, OperationName, Page, Purge, ReleaseFailure, Resolution,
+    ResolveError, ResolveFailure, Status, StoreError, Swap, Unreadable,
     telemetry::{OPERATOR_CHANGES, OperatorChange, event},
 };
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use super::{
     routes::Routes,
     wanted::{Found, Many, Wanted, Why},
 };
-use crate::config::Config;
+use crate::{config::Config, records::Records};
 
 /// How long the store may take for one question of an operator.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -29,11 +29,6 @@ const PING: Duration = Duration::from_secs(1);
 
 /// How often a change is made again because somebody else was faster.
 const MAX_TRIES: u32 = 3;
-
-/// A store that operators can look into.
-pub(crate) trait Records: Inspect + Trail {}
-
-impl<S: Inspect + Trail> Records for S {}
 
 /// Where the configuration comes from that is in effect now, if there is one.
 pub(crate) type InEffect = Arc<dyn Fn() -> Option<Arc<Config>> + Send + Sync>;

@@ -101,7 +101,7 @@ fn identity(route: &Route) -> Map<String, Value> {
 /// What an answer, or none, means.
 fn meaning(route: &Route) -> Map<String, Value> {
     let within = match route.effect {
-        RouteEffect::External => None,
+        RouteEffect::External | RouteEffect::Transactional => None,
         RouteEffect::Repeatable { within } => Some(show_duration(within)),
     };
     let rebuild = route.rebuild.as_ref().map(|rebuild| format!("GET {}", rebuild.template));
@@ -109,7 +109,7 @@ fn meaning(route: &Route) -> Map<String, Value> {
         ("effect", route.effect.as_str().into()),
         ("tier", route.effect.tier().into()),
         ("rerun_within", within.into()),
-        ("profile", route.profile_in_force().as_str().into()),
+        ("profile", route.profile_text().into()),
         ("on_500", if route.hold_500 { "hold" } else { "replay" }.into()),
         ("not_applied", route.not_applied.clone().into()),
         ("reconcile", route.reconcile.as_ref().map(show_url).into()),

@@ -1,4 +1,4 @@
-//! Listeners, upstream, store and trusted proxies.
+//! Listeners, upstream and trusted proxies.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -8,13 +8,10 @@ use std::{
 use http::Uri;
 
 use super::{
-    Network, Place, StoreUrl,
-    mistake::{Mistakes, nearest},
+    Network, Place,
+    mistake::Mistakes,
     reader::{Placed, Value},
 };
-
-/// What stores are called here, and by others who will come.
-const LATER_STORES: [&str; 4] = ["postgres", "postgresql", "redis", "mysql"];
 
 pub(super) fn listener(
     option: &str,
@@ -92,52 +89,6 @@ fn address(
         None | Some("") => refuse("has no host", EXAMPLE),
         Some(_) if uri.port_u16() == Some(0) => refuse("has port 0", EXAMPLE),
         Some(_) => Some(uri),
-    }
-}
-
-/// The store; relative names start at `directory`.
-pub(super) fn store(
-    text: &str,
-    place: &Place,
-    directory: &Path,
-    mistakes: &mut Mistakes,
-) -> Option<StoreUrl> {
-    const EXAMPLE: &str = "name a file as \"sqlite://onceward.db\"";
-    let mut refuse = |message: &str, help: &str| {
-        mistakes.error(place, message, help);
-        None
-    };
-    let Some((scheme, file)) = text.split_once("://") else {
-        return refuse("`store` has no scheme", EXAMPLE);
-    };
-    if LATER_STORES.contains(&scheme) {
-        return refuse("this version has no such `store`: only sqlite", EXAMPLE);
-    }
-    if scheme != "sqlite" {
-        return match nearest(scheme, ["sqlite"]) {
-            Some(_) => refuse("`store` is of an unknown kind", "did you mean \"sqlite://\"?"),
-            None => refuse("`store` is of an unknown kind", EXAMPLE),
-        };
-    }
-    match file {
-        "" => refuse("`store` names no file", EXAMPLE),
-        ":memory:" => refuse("`store` in memory would forget every key at a restart", EXAMPLE),
-        file if file.contains(['?', '#']) => {
-            refuse("`store` has options behind the file", "leave out `?` or `#` and what follows")
-        }
-        file => {
-            let path = directory.join(file);
-            warn_of_missing_directory(&path, place, mistakes);
-            Some(StoreUrl::Sqlite(path))
-        }
-    }
-}
-
-fn warn_of_missing_directory(file: &Path, place: &Place, mistakes: &mut Mistakes) {
-    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-    if let Some(directory) = directory.filter(|directory| !directory.is_dir()) {
-        let message = format!("`store`: there is no directory {}", directory.display());
-        mistakes.warning(place, message, "make it before the gateway starts");
     }
 }
 

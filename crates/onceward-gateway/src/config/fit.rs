@@ -13,6 +13,7 @@ use super::{
     options::{EffectWord, RouteOptions},
     reader::{Placed, Setting},
     scope::{self, Offered},
+    transactional,
     units::show_duration,
 };
 use crate::redact::Redact;
@@ -36,6 +37,10 @@ pub(super) fn route(
     let identity = identity(&head, options, offered, mistakes);
     let times = times(options, place, mistakes);
     let effect = effect(own, options, times.as_ref(), place, mistakes);
+    let is_transactional = options.is_transactional();
+    if is_transactional {
+        transactional::check(own, options, offered.commits, mistakes);
+    }
     check_keep(options, mistakes);
     warn(own, options, times.as_ref(), mistakes);
     let (methods, pattern) = head.matched?;
@@ -50,8 +55,12 @@ pub(super) fn route(
         authorize,
         effect,
         profile,
-        hold_500: value(&options.hold_500, false)?,
-        not_applied: values(&options.not_applied)?,
+        // Those of [defaults] are for the other routes: a commit leaves no doubt.
+        hold_500: value(&options.hold_500, false)? && !is_transactional,
+        not_applied: match is_transactional {
+            true => Vec::new(),
+            false => values(&options.not_applied)?,
+        },
         timeout: value(&options.timeout, limits::DEFAULT_TIMEOUT)?,
         in_flight: value(&options.in_flight, InFlightRule::Conflict)?,
         wait: value(&options.wait, limits::DEFAULT_WAIT)?,
@@ -159,7 +168,11 @@ struct Times {
 }
 
 fn times(options: &RouteOptions, place: &Place, mistakes: &mut Mistakes) -> Option<Times> {
-    let lease = options.lease.or_default(limits::DEFAULT_LEASE, place)?;
+    let usual = match options.is_transactional() {
+        true => limits::TRANSACTIONAL_LEASE,
+        false => limits::DEFAULT_LEASE,
+    };
+    let lease = options.lease.or_default(usual, place)?;
     let retain = options.retain.or_default(limits::DEFAULT_RETAIN, place)?;
     let usual = limits::DEFAULT_MAX_RUN.max(lease.value);
     let max_run = options.max_run.or_default(usual, place)?;
@@ -213,17 +226,17 @@ fn effect(
     mistakes: &mut Mistakes,
 ) -> Option<EffectAndProfile> {
     let word = options.effect.or_default(EffectWord::External, place)?;
+    // In [defaults] it is there for those routes that are repeatable.
+    if let Some(within) = own.rerun_within.given().filter(|_| word.value != EffectWord::Repeatable)
+    {
+        let message = "`rerun_within` goes only with effect = \"repeatable\"";
+        let help = "remove it, or write effect = \"repeatable\" if the service honours the key \
+                    that it is given";
+        mistakes.error(&within.place, message, help);
+    }
     let effect = match word.value {
-        EffectWord::External => {
-            // In [defaults] it is there for those routes that are repeatable.
-            if let Some(within) = own.rerun_within.given() {
-                let message = "`rerun_within` goes only with effect = \"repeatable\"";
-                let help = "remove it, or write effect = \"repeatable\" if the service honours \
-                            the key that it is given";
-                mistakes.error(&within.place, message, help);
-            }
-            Some(RouteEffect::External)
-        }
+        EffectWord::External => Some(RouteEffect::External),
+        EffectWord::Transactional => return Some((RouteEffect::Transactional, None)),
         EffectWord::Repeatable => repeatable(options, times, &word.place, mistakes),
     };
     let profile = optional(&options.profile)?;

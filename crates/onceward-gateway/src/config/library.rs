@@ -50,6 +50,7 @@ impl Route {
             .methods(self.methods.iter().cloned())
             .effect(match self.effect {
                 RouteEffect::External => Effect::External,
+                RouteEffect::Transactional => Effect::Transactional,
                 RouteEffect::Repeatable { within } => Effect::Repeatable { within },
             })
             .in_flight(match self.in_flight {

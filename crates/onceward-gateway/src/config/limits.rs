@@ -48,6 +48,8 @@ pub(super) const DEFAULT_MATCH: &str = "POST,PATCH /{*rest}";
 pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 pub(super) const DEFAULT_WAIT: Duration = Duration::from_secs(2);
 pub(super) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+/// Longer, because its first renewal comes late: a renewal is in the way of the service's transaction.
+pub(super) const TRANSACTIONAL_LEASE: Duration = Duration::from_secs(60);
 /// Or the lease, if that is longer.
 pub(super) const DEFAULT_MAX_RUN: Duration = Duration::from_secs(10 * 60);
 pub(super) const DEFAULT_RETAIN: Duration = DAY;

@@ -7,9 +7,10 @@ use super::{
     mistake::Mistakes,
     reader::{Placed, Reader, Section},
     routes,
-    scope::Offered,
+    scope::{Commits, Offered},
     sections,
     source::Sources,
+    store as stores,
 };
 
 impl Config {
@@ -62,7 +63,12 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
     let has_proxies = trusted_proxies
         .given()
         .map_or(!trusted_proxies.is_missing(), |list| !list.value.is_empty());
-    let offered = Offered { jwt: has_jwt, client_certificates, trusted_proxies: has_proxies };
+    let offered = Offered {
+        jwt: has_jwt,
+        client_certificates,
+        trusted_proxies: has_proxies,
+        commits: commits(addresses.store.as_ref(), encryption.is_missing()),
+    };
     let routes = routes::read(&mut reader, &sources.overrides, offered, &whole);
     let guarantee = guarantee.or_default(Guarantee::Strict, &whole);
     if let (Some(guarantee), Some(store)) = (&guarantee, &addresses.store) {
@@ -151,7 +157,16 @@ fn store(reader: &mut Reader<'_>, directory: &Path, whole: &Place) -> Option<Sto
         Place::Environment(_) | Place::Argument(_) => PathBuf::new(),
         _ => directory.to_owned(),
     };
-    addresses::store(&said.value, &said.place, &directory, reader.mistakes)
+    stores::store(&said.value, &said.place, &directory, reader.mistakes)
+}
+
+/// Whoever has to correct the store is not told of its consequences as well.
+fn commits(store: Option<&StoreUrl>, is_plain: bool) -> Commits {
+    match store {
+        Some(StoreUrl::Sqlite(_)) => Commits::No,
+        Some(StoreUrl::Postgres(_)) if !is_plain => Commits::WithoutAnswer,
+        Some(StoreUrl::Postgres(_)) | None => Commits::Whole,
+    }
 }
 
 /// Operators see and change what belongs to all callers: nobody else may reach them by accident.

@@ -51,6 +51,7 @@ pub(super) struct RouteOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EffectWord {
     External,
+    Transactional,
     Repeatable,
 }
 
@@ -72,7 +73,14 @@ impl RouteOptions {
             authorize: reader
                 .text("authorize", "\"none\"")
                 .then(|text, place| scope::authorize(text, place, reader.mistakes)),
-            effect: effect(reader),
+            effect: reader.choice(
+                "effect",
+                &[
+                    ("external", EffectWord::External),
+                    ("transactional", EffectWord::Transactional),
+                    ("repeatable", EffectWord::Repeatable),
+                ],
+            ),
             rerun_within: reader.duration("rerun_within", &limits::RERUN_WITHIN),
             profile: reader.choice(
                 "profile",
@@ -123,6 +131,10 @@ impl RouteOptions {
         options
     }
 
+    pub(super) fn is_transactional(&self) -> bool {
+        self.effect.given().is_some_and(|effect| effect.value == EffectWord::Transactional)
+    }
+
     /// What counts: this, then the defaults.
     pub(super) fn or(&self, defaults: &Self) -> Self {
         macro_rules! first_said {
@@ -135,24 +147,6 @@ impl RouteOptions {
             pass_when_store_is_down status_only redact_headers redact_json max_open
         }
     }
-}
-
-/// `transactional` is refused in words of its own, and never offered: no store of this version has it.
-fn effect(reader: &mut Reader<'_>) -> Setting<EffectWord> {
-    const CHOICES: [(&str, EffectWord); 2] =
-        [("external", EffectWord::External), ("repeatable", EffectWord::Repeatable)];
-    reader.text("effect", "\"external\"").then(|text, place| {
-        if text == "transactional" {
-            let message = "`effect = \"transactional\"` needs a store that the service behind the \
-                           gateway can commit to in its own transaction, and SQLite is not one: \
-                           that comes with PostgreSQL, in a later version";
-            let help = "write \"external\" (never run twice), or \"repeatable\" if the service \
-                        honours the key that it is given";
-            reader.mistakes.error(place, message, help);
-            return None;
-        }
-        reader.chosen("effect", &CHOICES, text, place)
-    })
 }
 
 fn server_error(value: &Value, place: &Place, mistakes: &mut Mistakes) -> Option<u16> {

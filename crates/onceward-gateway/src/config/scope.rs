@@ -131,6 +131,18 @@ pub(super) struct Offered {
     pub(super) jwt: bool,
     pub(super) client_certificates: bool,
     pub(super) trusted_proxies: bool,
+    pub(super) commits: Commits,
+}
+
+/// Whether the service behind the gateway can end an operation in its own transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Commits {
+    /// With its answer.
+    Whole,
+    /// With its status alone: answers are sealed, and the service has no key for it.
+    WithoutAnswer,
+    /// The records are where no other program writes.
+    No,
 }
 
 /// Whether the parts make a scope together, on such a route.

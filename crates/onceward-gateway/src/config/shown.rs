@@ -43,6 +43,7 @@ impl fmt::Display for StoreUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite(file) => write!(formatter, "sqlite://{}", file.display()),
+            Self::Postgres(url) => write!(formatter, "{url}"),
         }
     }
 }
@@ -51,7 +52,8 @@ impl StoreUrl {
     /// Whether what this store acknowledges survives a crash of its machine.
     pub(crate) fn is_strict(&self) -> bool {
         match self {
-            Self::Sqlite(_) => true,
+            // Whether a server keeps what it acknowledges is seen when it is asked.
+            Self::Sqlite(_) | Self::Postgres(_) => true,
         }
     }
 }
@@ -97,6 +99,7 @@ impl RouteEffect {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::External => "external",
+            Self::Transactional => "transactional",
             Self::Repeatable { .. } => "repeatable",
         }
     }
@@ -105,6 +108,7 @@ impl RouteEffect {
     pub(crate) fn tier(self) -> &'static str {
         match self {
             Self::External => "T3",
+            Self::Transactional => "T1",
             Self::Repeatable { .. } => "T2",
         }
     }
@@ -149,12 +153,19 @@ impl Route {
         }
     }
 
-    /// The profile that counts: the one that was said, or the effect's own (rule 12).
-    pub(crate) fn profile_in_force(&self) -> RouteProfile {
-        self.profile.unwrap_or(match self.effect {
-            RouteEffect::External => RouteProfile::Strict,
-            RouteEffect::Repeatable { .. } => RouteProfile::Rerun,
+    /// The profile that counts: the one that was said, or the effect's own (rule 12). A transactional
+    /// effect has none: nothing is read from its answers.
+    pub(crate) fn profile_in_force(&self) -> Option<RouteProfile> {
+        self.profile.or(match self.effect {
+            RouteEffect::External => Some(RouteProfile::Strict),
+            RouteEffect::Transactional => None,
+            RouteEffect::Repeatable { .. } => Some(RouteProfile::Rerun),
         })
+    }
+
+    /// That profile in a word.
+    pub(crate) fn profile_text(&self) -> &'static str {
+        self.profile_in_force().map_or("none", RouteProfile::as_str)
     }
 
     /// Whether it does anything: a route that takes no keys only keeps later ones away.

@@ -152,7 +152,7 @@ fn the_defaults_that_a_new_file_shows_are_the_defaults() {
         let mut config =
             Config::load(&sources).unwrap_or_else(|mistakes| panic!("{}", shown(&mistakes)));
         for route in &mut config.routes {
-            route.profile = Some(route.profile_in_force());
+            route.profile = route.profile_in_force();
         }
         config.notes.clear();
         format!("{config:#?}")
@@ -247,7 +247,12 @@ fn a_file_with_any_damage_never_panics() {
 #[test]
 fn what_is_accepted_is_accepted_by_the_library() {
     let choices: [&[&str]; 8] = [
-        &["", "effect = \"repeatable\"\nrerun_within = \"1m\"\n", "effect = \"external\"\n"],
+        &[
+            "",
+            "effect = \"repeatable\"\nrerun_within = \"1m\"\n",
+            "effect = \"external\"\n",
+            "effect = \"transactional\"\n",
+        ],
         &["", "profile = \"strict\"\n", "profile = \"stripe\"\n", "profile = \"rerun\"\n"],
         &["", "on_500 = \"hold\"\n"],
         &["", "lease = \"100ms\"\n", "lease = \"2m\"\n", "lease = \"24h\"\n"],
@@ -261,7 +266,9 @@ fn what_is_accepted_is_accepted_by_the_library() {
     for _ in 0..2_000 {
         let mut text = FILE.to_owned();
         text.extend(choices.iter().map(|lines| lines[random.usize(0..lines.len())]));
-        match Config::load(&sources(Some(&text), &[], Overrides::default())) {
+        let stores = ["postgres://shop@db/shop", "sqlite://file.db"];
+        let store = [("ONCEWARD_STORE", stores[random.usize(0..2)])];
+        match Config::load(&sources(Some(&text), &store, Overrides::default())) {
             Ok(_) => accepted += 1,
             // The library's own words would mean that a check of ours is missing.
             Err(mistakes) => assert!(!shown(&mistakes).contains("as the message says"), "{text}"),

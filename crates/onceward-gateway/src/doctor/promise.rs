@@ -5,9 +5,9 @@ use crate::config::{KeyRule, Route, RouteEffect, RouteProfile, show_duration};
 /// A tier of docs/guarantees.md, in words too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Promise {
-    /// `T2`, `T3` or `none`.
+    /// `T1`, `T2`, `T3` or `none`.
     pub(super) tier: &'static str,
-    /// `effectively once`, `at most once` or `at least once`.
+    /// `exactly once`, `effectively once`, `at most once` or `at least once`.
     pub(super) promise: &'static str,
     pub(super) why: String,
 }
@@ -21,6 +21,7 @@ impl Promise {
         let tier = route.effect.tier();
         let (promise, mut why) = match route.effect {
             RouteEffect::External => ("at most once", external(route)),
+            RouteEffect::Transactional => ("exactly once", TRANSACTIONAL.to_owned()),
             RouteEffect::Repeatable { within } => {
                 ("effectively once", repeatable(route, &show_duration(within)))
             }
@@ -46,9 +47,13 @@ impl Promise {
     }
 }
 
+const TRANSACTIONAL: &str = "effect = \"transactional\": the service commits its effect and the record \
+                             of it in one transaction (onceward.complete), or neither; what is \
+                             abandoned is run again, and no outcome is unknown";
+
 fn external(route: &Route) -> String {
     let unknown = match (route.profile_in_force(), route.hold_500) {
-        (RouteProfile::Stripe, _) => "no answer",
+        (Some(RouteProfile::Stripe), _) => "no answer",
         (_, true) => "no answer, or 500, 502, 503 or 504,",
         (_, false) => "no answer, or 502, 503 or 504,",
     };
@@ -60,8 +65,8 @@ fn external(route: &Route) -> String {
 
 fn repeatable(route: &Route, within: &str) -> String {
     let again = match route.profile_in_force() {
-        RouteProfile::Rerun => "without an answer, or with a server error, it is run again",
-        RouteProfile::Strict | RouteProfile::Stripe => "if the gateway dies, it is run again",
+        Some(RouteProfile::Rerun) => "without an answer, or with a server error, it is run again",
+        _ => "if the gateway dies, it is run again",
     };
     format!(
         "effect = \"repeatable\": {again} with the same Onceward-Key for {within} after its first \

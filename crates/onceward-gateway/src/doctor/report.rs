@@ -2,12 +2,12 @@
 
 use std::{fmt, time::Duration};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     finding::{Finding, Severity},
     promise::Promise,
-    store::Seen,
+    store::{Promised, Seen},
 };
 use crate::{
     check::mistake_document,
@@ -78,19 +78,17 @@ fn finding_document(finding: &Finding) -> Value {
 
 fn store_document(config: &Config, seen: Option<&Seen>) -> Value {
     let url = config.store.to_string();
-    let Some(Seen { durability, census, oldest_unknown, .. }) = seen else {
+    let Some(Seen { promised, census, oldest_unknown, .. }) = seen else {
         return json!({ "url": url, "seen": false });
     };
     let last_write = census
         .last_write
         .and_then(|at| jiff::Timestamp::from_microsecond(at.unix_micros()).ok())
         .map(|at| at.to_string());
-    json!({
+    let mut document = json!({
         "url": url,
         "seen": true,
         "class": class(config),
-        "journal_mode": durability.journal_mode,
-        "synchronous": durability.synchronous,
         "in_progress": census.in_progress,
         "interrupted": census.interrupted,
         "failed_retryable": census.failed_retryable,
@@ -102,7 +100,34 @@ fn store_document(config: &Config, seen: Option<&Seen>) -> Value {
         "file_bytes": census.file_bytes,
         "log_bytes": census.log_bytes,
         "free_bytes": census.free_bytes,
-    })
+    });
+    document.as_object_mut().into_iter().for_each(|all| all.extend(promised_document(promised)));
+    document
+}
+
+fn promised_document(promised: &Promised) -> Map<String, Value> {
+    let document = match promised {
+        Promised::Sqlite(durability) => json!({
+            "journal_mode": durability.journal_mode,
+            "synchronous": durability.synchronous,
+        }),
+        Promised::Postgres(server) => json!({
+            "server_version": server.durability.version,
+            "fsync": server.durability.fsync,
+            "full_page_writes": server.durability.full_page_writes,
+            "synchronous_commit": server.durability.synchronous_commit,
+            "synchronous_standby_names": server.durability.standbys,
+            "has_replicas": server.durability.has_replicas,
+            "hot_percent": server.hot_percent(),
+            "live_rows": server.condition.live_rows,
+            "dead_rows": server.condition.dead_rows,
+            "services": server.condition.services,
+        }),
+    };
+    match document {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    }
 }
 
 fn class(config: &Config) -> &'static str {
@@ -140,23 +165,39 @@ impl fmt::Display for Report {
 impl Report {
     fn store_line(&self) -> String {
         let url = &self.config.store;
-        let Some(Seen { durability, census, .. }) = &self.store else {
+        let Some(Seen { promised, census, .. }) = &self.store else {
             return format!("{url}: not looked into");
-        };
-        let synchronous = match durability.synchronous {
-            0 => "OFF",
-            1 => "NORMAL",
-            2 => "FULL",
-            _ => "EXTRA",
         };
         let free = census.free_bytes.map(|free| format!(", {} MiB free", free >> 20));
         format!(
-            "{url}: {} (journal_mode={}, synchronous={synchronous}), {} KiB{}",
+            "{url}: {} ({}), {} KiB{}",
             class(&self.config),
-            durability.journal_mode,
+            promised_line(promised),
             (census.file_bytes + census.log_bytes) >> 10,
             free.unwrap_or_default(),
         )
+    }
+}
+
+fn promised_line(promised: &Promised) -> String {
+    match promised {
+        Promised::Sqlite(durability) => {
+            let synchronous = match durability.synchronous {
+                0 => "OFF",
+                1 => "NORMAL",
+                2 => "FULL",
+                _ => "EXTRA",
+            };
+            format!("journal_mode={}, synchronous={synchronous}", durability.journal_mode)
+        }
+        Promised::Postgres(server) => {
+            let standbys = match server.durability.standbys.as_str() {
+                "" => "no standby".to_owned(),
+                names => format!("synchronous_standby_names={names}"),
+            };
+            let fsync = if server.durability.fsync { "on" } else { "off" };
+            format!("PostgreSQL {}, fsync={fsync}, {standbys}", server.durability.version)
+        }
     }
 }
 

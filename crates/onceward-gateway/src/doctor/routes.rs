@@ -96,8 +96,8 @@ fn meaning(route: &Route, about: &str, findings: &mut Findings) {
         findings.note("rerun-within", about, texts);
     }
     match route.profile_in_force() {
-        RouteProfile::Strict => {}
-        RouteProfile::Rerun => findings.note(
+        None | Some(RouteProfile::Strict) => {}
+        Some(RouteProfile::Rerun) => findings.note(
             "profile-rerun",
             about,
             texts(
@@ -106,7 +106,7 @@ fn meaning(route: &Route, about: &str, findings: &mut Findings) {
                 "profile = \"strict\", if the errors of the upstream are final",
             ),
         ),
-        RouteProfile::Stripe => findings.note(
+        Some(RouteProfile::Stripe) => findings.note(
             "profile-stripe",
             about,
             texts(
@@ -189,6 +189,9 @@ fn times(route: &Route, about: &str, findings: &mut Findings) {
         let means = match route.effect {
             RouteEffect::External => "its outcome counts as unknown while it may still be running",
             RouteEffect::Repeatable { .. } => "a second run may begin while the first is running",
+            RouteEffect::Transactional => {
+                "a second run may begin while the first is running, whose commit then fails"
+            }
         };
         let texts = texts(
             format!("`timeout` of {timeout} is not shorter than `max_run` of {max_run}"),

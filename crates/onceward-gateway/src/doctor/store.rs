@@ -1,16 +1,14 @@
 //! Looks into the store as it is: how durable, how full, what is open, whether the clock fits.
 
+mod postgres;
+mod sqlite;
+
 use std::{
-    fs::File,
-    io::Read as _,
     path::Path,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use onceward::{
-    Filter, Found, Inspect as _, Order, Status, StoreError, Timestamp, Unreadable,
-    stores::sqlite::{Census, Durability, OpenError, SqliteStore},
-};
+use onceward::{Filter, Found, Order, Status, StoreError, Timestamp, Unreadable, stores::Census};
 use tokio::time::timeout;
 
 use super::{
@@ -18,16 +16,13 @@ use super::{
     finding::{Findings, texts},
     report::ago,
 };
-use crate::config::{Config, Guarantee, StoreUrl};
+use crate::{
+    config::{Config, Guarantee, StoreUrl},
+    records::Records,
+};
 
 /// How long others may keep the store to themselves, and one question may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Below this the store takes no new claims.
-const RESERVE: u64 = 16 << 20;
-
-/// Below this it is time to make room.
-const LITTLE: u64 = 1 << 30;
 
 /// Clocks differ by less; a sweep stops at the same distance.
 const MARGIN: Duration = Duration::from_secs(60);
@@ -37,11 +32,17 @@ const YEARS: [u64; 2] = [1_767_225_600, 4_102_444_800];
 
 /// What was seen in it.
 pub(super) struct Seen {
-    pub(super) durability: Durability,
+    pub(super) promised: Promised,
     pub(super) census: Census,
     pub(super) oldest_unknown: Option<Duration>,
     pub(super) oldest_in_progress: Option<Duration>,
     pub(super) unreadable: Vec<Unreadable>,
+}
+
+/// What the store says about its durability.
+pub(super) enum Promised {
+    Sqlite(onceward::stores::sqlite::Durability),
+    Postgres(postgres::Server),
 }
 
 /// `guarantee` against the class of the store.
@@ -58,10 +59,13 @@ pub(super) fn check_guarantee(config: &Config, findings: &mut Findings) {
 
 /// Opens it without making or changing anything; `None`: it could not be looked into.
 pub(super) fn examine(config: &Config, file: &Path, findings: &mut Findings) -> Option<Seen> {
-    let StoreUrl::Sqlite(path) = &config.store;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    runtime.block_on(look_into(config, file, findings))
+}
+
+async fn look_into(config: &Config, file: &Path, findings: &mut Findings) -> Option<Seen> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     check_year(now, findings);
-    access::store_file(path, findings);
     let keys = match config.keys() {
         Ok(keys) => keys,
         Err(error) => {
@@ -74,21 +78,13 @@ pub(super) fn examine(config: &Config, file: &Path, findings: &mut Findings) -> 
             return None;
         }
     };
-    if !is_readable(path, findings) || !has_log(path, findings) {
-        return None;
-    }
-    let builder = SqliteStore::builder(path).without_migrations().busy_timeout(PATIENCE);
-    let opened = keys.into_iter().fold(builder, |builder, keys| builder.seal(keys)).open();
-    let store = match opened {
-        Ok(store) => store,
-        Err(error) => {
-            refused(&error, path, findings);
-            return None;
+    let seen = match &config.store {
+        StoreUrl::Sqlite(path) => {
+            access::store_file(path, findings);
+            sqlite::examine(path, keys, findings).await
         }
-    };
-    let seen = look(&store, findings)?;
-    check_durability(&seen.durability, findings);
-    check_room(seen.census.free_bytes, findings);
+        StoreUrl::Postgres(url) => postgres::examine(url, config, keys, findings).await,
+    }?;
     check_clock(seen.census.last_write, now, findings);
     check_open(&seen, longest_run(config), file, findings);
     check_unreadable(&seen.unreadable, findings);
@@ -101,100 +97,9 @@ fn longest_run(config: &Config) -> Duration {
     runs.max().unwrap_or_default()
 }
 
-fn is_readable(path: &Path, findings: &mut Findings) -> bool {
-    match File::open(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            let texts = texts(
-                format!("{} cannot be read by this user", path.display()),
-                "a gateway of this user does not start",
-                format!("chown $(id -un) {}", path.display()),
-            );
-            findings.problem("store-unreadable", "store", texts);
-            false
-        }
-        _ => true,
-    }
-}
-
-/// A file without a write-ahead log would get one by being opened, and nothing is changed here.
-fn has_log(path: &Path, findings: &mut Findings) -> bool {
-    let mut head = [0; 20];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
-    let is_database = read.is_ok() && head.starts_with(b"SQLite format 3\0");
-    if !is_database || head[18..] == [2, 2] {
-        return true;
-    }
-    let texts = texts(
-        format!("{} has no write-ahead log (journal_mode is not wal)", path.display()),
-        "nothing is lost by it: the gateway gives it one when it starts; until then it was not \
-         looked into",
-        format!("sqlite3 {} 'PRAGMA journal_mode=wal'", path.display()),
-    );
-    findings.warning("store-journal", "store", texts);
-    false
-}
-
-fn refused(error: &OpenError, path: &Path, findings: &mut Findings) {
-    let name = path.display();
-    let migrate = format!("onceward migrate --store sqlite://{name}");
-    let stopped = "the gateway does not start; nothing in the file was changed";
-    let (code, mend) = match error {
-        OpenError::Outdated { .. } => return outdated(error, path, &migrate, findings),
-        OpenError::Busy { .. } => {
-            let texts = texts(
-                error.to_string(),
-                "clients get 503 `store-unavailable` while it lasts, and nothing is run",
-                format!("fuser -v {name}   # who has it open"),
-            );
-            findings.warning("store-busy", "store", texts);
-            return;
-        }
-        OpenError::DirectoryMissing { directory } => {
-            ("store-directory-missing", format!("mkdir -p {}", directory.display()))
-        }
-        OpenError::NetworkFileSystem { .. } => {
-            ("store-on-network", "store = \"sqlite://…\" on a disk of this machine".to_owned())
-        }
-        OpenError::ReadOnly { .. } => {
-            ("store-read-only", format!("chown $(id -un) {name}, and the directory of it"))
-        }
-        OpenError::NotADatabase { .. } => {
-            ("store-not-a-database", "store = another file, or restore a backup".to_owned())
-        }
-        OpenError::Corrupt { .. } => {
-            let mend = "restore a backup, and treat operations since then as unknown";
-            ("store-corrupt", mend.to_owned())
-        }
-        OpenError::Newer { .. } => {
-            ("store-newer", "use the newer software again; nothing goes back".to_owned())
-        }
-        _ => ("store-unusable", "correct the cause, and look again".to_owned()),
-    };
-    findings.problem(code, "store", texts(error.to_string(), stopped, mend));
-}
-
-/// The gateway migrates when it starts, so that this is no problem; that nothing is there may be one.
-fn outdated(error: &OpenError, path: &Path, migrate: &str, findings: &mut Findings) {
-    if path.exists() {
-        let means = "the gateway updates them when it starts, and older software then cannot use \
-                     the file any more";
-        findings.warning("store-outdated", "store", texts(error.to_string(), means, migrate));
-        return;
-    }
-    let texts = texts(
-        format!("{} does not exist", path.display()),
-        "the gateway makes an empty one when it starts; if there were records before, they are not \
-         found, and every retry runs again",
-        format!("correct `store`, or, for a first start: {migrate}"),
-    );
-    findings.warning("store-missing", "store", texts);
-}
-
-fn look(store: &SqliteStore, findings: &mut Findings) -> Option<Seen> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-    // A timer needs the runtime, so that it is made inside.
-    let asked = runtime.block_on(async { timeout(PATIENCE, ask(store)).await });
-    let reason = match asked {
+/// Asks a store that was opened; `None`: it did not answer.
+async fn look(store: &dyn Records, promised: Promised, findings: &mut Findings) -> Option<Seen> {
+    let reason = match timeout(PATIENCE, ask(store, promised)).await {
         Ok(Ok(seen)) => return Some(seen),
         Ok(Err(error)) => error.to_string(),
         Err(_) => "no answer in time".to_owned(),
@@ -204,9 +109,9 @@ fn look(store: &SqliteStore, findings: &mut Findings) -> Option<Seen> {
     None
 }
 
-async fn ask(store: &SqliteStore) -> Result<Seen, StoreError> {
+async fn ask(store: &dyn Records, promised: Promised) -> Result<Seen, StoreError> {
     Ok(Seen {
-        durability: store.durability().clone(),
+        promised,
         census: store.census().await?,
         oldest_unknown: oldest(store, Status::Unknown).await?,
         oldest_in_progress: oldest(store, Status::InProgress).await?,
@@ -215,7 +120,7 @@ async fn ask(store: &SqliteStore) -> Result<Seen, StoreError> {
 }
 
 /// Why records cannot be read, among the oldest and the newest: keys go missing at either end.
-async fn unreadable(store: &SqliteStore) -> Result<Vec<Unreadable>, StoreError> {
+async fn unreadable(store: &dyn Records) -> Result<Vec<Unreadable>, StoreError> {
     let mut why = Vec::new();
     for order in [Order::OldestFirst, Order::NewestFirst] {
         let page =
@@ -249,7 +154,7 @@ fn check_unreadable(unreadable: &[Unreadable], findings: &mut Findings) {
 }
 
 /// How long ago the oldest operation of a status was first claimed.
-async fn oldest(store: &SqliteStore, status: Status) -> Result<Option<Duration>, StoreError> {
+async fn oldest(store: &dyn Records, status: Status) -> Result<Option<Duration>, StoreError> {
     let mut filter = Filter { status: Some(status), limit: 1, ..Filter::default() };
     loop {
         let page = store.list(&filter).await?;
@@ -261,31 +166,6 @@ async fn oldest(store: &SqliteStore, status: Status) -> Result<Option<Duration>,
         // A page may be empty though there is more.
         let Some(next) = page.next else { return Ok(None) };
         filter.after = Some(next);
-    }
-}
-
-fn check_durability(durability: &Durability, findings: &mut Findings) {
-    let Durability { journal_mode, synchronous } = durability;
-    if journal_mode != "wal" || *synchronous < 2 {
-        let texts = texts(
-            format!("SQLite says journal_mode={journal_mode}, synchronous={synchronous}"),
-            "a power cut may take back what was acknowledged, and its retry runs again",
-            "use the SQLite that this software was built with, on a local disk",
-        );
-        findings.problem("not-durable", "store", texts);
-    }
-}
-
-fn check_room(free: Option<u64>, findings: &mut Findings) {
-    let Some(free) = free.filter(|free| *free < LITTLE) else { return };
-    let mend = "make room on that disk: the file does not shrink by itself";
-    let what = format!("{} MiB are free on the disk of the store", free >> 20);
-    if free < RESERVE {
-        let means = "new operations are refused (503) so that running ones can be settled";
-        findings.problem("disk-full", "store", texts(what, means, mend));
-    } else {
-        let means = "below 16 MiB new operations are refused (503)";
-        findings.warning("disk-low", "store", texts(what, means, mend));
     }
 }
 
@@ -353,28 +233,13 @@ fn check_open(seen: &Seen, longest_run: Duration, file: &Path, findings: &mut Fi
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
     use crate::doctor::finding::Severity;
 
-    fn found(look: impl FnOnce(&mut Findings)) -> Vec<(&'static str, Severity)> {
+    pub(super) fn found(look: impl FnOnce(&mut Findings)) -> Vec<(&'static str, Severity)> {
         let mut findings = Findings::default();
         look(&mut findings);
         findings.into_sorted().iter().map(|one| (one.code, one.severity)).collect()
-    }
-
-    #[test]
-    fn room_is_held_against_the_reserve() {
-        for (free, expected) in [
-            (None, vec![]),
-            (Some(1 << 30), vec![]),
-            (Some((1 << 30) - 1), vec![("disk-low", Severity::Warning)]),
-            (Some(16 << 20), vec![("disk-low", Severity::Warning)]),
-            (Some((16 << 20) - 1), vec![("disk-full", Severity::Problem)]),
-        ] {
-            assert_eq!(found(|findings| check_room(free, findings)), expected, "{free:?}");
-        }
     }
 
     #[test]
@@ -392,50 +257,16 @@ mod tests {
     }
 
     #[test]
-    fn what_sqlite_promises_is_read_back() {
-        for (journal_mode, synchronous, is_right) in
-            [("wal", 2, true), ("wal", 3, true), ("wal", 1, false), ("delete", 2, false)]
-        {
-            let durability = Durability { journal_mode: journal_mode.to_owned(), synchronous };
-            let found = found(|findings| check_durability(&durability, findings));
-            assert_eq!(found.is_empty(), is_right, "{durability:?}");
-        }
-    }
-
-    #[test]
-    fn every_refusal_of_the_store_has_its_name() {
-        let path = PathBuf::from("onceward.db");
-        for (error, code, severity) in [
-            (
-                OpenError::NetworkFileSystem { path: path.clone(), kind: "NFS" },
-                "store-on-network",
-                Severity::Problem,
-            ),
-            (OpenError::ReadOnly { path: path.clone() }, "store-read-only", Severity::Problem),
-            (
-                OpenError::Corrupt { path: path.clone(), detail: "torn".into() },
-                "store-corrupt",
-                Severity::Problem,
-            ),
-            (
-                OpenError::Busy { path: path.clone(), waited: PATIENCE },
-                "store-busy",
-                Severity::Warning,
-            ),
-        ] {
-            let found = found(|findings| refused(&error, &path, findings));
-            assert_eq!(found, [(code, severity)]);
-        }
-    }
-
-    #[test]
     fn what_runs_longer_than_any_route_allows_is_stuck() {
         const RUN: Duration = Duration::from_secs(630);
         for (age, expected) in
             [(RUN, vec![]), (2 * RUN, vec![("stuck-operations", Severity::Warning)])]
         {
             let seen = Seen {
-                durability: Durability { journal_mode: "wal".into(), synchronous: 2 },
+                promised: Promised::Sqlite(onceward::stores::sqlite::Durability {
+                    journal_mode: "wal".into(),
+                    synchronous: 2,
+                }),
                 census: Census { in_progress: 1, is_complete: true, ..Census::default() },
                 oldest_unknown: None,
                 oldest_in_progress: Some(age),

@@ -7,7 +7,7 @@ use axum::Router;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Limited};
-use onceward::{Engine, Filter, seal::Keyring, server::Body, stores::sqlite::SqliteStore};
+use onceward::{Engine, Filter, seal::Keyring, server::Body};
 use serde_json::{Map, Value};
 use tokio::{sync::OnceCell, time::timeout};
 use tower_service::Service as _;
@@ -15,8 +15,9 @@ use tower_service::Service as _;
 use super::{Failure, Place};
 use crate::{
     admin::{self, InEffect, Operator, Repair},
-    config::{Config, Overrides, Role, Sources, StoreUrl},
+    config::{Config, Guarantee, Overrides, Role, Sources, StoreUrl},
     proxy::{Lane, Upstream},
+    records::{self, Tables},
 };
 
 /// How long one question may take.
@@ -43,13 +44,15 @@ pub(super) enum Desk {
 }
 
 impl Desk {
-    pub(super) fn open(place: &Place) -> Result<Self, Failure> {
+    pub(super) async fn open(place: &Place) -> Result<Self, Failure> {
         let Place { config, store, admin, token_env, .. } = place;
         match (config, store, admin) {
             (_, _, Some(url)) => Self::there(url, token_env),
-            (_, Some(file), _) => Self::here(file, None, None),
-            (Some(file), ..) => Self::of_file(file),
-            (None, None, None) if Path::new(USUAL).exists() => Self::of_file(Path::new(USUAL)),
+            (_, Some(store), _) => Self::here(&StoreUrl::of_argument(store)?, None, None).await,
+            (Some(file), ..) => Self::of_file(file).await,
+            (None, None, None) if Path::new(USUAL).exists() => {
+                Self::of_file(Path::new(USUAL)).await
+            }
             (None, None, None) => Err("say where: --admin http://127.0.0.1:8081 (a running \
                                        gateway), --config onceward.toml, or --store \
                                        sqlite://onceward.db"
@@ -57,26 +60,25 @@ impl Desk {
         }
     }
 
-    fn of_file(file: &Path) -> Result<Self, Failure> {
+    async fn of_file(file: &Path) -> Result<Self, Failure> {
         let sources = Sources::gather(Some(file), Overrides::default());
         let config = sources.and_then(|sources| Config::load(&sources)).map_err(|mistakes| {
             let said: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
             format!("{} is not right:\n{}", file.display(), said.join("\n"))
         })?;
-        let StoreUrl::Sqlite(store) = config.store.clone();
-        let keys = config.keys()?;
-        Self::here(&store, keys, Some(Arc::new(config)))
+        let (store, keys) = (config.store.clone(), config.keys()?);
+        Self::here(&store, keys, Some(Arc::new(config))).await
     }
 
-    fn here(
-        file: &Path,
+    async fn here(
+        store: &StoreUrl,
         keys: Option<Arc<Keyring>>,
         config: Option<Arc<Config>>,
     ) -> Result<Self, Failure> {
-        let builder = SqliteStore::builder(file).without_migrations();
-        let store = keys.into_iter().fold(builder, |builder, keys| builder.seal(keys)).open()?;
+        let guarantee = config.as_ref().map_or(Guarantee::Strict, |config| config.guarantee);
+        let store = records::open(store, keys, Tables::AsTheyAre, guarantee).await?;
         let in_effect: InEffect = Arc::new(move || config.clone());
-        let repair = Repair::new(Engine::new(store.clone()), Arc::new(store), in_effect);
+        let repair = Repair::new(Engine::new(store.clone()), store, in_effect);
         let name = match user() {
             Some(user) => format!("store/{user}"),
             None => "store".to_owned(),

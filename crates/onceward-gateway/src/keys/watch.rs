@@ -33,7 +33,7 @@ struct Seen(HashMap<String, Value>);
 
 impl Watch {
     pub(super) async fn run(&self) -> Result<(), Failure> {
-        let (desk, begun) = (Desk::open(&self.place)?, Instant::now());
+        let (desk, begun) = (Desk::open(&self.place).await?, Instant::now());
         let mut seen = Seen::default();
         for state in OPEN {
             let mut filter = self.filter();

@@ -75,7 +75,10 @@ fn requests_do_not_go_in_circles() {
 fn a_store_is_a_file_that_stays() {
     for (store, message, help) in [
         ("onceward.db", "`store` has no scheme", "sqlite://onceward.db"),
-        ("postgres://h/d", "this version has no such `store`", "sqlite://onceward.db"),
+        ("redis://h/0", "this version has no such `store`", "sqlite://onceward.db"),
+        ("postgress://h/d", "`store` is of an unknown kind", "did you mean \"postgres://\"?"),
+        ("postgres://h", "`store` names no database", "@host:5432/database"),
+        ("postgres://h/d?sslmod=require", "unknown option `sslmod`", "did you mean `sslmode`?"),
         ("sqlit://a.db", "`store` is of an unknown kind", "did you mean \"sqlite://\"?"),
         ("file://a.db", "`store` is of an unknown kind", "sqlite://onceward.db"),
         ("sqlite://", "`store` names no file", "sqlite://onceward.db"),
@@ -85,6 +88,12 @@ fn a_store_is_a_file_that_stays() {
         let (said, advice) = only_mistake(&format!("store = \"{store}\"\n{}", route("")));
         assert!(said.starts_with("1:9: ") && said.contains(message), "{store}\n{said}");
         assert!(advice.contains(help), "{store}\n{advice}");
+    }
+    for scheme in ["postgres", "postgresql"] {
+        let store = format!("store = \"{scheme}://shop:sesame@db:5432,db2:5432/shop\"\n");
+        let said = accepted(&(store + &route("")));
+        let shown = format!("store     {scheme}://shop:***@db:5432,db2:5432/shop (strict)");
+        assert!(said.contains(&shown) && !said.contains("sesame"), "{said}");
     }
     let said = accepted(&format!("store = \"sqlite://no/such/a.db\"\n{}", route("")));
     assert!(said.contains("warning: `store`: there is no directory no/such"), "{said}");

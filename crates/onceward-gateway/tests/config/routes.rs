@@ -41,15 +41,48 @@ fn a_name_is_a_name() {
     ]);
 }
 
+/// The service ends such an operation itself, so that much is not for the gateway to say.
+#[test]
+fn transactional_routes_need_a_store_that_the_service_shares() {
+    let top = "store = \"postgres://shop@db/shop\"\n";
+    let transactional =
+        |lines: &str| format!("{top}{}", route(&format!("effect = \"transactional\"\n{lines}")));
+    let said = accepted(&transactional(""));
+    for part in ["effect=transactional profile=none", "lease=1m tier=T1"] {
+        assert!(said.contains(part), "{said}");
+    }
+    assert!(accepted(&transactional("lease = \"30s\"")).contains("lease=30s"));
+    for (line, message, help) in [
+        ("profile = \"strict\"", "`profile` says what an answer means", "remove it"),
+        ("on_500 = \"hold\"", "`on_500` says what an answer means", "remove it"),
+        ("not_applied = [503]", "`not_applied` says what an answer means", "remove it"),
+        ("rerun_within = \"1h\"", "`rerun_within` goes only with", "effect = \"repeatable\""),
+        ("redact_json = [\"/a\"]", "`redact_json` hides nothing", "onceward.complete"),
+        ("redact_headers = [\"a\"]", "`redact_headers` hides nothing", "onceward.complete"),
+        ("on_store_down = \"pass\"", "does not go with effect", "on_store_down = \"refuse\""),
+    ] {
+        let (said, advice) = only_mistake(&transactional(line));
+        assert!(said.contains(message), "{line}\n{said}");
+        assert!(advice.contains(help), "{line}\n{advice}");
+    }
+    let defaults = "[defaults]\nprofile = \"stripe\"\nnot_applied = [503]\non_500 = \"replay\"\n";
+    let said = accepted(&(transactional("") + defaults));
+    assert!(said.contains("profile=none"), "those of [defaults] are for other routes: {said}");
+    let sealed = "[encryption]\nkey_env = \"SESAME\"\n";
+    let (said, advice) = only_mistake(&(transactional("") + sealed));
+    assert!(said.contains("no key to hide it with"), "{said}");
+    assert!(advice.contains("keep = \"status\""), "{advice}");
+    accepted(&(transactional("keep = \"status\"") + sealed));
+}
+
 #[test]
 fn effects_and_profiles_fit_together() {
     each_is_explained(&[
         ("effect = \"transactional\"", "6:10: `effect = \"transactional\"`", "\"repeatable\""),
-        // What no store of this version has is not offered.
         (
             "effect = \"transactionel\"",
-            "6:10: `effect` must be one of external, repeatable",
-            "external",
+            "6:10: `effect` must be one of external, transactional, repeatable",
+            "did you mean \"transactional\"?",
         ),
         ("effect = \"repeatable\"", "6:10: effect \"repeatable\" needs `rerun_within`", "\"23h\""),
         (

@@ -52,6 +52,12 @@ impl Plan {
         self
     }
 
+    /// With its records at this address.
+    pub(crate) fn store(mut self, url: &str) -> Self {
+        self.text = self.text.replacen("sqlite://onceward.db", url, 1);
+        self
+    }
+
     /// The same store as another gateway.
     pub(crate) fn beside(mut self, other: &Gateway) -> Self {
         self.directory = other.directory.clone();
@@ -59,18 +65,26 @@ impl Plan {
         self
     }
 
-    pub(crate) fn start(self) -> Gateway {
+    fn command(&self) -> Command {
         let path = self.directory.path();
         fs::write(path.join(&self.file), &self.text).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_onceward"))
-            .args(["serve", "--config", &self.file])
-            .current_dir(path)
-            .envs(self.environment)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
+        let environment = self.environment.iter().map(|(name, value)| (name, value));
+        command.args(["serve", "--config", &self.file]).current_dir(path).envs(environment);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    }
+
+    /// What it says when it does not start.
+    pub(crate) fn refusal(&self) -> String {
+        let output = self.command().output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        said
+    }
+
+    pub(crate) fn start(self) -> Gateway {
+        let mut child = self.command().spawn().unwrap();
         let stderr = lines_of(child.stderr.take().unwrap());
         let (mut said, mut admin) = (String::new(), None);
         let address = loop {

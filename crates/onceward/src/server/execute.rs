@@ -10,11 +10,12 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
     task::Poll,
+    time::Duration,
 };
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, request::Parts};
-use onceward_core::{Meaning, Reply};
+use onceward_core::{Effect, Meaning, Reply};
 use tokio::{
     sync::oneshot,
     task::AbortHandle,
@@ -164,24 +165,45 @@ impl Drop for Renewals {
     }
 }
 
-/// Renews the claim until `max_run` is over. A renewal that hangs is tried anew when the next is due.
-async fn renew(engine: Engine, claim: Claim) {
-    let pause = claim.terms().lease() / 3;
-    loop {
-        let next = Instant::now() + pause;
-        if next >= claim.until() {
-            return;
+/// When a claim is renewed.
+struct Rhythm {
+    /// How long after the claim, and after each renewal.
+    pause: Duration,
+    /// How long one renewal may take, and how long after one that failed the next is tried.
+    patience: Duration,
+}
+
+impl Rhythm {
+    /// A renewal writes to the record that the transaction of a transactional effect is about to end;
+    /// at REPEATABLE READ and above that transaction would fail by it. So it comes late there, and the
+    /// rest of the lease is for trying again.
+    fn of(claim: &Claim) -> Self {
+        let part = claim.terms().lease() / 3;
+        match claim.effect() {
+            Effect::Transactional => Self { pause: part * 2, patience: part / 3 },
+            Effect::External | Effect::Repeatable { .. } => Self { pause: part, patience: part },
         }
+    }
+}
+
+/// Renews the claim until `max_run` is over. A renewal that hangs is given up and tried anew.
+async fn renew(engine: Engine, claim: Claim) {
+    let Rhythm { pause, patience } = Rhythm::of(&claim);
+    let mut next = Instant::now() + pause;
+    while next < claim.until() {
         sleep_until(next).await;
-        let (renewed, operation) = (timeout(pause, engine.renew(&claim)).await, claim.id());
+        let (renewed, operation) = (timeout(patience, engine.renew(&claim)).await, claim.id());
         telemetry::RENEWALS.add(match &renewed {
             Ok(Ok(Renewal::Renewed { .. } | Renewal::Held)) => Renewed::Renewed,
             Ok(Ok(Renewal::Lost(_))) => Renewed::Lost,
             Ok(Err(_)) => Renewed::Failed,
             Err(_) => Renewed::TimedOut,
         });
+        next = Instant::now() + patience;
         match renewed {
-            Ok(Ok(Renewal::Renewed { .. } | Renewal::Held)) => {}
+            Ok(Ok(Renewal::Renewed { .. })) => next = Instant::now() + pause,
+            // Its lease was not started anew, so that this is tried again before it ends.
+            Ok(Ok(Renewal::Held)) => {}
             Ok(Ok(Renewal::Lost(_))) => {
                 tracing::warn!(event = event::LEASE_LOST, %operation, "another execution took over");
                 return claim.lose();

@@ -1,5 +1,6 @@
 //! Stores that come with the library.
 
+mod census;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod known;
 pub mod memory;
@@ -11,3 +12,5 @@ mod rows;
 mod sealing;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+
+pub use census::Census;

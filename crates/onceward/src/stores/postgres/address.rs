@@ -56,6 +56,14 @@ pub struct Address {
     shown: String,
 }
 
+impl Address {
+    /// Whether a standby of this server may be promoted one day: unless it says `promotion=never`.
+    #[must_use]
+    pub fn is_promotable(&self) -> bool {
+        self.promotes
+    }
+}
+
 /// How much is checked of a server's certificate, as libpq's `sslmode` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verify {

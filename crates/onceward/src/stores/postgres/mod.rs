@@ -20,6 +20,7 @@
 mod address;
 mod barrier;
 mod builder;
+mod census;
 mod error;
 mod inside;
 mod link;
@@ -45,6 +46,7 @@ use uuid::Uuid;
 
 pub use address::Address;
 pub use builder::PostgresStoreBuilder;
+pub use census::Condition;
 pub use error::OpenError;
 pub(crate) use error::describe;
 pub use inside::OwnTransaction;
@@ -53,7 +55,7 @@ pub use schema::{Durability, MIGRATIONS, Tables};
 #[cfg(feature = "sqlx")]
 pub(crate) use sqlx::{depth, sqlx_commit_error};
 
-use super::{known::Known, sealing::Sealing};
+use super::{Census, known::Known, sealing::Sealing};
 use barrier::Barrier;
 use error::{Trouble, store_error};
 use inside::Inside;
@@ -163,6 +165,20 @@ impl PostgresStore {
     #[must_use]
     pub fn durability(&self) -> Option<&Durability> {
         self.inner.durability.as_ref()
+    }
+
+    /// Counts what is open and looks how large the tables are: for metrics and health checks.
+    pub async fn census(&self) -> Result<Census, StoreError> {
+        let link = self.desk().await?;
+        census::census(&link, self.inner.how.dialect, &self.inner.sealing).await
+    }
+
+    /// Looks how the server and the tables are: for health checks. `None`: this dialect cannot tell.
+    pub async fn condition(&self) -> Result<Option<Condition>, StoreError> {
+        match self.inner.how.dialect {
+            Dialect::Postgres => Ok(Some(census::condition(&*self.desk().await?).await?)),
+            Dialect::Wire => Ok(None),
+        }
     }
 
     fn start(

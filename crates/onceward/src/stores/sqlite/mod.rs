@@ -70,8 +70,8 @@ use onceward_core::{
 pub use self::sqlx::OwnTransaction;
 #[cfg(feature = "sqlx")]
 pub(crate) use self::sqlx::{commit_error, depth};
+pub use crate::stores::Census;
 pub use builder::SqliteStoreBuilder;
-pub use census::Census;
 pub use error::OpenError;
 pub use inside::{BlockingTransaction, OwnBlockingTransaction};
 pub use schema::{Durability, Tables};

@@ -1,0 +1,130 @@
+//! What metrics and a doctor ask for: how much is open, how large the tables are, how they are kept.
+
+use std::time::SystemTime;
+
+use onceward_core::{StoreError, Timestamp};
+use tokio_postgres::Row;
+
+use super::{
+    Dialect,
+    error::store_error,
+    link::Link,
+    rows::{Read, timestamp},
+    sql::columns,
+};
+use crate::stores::{Census, sealing::Sealing};
+
+/// How the server and its tables are, as far as it matters for records.
+///
+/// ```
+/// use onceward::stores::postgres::Condition;
+///
+/// fn is_bloated(condition: &Condition) -> bool {
+///     condition.dead_rows > 10_000 && condition.dead_rows > condition.live_rows
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Condition {
+    /// What the server's clock shows: leases and retentions are counted by it.
+    pub server_time: Timestamp,
+    /// Whether this user may do everything, also outside the schema.
+    pub is_superuser: bool,
+    /// What this user lacks, as `DELETE ON onceward.record`.
+    pub lacking: Vec<String>,
+    /// How many other users may call the functions for services.
+    pub services: u64,
+    /// How often a row of the records was changed, since the server began to count.
+    pub updates: u64,
+    /// How often of these without touching an index.
+    pub hot_updates: u64,
+    /// About how many records there are.
+    pub live_rows: u64,
+    /// About how many old versions of them wait to be removed.
+    pub dead_rows: u64,
+}
+
+pub(super) async fn census(
+    link: &Link,
+    dialect: Dialect,
+    sealing: &Sealing,
+) -> Result<Census, StoreError> {
+    let xid = match dialect {
+        Dialect::Postgres => columns!("r.xmin::text::int8, false"),
+        Dialect::Wire => columns!("0::int8, false"),
+    };
+    let most = Census::MAX_COUNTED as usize;
+    let open = format!(
+        "SELECT {xid} FROM onceward.open o JOIN onceward.record r ON r.digest = o.digest LIMIT {}",
+        most + 1
+    );
+    let rows = ask(link, &open).await?;
+    let mut census = Census { is_complete: rows.len() <= most, ..Census::default() };
+    for row in rows.iter().take(most) {
+        let read = Read::of(row)?;
+        census.count(&read.row.look(&read.id, sealing)?);
+    }
+    // An unknown outcome may be kept for ever, and comes last in that order.
+    let last = "SELECT r.updated_at FROM onceward.record r
+        WHERE r.sweep_after < clock_timestamp() + interval '100 years'
+        ORDER BY r.sweep_after DESC LIMIT 1";
+    if let Some(row) = ask(link, last).await?.first() {
+        let at: SystemTime = row.try_get(0).map_err(|error| store_error(&error))?;
+        census.last_write = Some(timestamp(at));
+    }
+    if dialect == Dialect::Postgres {
+        let size = "SELECT coalesce(sum(pg_catalog.pg_total_relation_size(c.oid)), 0)::int8
+            FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+            WHERE n.nspname = 'onceward' AND c.relkind = 'r'";
+        let bytes = ask(link, size).await?.first().map(|row| number(row, 0)).transpose();
+        census.file_bytes = bytes.map_err(|error| store_error(&error))?.unwrap_or_default();
+    }
+    Ok(census)
+}
+
+pub(super) async fn condition(link: &Link) -> Result<Condition, StoreError> {
+    let question = "
+        SELECT clock_timestamp(), current_setting('is_superuser') = 'on',
+            ARRAY(SELECT needed.privilege || ' ON onceward.' || needed.relation
+                FROM (VALUES ('record', 'SELECT'), ('record', 'INSERT'), ('record', 'UPDATE'),
+                    ('record', 'DELETE'), ('open', 'SELECT'), ('open', 'INSERT'), ('open', 'DELETE'),
+                    ('trail', 'SELECT'), ('trail', 'INSERT'), ('spool', 'SELECT'), ('spool', 'INSERT'),
+                    ('spool', 'DELETE'), ('inbox', 'SELECT'), ('inbox', 'DELETE')
+                ) AS needed (relation, privilege)
+                WHERE NOT has_table_privilege('onceward.' || needed.relation, needed.privilege)),
+            (SELECT count(*) FROM pg_catalog.pg_roles app JOIN pg_catalog.pg_roles service
+                ON service.rolcanlogin AND NOT service.rolsuper
+                AND pg_has_role(service.oid, app.oid, 'MEMBER')
+                WHERE app.rolname = 'onceward_app'),
+            coalesce(s.n_tup_upd, 0)::int8, coalesce(s.n_tup_hot_upd, 0)::int8,
+            coalesce(s.n_live_tup, 0)::int8, coalesce(s.n_dead_tup, 0)::int8
+        FROM (VALUES (1)) one LEFT JOIN pg_catalog.pg_stat_user_tables s
+            ON s.schemaname = 'onceward' AND s.relname = 'record'";
+    let rows = ask(link, question).await?;
+    let Some(row) = rows.first() else {
+        return Err(StoreError::Unusable("the server says nothing about itself".to_owned()));
+    };
+    read(row).map_err(|error| store_error(&error))
+}
+
+fn read(row: &Row) -> Result<Condition, tokio_postgres::Error> {
+    Ok(Condition {
+        server_time: timestamp(row.try_get(0)?),
+        is_superuser: row.try_get(1)?,
+        lacking: row.try_get(2)?,
+        services: number(row, 3)?,
+        updates: number(row, 4)?,
+        hot_updates: number(row, 5)?,
+        live_rows: number(row, 6)?,
+        dead_rows: number(row, 7)?,
+    })
+}
+
+fn number(row: &Row, column: usize) -> Result<u64, tokio_postgres::Error> {
+    Ok(u64::try_from(row.try_get::<_, i64>(column)?).unwrap_or_default())
+}
+
+async fn ask(link: &Link, question: &str) -> Result<Vec<Row>, StoreError> {
+    let rows = link.client.query_typed(question, &[]).await;
+    rows.map_err(|error| store_error(&error))
+}
