@@ -2,7 +2,7 @@
 
 use std::{
     collections::hash_map::DefaultHasher,
-    future::poll_fn,
+    future::{Future, poll_fn},
     hash::{Hash as _, Hasher as _},
     sync::{
         Arc, OnceLock,
@@ -21,7 +21,7 @@ use tokio_postgres::{
     AsyncMessage, Client, Connection, Row, Socket, Statement,
     error::{DbError, Severity},
     tls::TlsStream,
-    types::ToSql,
+    types::{ToSql, Type},
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -30,6 +30,7 @@ use super::{
     error::{Trouble, store_error},
     sql::{Query, SLOTS},
 };
+use crate::engine::Pause;
 
 pub(super) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
@@ -43,8 +44,14 @@ const ANSWER: Duration = Duration::from_secs(20);
 /// How long callers are told of a failed try to connect before there is another one.
 const FAILED: Duration = Duration::from_millis(200);
 
+/// How often a statement that got in somebody's way is sent at most.
+pub(super) const UNDONE: u32 = 8;
+
 /// How long all servers of an address together may take.
 const CONNECT_ALL: Duration = Duration::from_secs(8);
+
+/// Is told what other processes say.
+pub(super) type Heard = Box<dyn Fn(&str) + Send + Sync>;
 
 /// Everything that is needed to connect.
 pub(super) struct How {
@@ -55,8 +62,7 @@ pub(super) struct How {
     pub(super) prepares: bool,
     /// Whether a weaker `synchronous_commit` is left as it is.
     pub(super) accepts_relaxed: bool,
-    /// Who is told what other processes say.
-    pub(super) heard: OnceLock<Box<dyn Fn(&str) + Send + Sync>>,
+    pub(super) heard: OnceLock<Heard>,
 }
 
 impl How {
@@ -171,8 +177,17 @@ impl Link {
         query: &Query,
         parameters: Parameters<'_>,
     ) -> Result<Vec<Row>, StoreError> {
-        let rows = self.noting(self.send(query, parameters).await);
-        rows.map_err(|error| store_error(&error))
+        again_if_undone(|| self.send(query, parameters)).await.map_err(|error| self.noted(&error))
+    }
+
+    /// Sends a statement that is rarely needed: unprepared, with the types of its parameters.
+    pub(super) async fn ask(
+        &self,
+        text: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>, StoreError> {
+        let asked = again_if_undone(|| self.client.query_typed(text, parameters)).await;
+        asked.map_err(|error| self.noted(&error))
     }
 
     /// Sends a statement that writes, and waits until it is durable as the server promises.
@@ -187,7 +202,10 @@ impl Link {
             let text = format!("no answer within {ANSWER:?}");
             return Err(Trouble::Failed(StoreError::Unavailable(text)));
         };
-        let rows = self.noting(rows).map_err(|error| Trouble::of(&error))?;
+        let rows = rows.map_err(|error| {
+            self.note(&error);
+            Trouble::of(&error)
+        })?;
         if self.doubts.load(Ordering::Acquire) != doubts {
             let text = "the wait for the standby was cancelled: the change is on this server, and nobody \
                         knows whether on another one";
@@ -239,25 +257,39 @@ impl Link {
     }
 
     /// Some errors say that this connection is of no use any more.
-    fn noting<T>(
-        &self,
-        result: Result<T, tokio_postgres::Error>,
-    ) -> Result<T, tokio_postgres::Error> {
-        if let Err(error) = &result {
-            let code = error.code().map_or("", |code| code.code());
-            // A server that became a standby, statements that were prepared for other tables or on
-            // another connection, a server that stops.
-            let spent = ["25006", "0A000", "26000", "42P05", "57P01", "57P02", "57P03"];
-            if error.is_closed() || spent.contains(&code) {
-                self.is_spent.store(true, Ordering::Relaxed);
-            }
+    fn note(&self, error: &tokio_postgres::Error) {
+        let code = error.code().map_or("", |code| code.code());
+        // A server that became a standby, statements that were prepared for other tables or on another
+        // connection, a server that stops.
+        let spent = ["25006", "0A000", "26000", "42P05", "57P01", "57P02", "57P03"];
+        if error.is_closed() || spent.contains(&code) {
+            self.is_spent.store(true, Ordering::Relaxed);
         }
-        result
+    }
+
+    fn noted(&self, error: &tokio_postgres::Error) -> StoreError {
+        self.note(error);
+        store_error(error)
     }
 
     fn is_usable(&self) -> bool {
         !self.client.is_closed() && !self.is_spent.load(Ordering::Relaxed)
     }
+}
+
+/// Sends once more, a few times, what got in somebody's way and was undone.
+async fn again_if_undone<F>(mut send: impl FnMut() -> F) -> Result<Vec<Row>, tokio_postgres::Error>
+where
+    F: Future<Output = Result<Vec<Row>, tokio_postgres::Error>>,
+{
+    let mut pause = Pause::default();
+    for _ in 1..UNDONE {
+        match send().await {
+            Err(error) if matches!(Trouble::of(&error), Trouble::Undone(_)) => pause.wait().await,
+            result => return result,
+        }
+    }
+    send().await
 }
 
 /// Moves the bytes of a connection, and listens to what the server says besides.

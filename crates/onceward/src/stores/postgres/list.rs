@@ -97,11 +97,7 @@ impl<'a> Plan<'a> {
             WINDOW - 1
         );
         let (at, id) = (after.map(|place| place.at), after.map(|place| place.id.0.to_vec()));
-        let rows = link
-            .client
-            .query_typed(&text, &[(&at, Type::TIMESTAMPTZ), (&id, Type::BYTEA)])
-            .await
-            .map_err(|error| store_error(&error))?;
+        let rows = link.ask(&text, &[(&at, Type::TIMESTAMPTZ), (&id, Type::BYTEA)]).await?;
         rows.first().map(|row| place(row, 0)).transpose()
     }
 
@@ -150,8 +146,7 @@ impl<'a> Plan<'a> {
             (&exactly, Type::BYTEA),
             (&limit, Type::INT8),
         ];
-        let rows = link.client.query_typed(&text, &parameters).await;
-        let rows = rows.map_err(|error| store_error(&error))?;
+        let rows = link.ask(&text, &parameters).await?;
         rows.iter()
             .map(|row| {
                 let read = Read::of(row)?;

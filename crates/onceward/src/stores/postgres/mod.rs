@@ -348,8 +348,7 @@ impl Trail for PostgresStore {
                 ) latest ORDER BY seq";
             let parameters: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] =
                 &[(&id.0.as_slice(), Type::BYTEA), (&MAX_TRAIL, Type::INT8)];
-            let rows = link.client.query_typed(question, parameters).await;
-            rows.map_err(|error| store_error(&error))?.iter().map(entry).collect()
+            link.ask(question, parameters).await?.iter().map(entry).collect()
         })
     }
 }

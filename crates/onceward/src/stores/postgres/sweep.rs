@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use onceward_core::{StoreError, Timestamp};
@@ -43,8 +43,7 @@ impl Broom {
         let mut left = limit;
         while left > 0 {
             let step = i64::from(left.min(STEP));
-            let rows = link.client.query_typed(sql::SWEEP, &[(&step, Type::INT8)]).await;
-            let rows = rows.map_err(|error| store_error(&error))?;
+            let rows = link.ask(sql::SWEEP, &[(&step, Type::INT8)]).await?;
             let counts = rows.first().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
             let counts: Option<Result<(i64, i64), tokio_postgres::Error>> = counts;
             let (gone, due) = counts.unwrap_or(Ok((0, 0))).map_err(|error| store_error(&error))?;
@@ -54,11 +53,9 @@ impl Broom {
                 break;
             }
         }
-        let rest = link.client.batch_execute(sql::SWEEP_REST).await;
-        rest.map_err(|error| store_error(&error))?;
+        link.ask(sql::SWEEP_REST, &[]).await?;
         if dialect == Dialect::Postgres {
-            let inbox = link.client.batch_execute(sql::SWEEP_INBOX).await;
-            inbox.map_err(|error| store_error(&error))?;
+            link.ask(sql::SWEEP_INBOX, &[]).await?;
         }
         Ok(deleted)
     }
@@ -66,8 +63,9 @@ impl Broom {
     /// A clock that jumped would delete what is still promised.
     async fn check_clock(&self, link: &Link) -> Result<(), StoreError> {
         let here = Instant::now();
-        let row = link.client.query_typed_one("SELECT clock_timestamp()", &[]).await;
-        let there = row.and_then(|row| row.try_get(0)).map_err(|error| store_error(&error))?;
+        let rows = link.ask("SELECT clock_timestamp()", &[]).await?;
+        let there = rows.first().map(|row| row.try_get(0)).transpose();
+        let there = there.map_err(|error| store_error(&error))?.unwrap_or(SystemTime::UNIX_EPOCH);
         let now = First { server: link.server, there: timestamp(there), here };
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         // Another server has another clock, and one that was started anew may have been set.

@@ -19,16 +19,14 @@ use uuid::Uuid;
 use super::{
     Dialect,
     error::Trouble,
-    link::{How, Line, Link},
+    link::{How, Line, Link, UNDONE},
     rows::{Kind, Read, Work, timestamp, uuid_of},
     sql,
 };
+use crate::engine::Pause;
 
 /// How many changes may wait; whoever comes then waits for a place.
 const QUEUE: usize = 16_384;
-
-/// How often a statement that got in somebody's way is sent again.
-const UNDONE: u32 = 5;
 
 /// What became of a change.
 pub(super) enum Applied {
@@ -204,13 +202,13 @@ impl Lane {
 
     /// Makes one change, or finds out what is in its way.
     async fn alone(&self, link: &Link, work: &Work) -> Answer {
-        let mut tries = 0;
+        let (mut tries, mut pause) = (0, Pause::default());
         loop {
             tries += 1;
             match change_one(link, work).await {
                 Ok(Some(at)) => return Ok(Applied::Written { at }),
                 Ok(None) => break,
-                Err(Trouble::Undone(_)) if tries < UNDONE => {}
+                Err(Trouble::Undone(_)) if tries < UNDONE => pause.wait().await,
                 // The row as it was before somebody took hold of it may tell enough.
                 Err(Trouble::Held) => {
                     let stored = self.read_one(link, work).await?;
