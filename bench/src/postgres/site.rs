@@ -48,6 +48,14 @@ impl Site {
         Ok(Place { database })
     }
 
+    /// Removes a database with whoever is still connected to it: disks are finite.
+    pub(crate) fn drop(&self, place: Place) -> Result<(), Failure> {
+        let name = place.database.name().to_owned();
+        drop(place);
+        self.server.try_sql(&format!("DROP DATABASE {name} WITH (FORCE)"))?;
+        Ok(())
+    }
+
     fn program(&self, name: &str) -> PathBuf {
         self.server.installation().directory().join(name)
     }
@@ -90,6 +98,9 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
+    /// As the store comes.
+    pub(crate) const USUAL: Self = Self { lanes: None, batch: None };
+
     /// How many connections write; as many as a store has that is told nothing, if nothing is said.
     pub(crate) fn connections(self) -> usize {
         2 * self.lanes.unwrap_or(2)
@@ -146,9 +157,13 @@ impl Place {
         Counts::read(&text).ok_or_else(|| format!("not what was asked for: {text}").into())
     }
 
-    /// How large the records are with their indexes, in bytes.
-    pub(crate) fn bytes(&self) -> Result<f64, Failure> {
-        Ok(self.sql("SELECT pg_total_relation_size('onceward.record')")?.parse()?)
+    /// The size of the table and its indexes for each record; `None` if there are none.
+    pub(crate) fn bytes_each(&self) -> Result<Option<f64>, Failure> {
+        let text = self.sql(
+            "SELECT pg_total_relation_size('onceward.record')::float8 / nullif(count(*), 0) \
+             FROM onceward.record",
+        )?;
+        Ok(text.parse().ok())
     }
 }
 
