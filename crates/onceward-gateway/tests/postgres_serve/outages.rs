@@ -154,3 +154,22 @@ async fn a_claim_that_meets_an_open_transaction_is_told_to_come_back() {
     let is_free = || async { gateway.send(&pay("held")).await.status == 201 };
     eventually("the key is free again", is_free).await;
 }
+
+/// Each transaction may have another connection there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_in_transaction_mode_is_no_hindrance() {
+    let upstream = Upstream::any();
+    let database = testbed::postgres().database();
+    let url = testbed::pgbouncer().url_of(&database);
+    let gateway = plan(&upstream, &format!("{url}?prepare=off")).start();
+    let calls: Vec<_> = (0..40).map(|number| pay(&format!("k{}", number % 10))).collect();
+    let running: Vec<_> = calls.iter().map(|call| gateway.begin(call)).collect();
+    for reply in running {
+        let reply = reply.await.unwrap();
+        assert!(reply.status == 201 || reply.problem().1 == "in-progress", "{reply:?}");
+    }
+    for call in &calls {
+        assert!(gateway.send(call).await.is_replay());
+    }
+    assert_eq!(upstream.count().await, 10);
+}
