@@ -61,6 +61,11 @@ impl Work {
         admission(self.operation(number), self.terms)
     }
 
+    /// What is asked for the operation with this number.
+    pub(crate) fn request(&self, number: u64) -> Request {
+        request(self.operation(number), self.terms)
+    }
+
     /// The end of a claim, with an answer.
     pub(crate) fn settlement(&self, claim: &Claim) -> Settlement {
         claim.settle(Ending::Succeeded(answer()), fence())
@@ -74,11 +79,14 @@ pub(crate) fn answer() -> Outcome {
 
 /// The first request for an operation.
 fn admission(operation: OperationId, terms: Terms) -> Admission {
+    Admission::new(request(operation, terms), fence(), Execution::from_bytes(random()))
+}
+
+fn request(operation: OperationId, terms: Terms) -> Request {
     let mut fingerprint = [0; 32];
     fastrand::fill(&mut fingerprint);
     let fingerprints = Fingerprint::from_parts(1, fingerprint).into();
-    let request = Request { operation, fingerprints, terms };
-    Admission::new(request, fence(), Execution::from_bytes(random()))
+    Request { operation, fingerprints, terms }
 }
 
 fn fence() -> Fence {
@@ -110,7 +118,7 @@ async fn pair(store: &dyn Store, work: &Work, number: u64) -> Result<(), Failure
     settle(store, work.settlement(&claim)).await
 }
 
-async fn settle(store: &dyn Store, settlement: Settlement) -> Result<(), Failure> {
+pub(crate) async fn settle(store: &dyn Store, settlement: Settlement) -> Result<(), Failure> {
     let swap = store.swap(settlement.change()).await?;
     match settlement.next(swap) {
         SettlementStep::Done(Settled::Stored { .. }) => Ok(()),
