@@ -58,7 +58,10 @@ impl OpenError {
         match code.code() {
             "28P01" | "28000" | "3D000" => Self::Refused(text),
             "42501" => Self::NotAllowed(text),
-            "53300" | "57P03" | "57P01" | "57P02" => Self::Unreachable(text),
+            "53300" => Self::Unreachable(format!(
+                "{text}; raise max_connections of the server, or put a pooler like PgBouncer between"
+            )),
+            "57P03" | "57P01" | "57P02" => Self::Unreachable(text),
             _ => Self::Failed(text),
         }
     }
