@@ -104,7 +104,7 @@ async fn a_time_out_for_statements() {
     recovers(&gateway, "meanwhile").await;
 }
 
-/// Ten seconds are as good as for ever: nobody waits for somebody else's record.
+/// All of them are answered while it is open: nobody waits for somebody else's record.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_that_is_left_open_on_one_record_stalls_no_other() {
     let upstream = Upstream::any();
@@ -113,7 +113,6 @@ async fn a_transaction_that_is_left_open_on_one_record_stalls_no_other() {
     assert_eq!(gateway.send(&pay("held")).await.status, 201);
     let hold = "SELECT FROM onceward.record FOR UPDATE";
     let somebody = Somebody::begins(database.url(), hold).await;
-    let began = std::time::Instant::now();
     let mut others = Vec::new();
     for number in 0..200 {
         others.push(gateway.begin(&pay(&format!("other-{number}"))));
@@ -130,7 +129,6 @@ async fn a_transaction_that_is_left_open_on_one_record_stalls_no_other() {
         (201, true),
         "who only reads waits for nobody"
     );
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     somebody.ends().await;
     assert_eq!(upstream.count_of("held").await, 1);
 }
