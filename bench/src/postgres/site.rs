@@ -34,8 +34,14 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    pub(crate) fn start(fillfactor: Option<u8>) -> Result<Self, Failure> {
-        let server = Server::start(&Installation::preferred()?, &SETTINGS)?;
+    /// Starts one with these settings beside the usual ones.
+    pub(crate) fn start(more: &[String], fillfactor: Option<u8>) -> Result<Self, Failure> {
+        let mut settings = SETTINGS.to_vec();
+        for setting in more {
+            let setting = setting.split_once('=');
+            settings.push(setting.ok_or("a setting is written as name=value")?);
+        }
+        let server = Server::start(&Installation::preferred()?, &settings)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let file = PathBuf::from(server.try_sql("SHOW data_directory")?).join("postmaster.pid");
         let text = std::fs::read_to_string(file)?;
