@@ -76,6 +76,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(10..=100))]
     fillfactor: Option<u8>,
 
+    /// Settings of the server, as an experiment, like `enable_seqscan=off`
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    settings: Vec<String>,
+
     /// Connections of the batched store for claims, and as many for all else [default: as it comes]
     #[arg(long, value_name = "COUNT")]
     lanes: Option<usize>,
@@ -172,7 +176,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         true => Some(gateway_program(arguments.gateway.as_deref())?),
         false => None,
     };
-    let site = Site::start(arguments.fillfactor)?;
+    let site = Site::start(&arguments.settings, arguments.fillfactor)?;
     let mut report = Report::new(&site, arguments.rounds, arguments.seconds);
     take_turns(arguments, &site, &mut report)?;
     if arguments.has(Part::Purge) {

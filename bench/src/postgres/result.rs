@@ -3,6 +3,7 @@
 
 use crate::{
     gateway::Line,
+    load,
     machine::Machine,
     postgres::{
         own::Form,
@@ -76,6 +77,13 @@ impl Report {
         );
         if let Some(share) = self.others {
             println!("- Used by others between the turns, of all cores: {:.0} %.", share * 1e2);
+        }
+        if load::held() > 0 {
+            println!(
+                "- The store said {} times that somebody holds a record that nobody knew; it was asked \
+                 again.",
+                thousands(load::held() as f64)
+            );
         }
         print_figures(&self.figures());
         self.print_rows(
@@ -191,12 +199,13 @@ impl Report {
         }
         println!("\n{title}\n");
         println!(
-            "| who | in flight | connections | /s | ÷ pgbench, 64 | HOT | WAL B each | full pages each |\n\
-             |---|---|---|---|---|---|---|---|"
+            "| who | in flight | connections | /s | ÷ pgbench, 64 | HOT | WAL B each | full pages each | \
+             CPU µs each, server + client |\n\
+             |---|---|---|---|---|---|---|---|---|"
         );
         for row in rows {
             println!(
-                "| {} | {} | {} | {} | {} | {} | {} | {} |",
+                "| {} | {} | {} | {} | {} | {} | {} | {} | {} + {} |",
                 row.who.words,
                 row.who.in_flight,
                 row.who.connections(),
@@ -205,6 +214,8 @@ impl Report {
                 or_dash(row.hot_share(), |share| format!("{:.1} %", share * 1e2)),
                 or_dash(row.each(|counts| counts.wal_bytes), thousands),
                 or_dash(row.each(|counts| counts.full_pages), two_digits),
+                or_dash(row.cpu_micros(|cpu| cpu.server), thousands),
+                or_dash(row.cpu_micros(|cpu| cpu.client), thousands),
             );
         }
     }

@@ -336,6 +336,7 @@ struct Proposal<'a> {
 }
 
 /// What to do next for a settlement.
+#[expect(clippy::large_enum_variant, reason = "moved once, and rarely")]
 enum Next<'a> {
     Swap(Proposal<'a>),
     /// It is proposed.
