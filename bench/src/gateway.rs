@@ -1,6 +1,7 @@
 //! `gateway`: the plan of a run, from the processes to the report.
 
 mod bare;
+mod beside;
 mod client;
 mod exchange;
 mod install;
@@ -30,8 +31,12 @@ use crate::{
 };
 use client::{CONNECTIONS, Keys, Window};
 use exchange::Kind;
-use result::{Line, Report, Turn};
+use result::{Report, Turn};
 use subjects::{Name, Subject};
+
+pub(crate) use beside::on_both_stores;
+pub(crate) use process::cpu_with_ended;
+pub(crate) use result::Line;
 
 pub(crate) use bare::{BareArguments, be_the_bare_proxy};
 pub(crate) use upstream::{UpstreamArguments, be_the_upstream};

@@ -11,9 +11,9 @@ use std::{
 };
 
 use onceward::{
-    Admission, Claim, Digest, Effect, Ending, Execution, Fence, Fingerprint, Found, Key,
+    Admission, Change, Claim, Digest, Effect, Ending, Execution, Fence, Fingerprint, Found, Key,
     OperationId, OperationName, Outcome, Request, Scope, Settled, Settlement, SettlementStep, Step,
-    Store, Terms, Verdict,
+    Store, Swap, Terms, Verdict,
 };
 use tokio::{runtime::Runtime, task::JoinSet};
 
@@ -61,6 +61,11 @@ impl Work {
         admission(self.operation(number), self.terms)
     }
 
+    /// What is asked for the operation with this number.
+    pub(crate) fn request(&self, number: u64) -> Request {
+        request(self.operation(number), self.terms)
+    }
+
     /// The end of a claim, with an answer.
     pub(crate) fn settlement(&self, claim: &Claim) -> Settlement {
         claim.settle(Ending::Succeeded(answer()), fence())
@@ -74,11 +79,14 @@ pub(crate) fn answer() -> Outcome {
 
 /// The first request for an operation.
 fn admission(operation: OperationId, terms: Terms) -> Admission {
+    Admission::new(request(operation, terms), fence(), Execution::from_bytes(random()))
+}
+
+fn request(operation: OperationId, terms: Terms) -> Request {
     let mut fingerprint = [0; 32];
     fastrand::fill(&mut fingerprint);
     let fingerprints = Fingerprint::from_parts(1, fingerprint).into();
-    let request = Request { operation, fingerprints, terms };
-    Admission::new(request, fence(), Execution::from_bytes(random()))
+    Request { operation, fingerprints, terms }
 }
 
 fn fence() -> Fence {
@@ -91,13 +99,36 @@ fn random() -> [u8; 16] {
     bytes
 }
 
+/// How often a store said that somebody holds a record.
+static HELD: AtomicU64 = AtomicU64::new(0);
+
+/// How often a store has said so: here nobody else knows the record, so that it is wrong each time.
+pub(crate) fn held() -> u64 {
+    HELD.load(Ordering::Relaxed)
+}
+
+/// Notes that a store said so.
+pub(crate) fn was_held() {
+    HELD.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Proposes a change, again if somebody is said to hold the record.
+async fn swap(store: &dyn Store, change: &Change) -> Result<Swap, Failure> {
+    loop {
+        match store.swap(change).await? {
+            Swap::Held => was_held(),
+            swap => return Ok(swap),
+        }
+    }
+}
+
 /// Makes one durable claim.
 pub(crate) async fn claim(store: &dyn Store, work: &Work, number: u64) -> Result<Claim, Failure> {
     run(store, work.admission(number)).await
 }
 
 async fn run(store: &dyn Store, admission: Admission) -> Result<Claim, Failure> {
-    let swap = store.swap(admission.change()).await?;
+    let swap = swap(store, admission.change()).await?;
     match admission.next(swap) {
         Step::Done(Verdict::Run(claim)) => Ok(claim),
         other => Err(format!("a fresh key was not given a claim: {other:?}").into()),
@@ -110,8 +141,8 @@ async fn pair(store: &dyn Store, work: &Work, number: u64) -> Result<(), Failure
     settle(store, work.settlement(&claim)).await
 }
 
-async fn settle(store: &dyn Store, settlement: Settlement) -> Result<(), Failure> {
-    let swap = store.swap(settlement.change()).await?;
+pub(crate) async fn settle(store: &dyn Store, settlement: Settlement) -> Result<(), Failure> {
+    let swap = swap(store, settlement.change()).await?;
     match settlement.next(swap) {
         SettlementStep::Done(Settled::Stored { .. }) => Ok(()),
         other => Err(format!("a claim could not be completed: {other:?}").into()),

@@ -6,7 +6,8 @@
 //! `instructions.rs` and `waiters.rs` read what it cost. `gateway.rs` is the plan of the third, of the
 //! gateway as a process among others: `gateway/subjects.rs` and `gateway/peers.rs` start them,
 //! `gateway/client.rs` asks them, `gateway/result.rs` writes the result. `operators.rs` is the fourth, of lists
-//! and look-ups.
+//! and look-ups. `postgres.rs` is the plan of the fifth: `postgres/turns.rs` is who is measured beside
+//! `pgbench`, `postgres/site.rs` the server.
 
 mod append_log;
 mod gateway;
@@ -19,6 +20,7 @@ mod measure;
 mod operators;
 mod options;
 mod pairs;
+mod postgres;
 mod progress;
 mod reopen;
 mod report;
@@ -55,6 +57,7 @@ enum Benchmark {
     LayerRequests(instructions::RequestsArguments),
     Operators(operators::Arguments),
     Gateway(gateway::Arguments),
+    Postgres(postgres::Arguments),
     #[command(hide = true)]
     GatewayUpstream(gateway::UpstreamArguments),
     #[command(hide = true)]
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Benchmark::LayerRequests(arguments) => instructions::make_requests(&arguments),
         Benchmark::Operators(arguments) => operators::run(&arguments),
         Benchmark::Gateway(arguments) => gateway::run(&arguments),
+        Benchmark::Postgres(arguments) => postgres::run(&arguments),
         Benchmark::GatewayUpstream(arguments) => gateway::be_the_upstream(&arguments),
         Benchmark::GatewayBare(arguments) => gateway::be_the_bare_proxy(&arguments),
     };

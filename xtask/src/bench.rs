@@ -14,7 +14,8 @@ use crate::failure::Failure;
     override_usage = "cargo xtask bench <BENCHMARK> [ARGUMENTS]...",
     after_help = "Benchmarks:\n  store     measures the stores\n  layer     measures the server layer\n  \
                   gateway   measures `onceward serve` beside other proxies\n  \
-                  operators measures lists and look-ups\n\n\
+                  operators measures lists and look-ups\n  \
+                  postgres  measures the PostgreSQL store beside pgbench\n\n\
                   Examples:\n  cargo xtask bench store          with the usual settings\n  \
                   cargo xtask bench store --help   what this benchmark can be told"
 )]
@@ -42,9 +43,21 @@ impl Arguments {
         let is_help = |word: &String| ["--help", "-h"].contains(&word.as_str());
         let is_given = |word: &String| word.starts_with("--gateway");
         let mut more = self.benchmark.iter().skip(1);
-        let starts_it = |name: &String| ["gateway", "operators"].contains(&name.as_str());
+        let starts_it = |name: &String| match name.as_str() {
+            "gateway" | "operators" => true,
+            "postgres" => self.has_part("gateway"),
+            _ => false,
+        };
         self.benchmark.first().is_some_and(starts_it)
             && !more.any(|word| is_help(word) || is_given(word))
+    }
+
+    /// Whether a part is measured: all are, if none is named.
+    fn has_part(&self, part: &str) -> bool {
+        let mut words = self.benchmark.iter().map(String::as_str);
+        let only = words.find_map(|word| word.strip_prefix("--only"));
+        let named = only.map(|rest| rest.strip_prefix('=').or(words.next()).unwrap_or_default());
+        named.is_none_or(|named| named.split(',').any(|one| one == part))
     }
 }
 
@@ -77,6 +90,10 @@ mod tests {
             (&["gateway", "--help"], false),
             (&["gateway", "--gateway", "onceward"], false),
             (&["operators"], true),
+            (&["postgres", "--rounds", "1"], true),
+            (&["postgres", "--only", "pairs,gateway"], true),
+            (&["postgres", "--only=pairs", "--rounds", "1"], false),
+            (&["postgres", "--only", "pairs"], false),
             (&["store", "--quick"], false),
         ] {
             let line = Line::try_parse_from([&["bench"], line].concat()).unwrap();

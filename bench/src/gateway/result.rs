@@ -68,7 +68,8 @@ impl Line {
         median(self.turns.iter().filter_map(figure))
     }
 
-    fn cells(&self) -> [String; 8] {
+    /// The cells of its line: who, what, rate, p50, p99, CPU, answered, executed.
+    pub(crate) fn cells(&self) -> [String; 8] {
         [
             self.words.into(),
             self.kind.words().into(),

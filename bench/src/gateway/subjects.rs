@@ -28,6 +28,7 @@ pub(crate) const BARE_PROXY: &str = "bare hyper proxy";
 pub(crate) const NGINX_PROXY: &str = "nginx proxy";
 pub(crate) const NGINX_FILE: &str = "nginx, a file";
 pub(crate) const ONCEWARD: &str = "**onceward serve**";
+pub(crate) const ON_POSTGRES: &str = "onceward on PostgreSQL";
 pub(crate) const UNCOUNTED: &str = "onceward, nothing counted";
 pub(crate) const LOGGED: &str = "onceward, requests logged";
 pub(crate) const TRACED: &str = "onceward, traced";
@@ -145,6 +146,17 @@ pub(crate) async fn onceward(
     how.start(directory, upstream, Command::new(program).arg("serve")).await
 }
 
+/// The gateway, with its records in a database.
+pub(crate) async fn onceward_on_postgres(
+    directory: &Path,
+    program: &Path,
+    upstream: SocketAddr,
+    url: &str,
+) -> Result<Subject, Failure> {
+    let how = Gateway { name: Name::Onceward, words: ON_POSTGRES, file: "on-postgres" };
+    how.start_on(url, directory, upstream, Command::new(program).arg("serve")).await
+}
+
 /// The gateway with less and with more telemetry than it has by itself.
 pub(crate) async fn telemetry(
     directory: &Path,
@@ -177,8 +189,20 @@ struct Gateway {
 }
 
 impl Gateway {
+    /// With its records in a new file.
     async fn start(
         self,
+        directory: &Path,
+        upstream: SocketAddr,
+        command: &mut Command,
+    ) -> Result<Subject, Failure> {
+        let store = format!("sqlite://{}.db", self.file);
+        self.start_on(&store, directory, upstream, command).await
+    }
+
+    async fn start_on(
+        self,
+        store: &str,
         directory: &Path,
         upstream: SocketAddr,
         command: &mut Command,
@@ -194,7 +218,7 @@ impl Gateway {
         command
             .env("TOKIO_WORKER_THREADS", "1")
             .args(["--listen", "127.0.0.1:0"])
-            .args(["--store", &format!("sqlite://{}.db", self.file)])
+            .args(["--store", store])
             .args(["--scope", "secret:x-api-key", "--authorize", "none"])
             .args(["--upstream", &format!("http://{upstream}")]);
         let mut process = Process::start(self.file, command, directory)?;

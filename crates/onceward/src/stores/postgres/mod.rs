@@ -109,6 +109,13 @@ impl Dialect {
     }
 }
 
+/// What a first claim and its end send when each goes alone, for whoever measures what sending them costs.
+#[doc(hidden)]
+#[must_use]
+pub fn statements() -> [&'static str; 2] {
+    [sql::CLAIM.text, sql::END.text]
+}
+
 /// Records in one PostgreSQL database. Clones share its connections.
 ///
 /// - A swap that was handed over is not cancelled by dropping its future, and no commit ever is.
