@@ -136,6 +136,12 @@ impl Own {
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err(OpenError::Address("it names no host".to_owned()));
         }
+        let hosts = config.get_hosts().len().max(config.get_hostaddrs().len());
+        let ports = config.get_ports().len();
+        if ports > 1 && ports != hosts {
+            let text = format!("it names {ports} ports for {hosts} hosts; write each behind its host");
+            return Err(OpenError::Address(text));
+        }
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT);
         }
@@ -338,7 +344,7 @@ mod tests {
             text.parse::<Address>().unwrap().config
         };
         assert_eq!(both.servers(), [alone("db1:1"), alone("db2:2")]);
-        let same_port: Address = "postgres://db1,db2/shop?port=7".parse().unwrap();
+        let same_port: Address = "postgres:///shop?host=db1,db2&port=7".parse().unwrap();
         assert_eq!(same_port.servers()[1].get_ports(), [7]);
     }
 
@@ -353,6 +359,7 @@ mod tests {
             ("postgres://db/shop?sslcert=a", "belong together"),
             ("postgres://db/shop?target_session_attrs=read-only", "asks for a standby"),
             ("postgres://db:x/shop", "invalid"),
+            ("postgres://db1,db2/shop?port=7", "it names 3 ports for 2 hosts"),
         ] {
             let error = refused(text);
             assert!(error.contains(words), "{text}: {error}");
