@@ -139,7 +139,8 @@ impl Own {
         let hosts = config.get_hosts().len().max(config.get_hostaddrs().len());
         let ports = config.get_ports().len();
         if ports > 1 && ports != hosts {
-            let text = format!("it names {ports} ports for {hosts} hosts; write each behind its host");
+            let text =
+                format!("it names {ports} ports for {hosts} hosts; write each behind its host");
             return Err(OpenError::Address(text));
         }
         if config.get_connect_timeout().is_none() {
@@ -344,7 +345,7 @@ mod tests {
             text.parse::<Address>().unwrap().config
         };
         assert_eq!(both.servers(), [alone("db1:1"), alone("db2:2")]);
-        let same_port: Address = "postgres:///shop?host=db1,db2&port=7".parse().unwrap();
+        let same_port: Address = "postgres:///shop?host=db1&host=db2&port=7".parse().unwrap();
         assert_eq!(same_port.servers()[1].get_ports(), [7]);
     }
 
