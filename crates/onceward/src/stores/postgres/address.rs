@@ -109,6 +109,12 @@ impl Own {
     }
 
     fn address(self, mut config: Config, shown: String) -> Result<Address, OpenError> {
+        let hosts = config.get_hosts().len().max(config.get_hostaddrs().len());
+        let ports = config.get_ports().len();
+        if ports > 1 && ports != hosts {
+            let message = format!("names {ports} ports for {hosts} hosts");
+            return Err(OpenError::address(&message, "write each port behind its host"));
+        }
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT);
         }
@@ -256,6 +262,8 @@ mod tests {
             text.parse::<Address>().unwrap().config
         };
         assert_eq!(both.servers(), [alone("db1:1"), alone("db2:2")]);
+        let three = "postgres://db1,db2/shop?port=7".parse::<Address>().unwrap_err();
+        assert!(three.to_string().contains("names 3 ports for 2 hosts"), "{three}");
     }
 
     #[test]
