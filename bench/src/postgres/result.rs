@@ -10,7 +10,7 @@ use crate::{
         purge::Purge,
         script::Script,
         site::{SETTINGS, Site},
-        turns::{How, Row},
+        turns::{How, Row, WARM_UP},
     },
     report::{command, one_digit, or_dash, print_figures, thousands, two_digits},
     verdict::{Bound, Figure, Unit},
@@ -72,7 +72,7 @@ impl Report {
         let settings = SETTINGS.map(|(name, value)| format!("`{name} = {value}`"));
         println!("- Server: {}; all else as PostgreSQL has it.", settings.join(", "));
         println!(
-            "- Turns of {} s after 1 s of warm-up, {} for each line, in turn; medians.",
+            "- Turns of {} s after {WARM_UP} s of warm-up, {} for each line, in turn; medians.",
             self.seconds, self.rounds
         );
         if let Some(share) = self.others {
