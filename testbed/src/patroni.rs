@@ -169,9 +169,12 @@ impl Patroni {
 
     fn find_synchronous(&self) -> Result<(), Trouble> {
         wait_for("no standby of the cluster follows synchronously", || {
-            let states = "SELECT count(*) FROM pg_stat_replication WHERE sync_state <> 'async'";
+            // While any standby will do for a commit, Patroni may promote another one that lacks it.
+            let states = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'
+                AND current_setting('synchronous_standby_names') <> '*'";
+            let is_chosen = self.nodes.iter().any(|node| answers_ok(node.answers, "/synchronous"));
             // There may be no leader for a moment.
-            Ok(self.try_sql(states).ok().filter(|count| count != "0").map(drop))
+            Ok((is_chosen && self.try_sql(states).is_ok_and(|count| count != "0")).then_some(()))
         })
         .map_err(|trouble| Trouble::new(format!("{trouble}\n{}", self.logs())))
     }

@@ -18,6 +18,22 @@ pub(crate) fn postgres_18(workspace: &Workspace) -> Against {
     postgres_of(workspace, testbed::POSTGRES_18, || tools::postgres_18(workspace))
 }
 
+/// The main version, for tests that start servers for themselves.
+pub(crate) fn failing_postgres(_: &Workspace) -> Against {
+    match tools::postgres() {
+        Err(reason) => Against::Absent { engine: "PostgreSQL", reason },
+        Ok(installation) => {
+            let directory = installation.directory().display().to_string();
+            let environment = vec![(testbed::POSTGRES_BIN, directory)];
+            let version = installation.version();
+            let words =
+                format!("PostgreSQL {version}, primaries and standbys, private, on loopback");
+            let repeat = environment.clone();
+            Against::Servers(Servers { words, environment, repeat, running: Vec::new() })
+        }
+    }
+}
+
 fn postgres_of(
     workspace: &Workspace,
     variable: &'static str,

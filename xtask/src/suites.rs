@@ -48,7 +48,7 @@ impl Servers {
     }
 }
 
-pub(crate) const SUITES: [Suite; 15] = [
+pub(crate) const SUITES: [Suite; 16] = [
     Suite {
         name: "protocol core",
         claims: |target| target.package == "onceward-core" && !target.is_test("model"),
@@ -67,6 +67,7 @@ pub(crate) const SUITES: [Suite; 15] = [
                 && !is_server(target)
                 && !is_sqlite(target)
                 && !is_postgres(target)
+                && !is_failover(target)
         },
         against: |_| Against::Present("memory store (not durable)".to_owned()),
     },
@@ -110,6 +111,7 @@ pub(crate) const SUITES: [Suite; 15] = [
                 && !is_operators(target)
                 && !needs_python(target)
                 && !is_postgres(target)
+                && !is_failover(target)
         },
         against: |_| {
             let text = "the built command; its demo on loopback sockets, with SQLite";
@@ -150,10 +152,16 @@ pub(crate) const SUITES: [Suite; 15] = [
     },
     Suite { name: "PostgreSQL", claims: is_postgres, against: servers::postgres },
     Suite {
+        name: "PostgreSQL, failing servers",
+        claims: is_failover,
+        against: servers::failing_postgres,
+    },
+    Suite {
         name: "tooling",
         claims: |target| {
             ["xtask", "onceward-bench", "testbed"].contains(&target.package.as_str())
                 && !is_postgres(target)
+                && !is_failover(target)
         },
         against: |_| no_server(),
     },
@@ -194,6 +202,11 @@ fn is_sqlite(target: &TestTarget) -> bool {
 
 fn is_postgres(target: &TestTarget) -> bool {
     target.kind == Kind::Integration && target.name.starts_with("postgres")
+}
+
+/// The tests that start servers for themselves, and kill them.
+fn is_failover(target: &TestTarget) -> bool {
+    target.kind == Kind::Integration && target.name.starts_with("failover")
 }
 
 fn is_gateway(target: &TestTarget) -> bool {
@@ -287,6 +300,7 @@ mod tests {
             ("testbed", Integration, "postgres_servers", "PostgreSQL"),
             ("onceward", Integration, "postgres_conformance", "PostgreSQL"),
             ("onceward-gateway", Integration, "postgres_kill", "PostgreSQL"),
+            ("onceward", Integration, "failover", "PostgreSQL, failing servers"),
         ] {
             assert_eq!(suite_of(&target(package, kind, name)), suite, "{package} {name}");
         }

@@ -113,7 +113,9 @@ impl Admission {
     pub fn next(self, swap: Swap) -> Step {
         match swap {
             Swap::Stored { at } => self.run(at),
-            Swap::Held => busy(Ttl::For(Self::MAX_RETRY_AFTER)),
+            Swap::Held if self.change.is_claim() => busy(Ttl::For(Self::MAX_RETRY_AFTER)),
+            // Its own claim is there, and nobody else would run it or give it back.
+            Swap::Held => Step::Swap(self),
             Swap::Conflict(Found::Nothing) => self.claim_afresh(None),
             Swap::Conflict(Found::Unreadable { .. }) => Step::Done(Verdict::Unknown(None)),
             Swap::Conflict(Found::Record(stored)) if self.is_own(&stored) => {

@@ -197,8 +197,8 @@ pub enum Swap {
     },
     /// Something else is stored.
     Conflict(Found),
-    /// Somebody's transaction that is still open holds the record, and decides what will be stored.
-    /// Nothing was changed; the same change may be proposed again.
+    /// Nothing else is stored yet, but somebody's transaction that is still open holds the record, and
+    /// decides what will be. Nothing was changed; the same change may be proposed again.
     Held,
 }
 

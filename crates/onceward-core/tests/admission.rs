@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use onceward_core::{
     Admission, Change, Effect, Ending, Execution, Fence, Fingerprint, Found, Key, OperationId,
-    OperationName, Outcome, Record, Request, Scope, Started, State, Step, Stored, Swap, Terms,
-    Timestamp, Ttl, Unreadable, Verdict,
+    OperationName, Outcome, Record, Request, Scope, SettlementStep, Started, State, Step, Stored,
+    Swap, Terms, Timestamp, Ttl, Unreadable, Verdict,
 };
 
 fn fence(number: u8) -> Fence {
@@ -141,4 +141,38 @@ fn an_own_claim_is_renewed_after_the_last_swap_too() {
     let swap = found(admission.change(), own, State::InProgress, OVER);
     let Step::Swap(renewing) = admission.next(swap) else { panic!("it renews its own claim") };
     assert_eq!(renewing.change().expected, Some(own));
+}
+
+#[test]
+fn a_record_that_is_held_is_busy_and_its_end_is_proposed_again_unchanged() {
+    let admission = admission();
+    let at = Timestamp::from_unix_micros(1_000_000);
+    let step = admission.clone().next(Swap::Held);
+    let Step::Done(Verdict::Busy { retry_after }) = step else { panic!("{step:?}") };
+    assert_eq!(retry_after, Admission::MAX_RETRY_AFTER);
+
+    let Step::Done(Verdict::Run(claim)) = admission.next(Swap::Stored { at }) else {
+        panic!("it runs")
+    };
+    let settlement = claim.settle(Ending::Succeeded(Outcome::inline(201, Vec::new())), fence(7));
+    let SettlementStep::Swap(again) = settlement.clone().next(Swap::Held) else {
+        panic!("who holds it decides, and not we")
+    };
+    assert_eq!(again, settlement);
+}
+
+#[test]
+fn only_a_new_claim_says_how_long_its_end_is_kept() {
+    let admission = admission();
+    let day = Some(Duration::from_secs(24 * 3600));
+    assert_eq!(admission.change().retain, day);
+    let at = Timestamp::from_unix_micros(1_000_000);
+    let taken_over = found(admission.change(), fence(9), State::FailedRetryable, MINUTE);
+    let Step::Swap(again) = admission.clone().next(taken_over) else { panic!("it claims again") };
+    assert_eq!(again.change().retain, day);
+    let Step::Done(Verdict::Run(claim)) = admission.next(Swap::Stored { at }) else {
+        panic!("it runs")
+    };
+    assert_eq!(claim.renew().retain, None);
+    assert_eq!(claim.settle(Ending::Released, fence(7)).change().retain, None);
 }

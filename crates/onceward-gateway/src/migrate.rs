@@ -59,7 +59,10 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         code
     };
     // Not by clap, which quotes what is wrong: it may hold a password.
-    let said = options.store.clone().or_else(|| env::var("ONCEWARD_STORE").ok());
+    let said = options
+        .store
+        .clone()
+        .or_else(|| env::var("ONCEWARD_STORE").ok().filter(|said| !said.is_empty()));
     let done = match said.as_deref().map(StoreUrl::of_argument) {
         Some(Ok(store)) => migrate(&store, options),
         Some(Err(error)) => return refused(&error, ExitCode::from(2)),

@@ -79,5 +79,7 @@ async fn postgres(
         builder = builder.accept_relaxed();
     }
     let builder = keys.into_iter().fold(builder, |builder, keys| builder.seal(keys));
-    Ok(Arc::new(builder.open().await?))
+    // Which server it was is not said by the error itself.
+    let opened = builder.open().await.map_err(|error| format!("{url}: {error}"))?;
+    Ok(Arc::new(opened))
 }

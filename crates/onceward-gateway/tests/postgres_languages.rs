@@ -6,22 +6,45 @@
 mod gateway_support;
 mod postgres_support;
 
-use std::time::Duration;
-
 use gateway_support::{Gateway, Reply, eventually, free_port};
 use postgres_support::{EXAMPLES, Example, Service, Shop, pay};
 
-/// Sleeps in the commit of a payment of 777 cents, and before one of 888 cents is written.
-const SLOW: &str = "
-    CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$
+/// Waits for a gate of the same number: 777 in its commit, 888 before it is written.
+const GATES: &str = "
+    CREATE FUNCTION wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
-        PERFORM pg_sleep(CASE WHEN NEW.cents IN (777, 888) THEN 1.5 ELSE 0 END);
+        PERFORM pg_advisory_xact_lock_shared(NEW.cents);
         RETURN NEW;
     END $$;
-    CREATE TRIGGER slow_before BEFORE INSERT ON payment
-        FOR EACH ROW WHEN (NEW.cents = 888) EXECUTE FUNCTION slow();
-    CREATE CONSTRAINT TRIGGER slow_commit AFTER INSERT ON payment DEFERRABLE INITIALLY DEFERRED
-        FOR EACH ROW WHEN (NEW.cents = 777) EXECUTE FUNCTION slow();";
+    CREATE TRIGGER before_write BEFORE INSERT ON payment
+        FOR EACH ROW WHEN (NEW.cents = 888) EXECUTE FUNCTION wait_at_gate();
+    CREATE CONSTRAINT TRIGGER in_commit AFTER INSERT ON payment DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW WHEN (NEW.cents = 777) EXECUTE FUNCTION wait_at_gate();";
+
+/// It is closed as long as this lives.
+struct Gate(tokio_postgres::Client);
+
+impl Gate {
+    async fn close(shop: &Shop, number: i64) -> Self {
+        let connected = tokio_postgres::connect(shop.database.url(), tokio_postgres::NoTls).await;
+        let (client, connection) = connected.unwrap();
+        tokio::spawn(connection);
+        client.batch_execute(&format!("SELECT pg_advisory_lock({number})")).await.unwrap();
+        Self(client)
+    }
+
+    /// Waits until somebody stands before it.
+    async fn arrival(&self) {
+        let waiting = "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database \
+                       WHERE d.datname = current_database() AND locktype = 'advisory' AND NOT granted";
+        let count = || async { self.0.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) };
+        eventually("somebody waits at the gate", || async { count().await == 1 }).await;
+    }
+
+    async fn open(self) {
+        self.0.batch_execute("SELECT pg_advisory_unlock_all()").await.unwrap();
+    }
+}
 
 struct Bench {
     shop: Shop,
@@ -35,19 +58,20 @@ impl Bench {
     /// `None`, loudly, if this machine cannot run it.
     fn start(example: Example) -> Option<Self> {
         let (shop, port) = (Shop::open(), free_port());
-        shop.database.sql(SLOW);
+        shop.database.sql(GATES);
         let service = Some(Service::start(example, port, &shop.service_url())?);
         let gateway = shop.plan(&format!("http://127.0.0.1:{port}"), "").start();
         Some(Self { shop, gateway, example, port, service })
     }
 
-    /// Kills the service while a statement of it sleeps.
-    async fn kill_asleep(&mut self) {
-        let asleep = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
-                      AND wait_event = 'PgSleep'";
-        let database = &self.shop.database;
-        eventually("a statement sleeps", || async { database.sql(asleep) == "1" }).await;
+    /// Sends a payment, kills the service at the gate of that number, and opens it then.
+    async fn kill_at(&mut self, key: &str, cents: i64) -> Reply {
+        let gate = Gate::close(&self.shop, cents).await;
+        let running = self.gateway.begin(&pay(key, cents));
+        gate.arrival().await;
         self.service.take().unwrap().kill();
+        gate.open().await;
+        running.await.unwrap()
     }
 
     fn restart(&mut self) {
@@ -85,9 +109,7 @@ async fn pays_once(bench: &Bench) {
 /// It committed and could not say so: the gateway says it.
 async fn dies_in_its_commit(bench: &mut Bench) {
     let before = bench.shop.payments();
-    let running = bench.gateway.begin(&pay("commit", 777));
-    bench.kill_asleep().await;
-    let first = running.await.unwrap();
+    let first = bench.kill_at("commit", 777).await;
     assert_paid(&first, 777, false);
     bench.restart();
     let again = bench.gateway.send(&pay("commit", 777)).await;
@@ -98,15 +120,12 @@ async fn dies_in_its_commit(bench: &mut Bench) {
 /// Nothing was committed, and a retry runs.
 async fn dies_before_it_commits(bench: &mut Bench) {
     let before = bench.shop.payments();
-    let running = bench.gateway.begin(&pay("before", 888));
-    bench.kill_asleep().await;
-    let first = running.await.unwrap();
+    let first = bench.kill_at("before", 888).await;
     assert_eq!(first.problem(), (502, "upstream-failed".into()), "{first:?}");
     assert_eq!(first.json()["retryable"], true);
     bench.restart();
     let again = bench.gateway.send(&pay("before", 888)).await;
     assert_paid(&again, 888, false);
-    tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(bench.shop.payments(), before + 1, "the transaction of the killed one is gone");
     assert_paid(&bench.gateway.send(&pay("before", 888)).await, 888, true);
 }

@@ -30,7 +30,7 @@ pub use error::CommitError;
 
 use crate::{
     Engine, crashpoint,
-    engine::{Pause, fresh_execution, fresh_fence, injected, newer_fingerprint},
+    engine::{Pause, fresh_execution, fresh_fence, held, injected, newer_fingerprint},
     telemetry,
 };
 
@@ -336,6 +336,7 @@ struct Proposal<'a> {
 }
 
 /// What to do next for a settlement.
+#[expect(clippy::large_enum_variant, reason = "moved once, and rarely")]
 enum Next<'a> {
     Swap(Proposal<'a>),
     /// It is proposed.
@@ -351,8 +352,7 @@ impl<'a> Proposal<'a> {
     fn next(self, swap: Result<Swap, StoreError>) -> Result<Next<'a>, CommitError> {
         let swap = swap.map_err(CommitError::inside)?;
         if swap == Swap::Held {
-            let detail = "another transaction that is still open holds the record".to_owned();
-            return Err(CommitError::NotCommitted(StoreError::Unavailable(detail)));
+            return Err(CommitError::NotCommitted(held()));
         }
         match self.settlement.next(swap) {
             SettlementStep::Swap(settlement) => Ok(Next::Swap(Self { settlement, ..self })),

@@ -146,7 +146,10 @@ impl Engine {
         let admission = Admission::new(request, fresh_fence(), fresh_execution());
         let mut doubt = Doubt { engine: self, admission: Some(admission) };
         loop {
-            let swap = match self.propose(doubt.admission().change()).await {
+            let change = doubt.admission().change();
+            let swap = match self.propose(change).await {
+                // Its own claim, found late, which somebody takes over right now.
+                Ok(Swap::Held) if !change.is_claim() => return Err(doubt.after(held())),
                 Ok(swap) => swap,
                 Err(error) => return Err(doubt.after(error)),
             };
@@ -460,6 +463,10 @@ impl Drop for Tracked {
         telemetry::UNSETTLED.lower_of(self.kind, 1);
         self.shared.settled.notify_waiters();
     }
+}
+
+pub(crate) fn held() -> StoreError {
+    StoreError::Unavailable("another transaction that is still open holds the record".to_owned())
 }
 
 /// The pauses between tries: doubling from 4 ms to 1 s, jittered so that callers do not march.

@@ -162,12 +162,13 @@ fn unknown(name: &str) -> UrlMistake {
 }
 
 fn not_a_choice(name: &str, value: &str, choices: &[&str]) -> UrlMistake {
-    let message = match name {
-        "target_session_attrs" => format!(
-            "`store` has a `{name}` that it cannot have: records are read and written on the primary alone"
-        ),
-        _ => format!("`store` has a `{name}` that does not exist"),
-    };
+    if name == "target_session_attrs" {
+        let message =
+            "`store` asks for a standby, and records are read and written on the primary alone";
+        let help = "write `target_session_attrs=read-write`, or leave it out";
+        return UrlMistake { message: message.to_owned(), help: help.to_owned() };
+    }
+    let message = format!("`store` has a `{name}` that does not exist");
     let help = match nearest(value, choices.iter().copied()) {
         Some(near) => format!("did you mean `{name}={near}`?"),
         None => format!("choose of {}", listed(choices)),
@@ -288,7 +289,7 @@ mod tests {
             (
                 "postgres://h/d?target_session_attrs=read-only",
                 "on the primary alone",
-                "`target_session_attrs=read-write`?",
+                "`target_session_attrs=read-write`",
             ),
             ("postgres://h/d?prepare=off&prepare=on", "says `prepare` twice", "leave one"),
             ("postgres://h/d?sslmode=", "`sslmode` without a value", "name=value"),

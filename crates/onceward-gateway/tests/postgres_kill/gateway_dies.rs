@@ -68,7 +68,8 @@ async fn after_the_commit_the_retry_gets_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn before_it_reads_the_record() {
     let bench = Bench::new();
-    let (service, gateway) = (bench.service(Some(Step::Committed)), bench.gateway());
+    // With a lease that is not renewed meanwhile: nothing but that read waits below.
+    let (service, gateway) = (bench.service(Some(Step::Committed)), bench.gateway_with(""));
     let running = gateway.begin(&pay("k", CENTS));
     service.stopped().await;
     let (mut holder, connection) =
@@ -77,7 +78,8 @@ async fn before_it_reads_the_record() {
     let held = holder.transaction().await.unwrap();
     held.batch_execute("LOCK TABLE onceward.record IN ACCESS EXCLUSIVE MODE").await.unwrap();
     service.resume();
-    let waiting = "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted";
+    let waiting = "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted \
+                   AND relation = 'onceward.record'::regclass";
     let database = &bench.shop.database;
     eventually("the gateway reads", || async { database.sql(waiting) == "t" }).await;
     gateway.kill();

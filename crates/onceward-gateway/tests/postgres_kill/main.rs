@@ -40,7 +40,11 @@ impl Bench {
     }
 
     fn gateway(&self) -> Gateway {
-        self.shop.plan(&format!("http://127.0.0.1:{}", self.port), LINES).start()
+        self.gateway_with(LINES)
+    }
+
+    fn gateway_with(&self, lines: &str) -> Gateway {
+        self.shop.plan(&format!("http://127.0.0.1:{}", self.port), lines).start()
     }
 
     /// Asks until there is a final answer.

@@ -102,3 +102,36 @@ async fn a_role_without_rights_may_call_nothing() {
     let said = refusal(&shop, "SELECT onceward.complete('x', 201)");
     assert!(said.contains("OW002"), "{said}");
 }
+
+/// SQL has no key to seal with, so that such a route keeps no more than a status.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_encryption_a_service_commits_its_status() {
+    let (shop, upstream) = (Shop::open(), Upstream::any());
+    let mut plan = shop.plan(&upstream.url(), "keep = \"status\"");
+    plan.text += "[encryption]\nkey_env = \"SESAME\"\n";
+    let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+    let gateway = plan.variable("SESAME", key).start();
+    let running = gateway.begin(&pay("one", 5).told(serde_json::json!({ "gate": "g" })));
+    upstream.arrival(1).await;
+    let execution = upstream.last_lines("onceward-execution").await.remove(0);
+    shop.database.sql(&format!("SELECT onceward.complete('{execution}', 201)"));
+    upstream.open("g").await;
+    let first = running.await.unwrap();
+    assert_eq!((first.status, first.is_replay()), (201, false), "{first:?}");
+    let again = gateway.send(&pay("one", 5)).await;
+    assert_eq!((again.status, again.is_replay(), again.body), (201, true, first.body));
+    assert_eq!(upstream.count().await, 1);
+}
+
+/// The routes of a file are read again, its store is not: a service could commit nothing to the old one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_route_becomes_transactional_only_with_its_store() {
+    let (shop, upstream) = (Shop::open(), Upstream::any());
+    let plain = crate::route("key = \"required\"");
+    let gateway = crate::Plan::new(&upstream.url(), &plain).start();
+    let text = gateway.configuration().replace("sqlite://onceward.db", shop.database.url());
+    gateway.reload(&text.replace("key =", "effect = \"transactional\"\nkey ="));
+    let said = gateway.wait_for("the old routes stay");
+    assert!(said.contains("count only after a restart"), "{said}");
+    assert_eq!(gateway.send(&crate::pay("one")).await.status, 201, "as before");
+}

@@ -17,6 +17,8 @@ pub enum Faulty {
     FailsCalls,
     /// The first two tries of every change are made, and then reported as timed out.
     LosesReplies,
+    /// The first two tries of every renewal and every ending meet an open transaction of somebody else.
+    HoldsRecords,
 }
 
 /// Passes calls on to another store, with faults.
@@ -88,7 +90,8 @@ impl<S: Store> Store for FaultyStore<S> {
                     self.inner.swap(change).await?;
                     Err(StoreError::Unavailable("timed out after the work (injected)".into()))
                 }
-                None => self.inner.swap(change).await,
+                Some(Faulty::HoldsRecords) if !change.is_claim() => Ok(Swap::Held),
+                Some(Faulty::HoldsRecords) | None => self.inner.swap(change).await,
             };
             if self.switches.mute.load(Ordering::SeqCst) {
                 std::future::pending::<()>().await;

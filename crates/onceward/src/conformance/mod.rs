@@ -2,8 +2,9 @@
 //!
 //! The rules of [`onceward_core::conformance`] are run once more, unchanged, with every admission
 //! and every settlement going through the [`Engine`](crate::Engine): over the store itself, over one
-//! that [fails calls](Faulty::FailsCalls), and over one that does the work and then
-//! [loses the reply](Faulty::LosesReplies). On top come the rules of the drivers themselves.
+//! that [fails calls](Faulty::FailsCalls), over one that does the work and then
+//! [loses the reply](Faulty::LosesReplies), and over one whose records others
+//! [hold](Faulty::HoldsRecords) at times. On top come the rules of the drivers themselves.
 //!
 //! ```ignore
 //! use onceward::conformance::block_on;
@@ -66,6 +67,16 @@ macro_rules! driver_conformance {
                 onceward::conformance::Driven::over(
                     $bench,
                     Some(onceward::conformance::Faulty::LosesReplies)
+                ),
+                $block_on
+            );
+        }
+        mod driven_over_held_records {
+            use super::*;
+            onceward::core::store_conformance!(
+                onceward::conformance::Driven::over(
+                    $bench,
+                    Some(onceward::conformance::Faulty::HoldsRecords)
                 ),
                 $block_on
             );

@@ -103,6 +103,7 @@ impl Deferred {
     /// transaction is rolled back. Return what you get from this; see [`Completed::is_first`] for
     /// what else shall be done only once. If the effect gives an error, nothing is committed and the
     /// key is as free as before.
+    #[expect(clippy::manual_async_fn, reason = "so that it says that it can be sent")]
     pub fn run_in<T, A, E>(
         &self,
         mut transaction: T,
@@ -161,7 +162,7 @@ impl Deferred {
         transaction: &mut T,
     ) -> Result<Result<(Claim, Slot), Met>, CommitError> {
         let Inner { idempotency, request, asked_at, .. } = &*self.inner;
-        if !matches!(self.becomes(Fate::Asked), Fate::Open) {
+        if !self.is_asked_first() {
             return Err(CommitError::Twice);
         }
         let patience = idempotency.options().deferred.unwrap_or_default();
@@ -219,6 +220,15 @@ impl Deferred {
             Err(problem) => Fate::Refused(problem),
         });
         Completed::of_another(response)
+    }
+
+    fn is_asked_first(&self) -> bool {
+        let mut fate = self.fate();
+        let is_first = matches!(*fate, Fate::Open);
+        if is_first {
+            *fate = Fate::Asked;
+        }
+        is_first
     }
 
     fn fate(&self) -> MutexGuard<'_, Fate> {

@@ -149,3 +149,17 @@ impl Bench for Postgres {
         spawn(task)
     }
 }
+
+/// Connections of the user's own.
+#[cfg(feature = "deadpool")]
+pub(crate) fn pool(url: &str) -> deadpool_postgres::Pool {
+    let manager = deadpool_postgres::Manager::new(url.parse().unwrap(), tokio_postgres::NoTls);
+    deadpool_postgres::Pool::builder(manager).max_size(8).build().unwrap()
+}
+
+/// One connection of the user's own.
+pub(crate) async fn connect(url: &str) -> tokio_postgres::Client {
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}

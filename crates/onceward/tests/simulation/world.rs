@@ -141,6 +141,11 @@ impl World {
             return Swap::Stored { at: self.clock.now() };
         }
         let before = self.stored(&change.id);
+        // Somebody's open transaction may hold any record at any time, for a while.
+        let is_expected = before.as_ref().map(|stored| stored.record.fence) == change.expected;
+        if is_expected && !self.is_healed() && self.chance(3) {
+            return Swap::Held;
+        }
         let swap = self.swap_or_sabotage(change, before.as_deref());
         match &swap {
             Swap::Stored { at } => {

@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
-use tokio_postgres::config::{Config, SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{Config, Host, SslMode, TargetSessionAttrs};
 
 use super::OpenError;
 
@@ -224,6 +224,72 @@ fn distance(one: &str, other: &str) -> usize {
     before[other.len()]
 }
 
+impl Address {
+    /// Each of its servers alone, in their order: one that hangs must not keep us from the next, and the
+    /// driver's time-out ends with the first packet.
+    pub(super) fn servers(&self) -> Vec<Config> {
+        let config = &self.config;
+        let count = config.get_hosts().len().max(config.get_hostaddrs().len());
+        (0..count).map(|place| self.server(place)).collect()
+    }
+
+    fn server(&self, place: usize) -> Config {
+        let (all, mut one) = (&self.config, self.without_hosts());
+        match all.get_hosts().get(place) {
+            Some(Host::Tcp(name)) => _ = one.host(name),
+            #[cfg(unix)]
+            Some(Host::Unix(path)) => _ = one.host_path(path),
+            None => {}
+        }
+        if let Some(address) = all.get_hostaddrs().get(place) {
+            one.hostaddr(*address);
+        }
+        // One port is for all of them.
+        if let Some(port) = all.get_ports().get(place).or_else(|| all.get_ports().first()) {
+            one.port(*port);
+        }
+        one
+    }
+
+    fn without_hosts(&self) -> Config {
+        let (all, mut one) = (&self.config, Config::new());
+        one.ssl_mode(all.get_ssl_mode())
+            .ssl_negotiation(all.get_ssl_negotiation())
+            .target_session_attrs(all.get_target_session_attrs())
+            .channel_binding(all.get_channel_binding())
+            .keepalives(all.get_keepalives())
+            .keepalives_idle(all.get_keepalives_idle());
+        if let Some(user) = all.get_user() {
+            one.user(user);
+        }
+        if let Some(password) = all.get_password() {
+            one.password(password);
+        }
+        if let Some(name) = all.get_dbname() {
+            one.dbname(name);
+        }
+        if let Some(options) = all.get_options() {
+            one.options(options);
+        }
+        if let Some(name) = all.get_application_name() {
+            one.application_name(name);
+        }
+        if let Some(time) = all.get_connect_timeout() {
+            one.connect_timeout(*time);
+        }
+        if let Some(time) = all.get_tcp_user_timeout() {
+            one.tcp_user_timeout(*time);
+        }
+        if let Some(time) = all.get_keepalives_interval() {
+            one.keepalives_interval(time);
+        }
+        if let Some(count) = all.get_keepalives_retries() {
+            one.keepalives_retries(count);
+        }
+        one
+    }
+}
+
 /// Without the password and without the options.
 impl fmt::Display for Address {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -259,6 +325,21 @@ mod tests {
         }
         let error = refused("postgres://ada:s3cret@db/shop?target_session_attrs=odd");
         assert!(!error.contains("s3cret"), "{error}");
+    }
+
+    #[test]
+    fn servers_are_taken_apart_with_everything_that_is_said_of_them() {
+        let options = "options=-c%20x%3D1&keepalives_interval=7&keepalives_retries=3&connect_timeout=2\
+                       &channel_binding=disable&sslmode=require&application_name=till";
+        let both: Address =
+            format!("postgres://ada:s3cret@db1:1,db2:2/shop?{options}").parse().unwrap();
+        let alone = |host: &str| {
+            let text = format!("postgres://ada:s3cret@{host}/shop?{options}");
+            text.parse::<Address>().unwrap().config
+        };
+        assert_eq!(both.servers(), [alone("db1:1"), alone("db2:2")]);
+        let same_port: Address = "postgres://db1,db2/shop?port=7".parse().unwrap();
+        assert_eq!(same_port.servers()[1].get_ports(), [7]);
     }
 
     #[test]

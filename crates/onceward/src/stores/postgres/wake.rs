@@ -154,9 +154,8 @@ impl Rope {
         let mut messages = Vec::new();
         while self.ears.strong_count() > 0 {
             let link = self.link().await;
-            match timeout(LOOK, waiting.recv_many(&mut messages, QUEUE)).await {
-                Ok(0) => return,
-                Ok(_) | Err(_) => {}
+            if timeout(LOOK, waiting.recv_many(&mut messages, QUEUE)).await == Ok(0) {
+                return;
             }
             let Some(link) = link else {
                 // What could not be said is not said later.

@@ -1,0 +1,51 @@
+//! The same under Patroni, which sees by itself that a leader is gone.
+
+use testbed::{Installation, Patroni};
+
+use crate::{
+    oracle::judge,
+    till::{LEDGER, Till},
+};
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: Patroni takes its time to see that a leader is gone"]
+async fn no_answer_is_lost_and_no_effect_doubled_under_patroni() {
+    let cluster = Patroni::start(&Installation::preferred().unwrap()).unwrap();
+    cluster.try_sql(LEDGER).unwrap();
+    let till = Till::open(&cluster.url("postgres")).await;
+    let serving = tokio::spawn({
+        let till = till.clone();
+        async move { till.serve(3).await }
+    });
+
+    let told = till.told.clone();
+    let cluster = tokio::task::spawn_blocking(move || {
+        for round in 1..=5 {
+            told.wait_for_more(60);
+            let leader = cluster.leader();
+            // A machine that fails, and one that hangs and comes back as a leader of the past.
+            if round % 2 == 1 {
+                cluster.kill(leader)
+            } else {
+                cluster.pause(leader)
+            }
+            told.wait_for_more(60);
+            if round % 2 == 1 {
+                cluster.restart(leader)
+            } else {
+                cluster.resume(leader)
+            }
+            cluster.wait_until_synchronous();
+            eprintln!("round {round}: {} answers so far", told.count());
+        }
+        told.wait_for_more(60);
+        told.close();
+        cluster
+    })
+    .await
+    .unwrap();
+    serving.await.unwrap();
+
+    let ledger = cluster.try_sql("SELECT key, execution FROM ledger").unwrap();
+    judge(&till.told, &till.engine, &ledger).await;
+}

@@ -1,0 +1,42 @@
+//! The primary is killed again and again, and its synchronous standby takes its place.
+
+use std::env;
+
+use crate::{
+    oracle::judge,
+    pair::Pair,
+    till::{LEDGER, Till},
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_answer_is_lost_and_no_effect_doubled_by_failovers_under_load() {
+    let rounds = if env::var_os("ONCEWARD_LONG").is_some() { 200 } else { 5 };
+    let mut pair = Pair::synchronous();
+    let database = pair.primary.database();
+    database.sql(LEDGER);
+    // Opened once: it finds every new primary by itself.
+    let till = Till::open(&pair.url(&database)).await;
+    let serving = tokio::spawn({
+        let till = till.clone();
+        async move { till.serve(3).await }
+    });
+
+    let told = till.told.clone();
+    let pair = tokio::task::spawn_blocking(move || {
+        for round in 1..=rounds {
+            told.wait_for_more(60);
+            pair.fail_over();
+            eprintln!("failover {round}: {} answers so far", told.count());
+        }
+        told.wait_for_more(60);
+        told.close();
+        pair
+    })
+    .await
+    .unwrap();
+    serving.await.unwrap();
+
+    let name = database.name();
+    let ledger = pair.primary.sql(&format!("\\connect {name}\nSELECT key, execution FROM ledger"));
+    judge(&till.told, &till.engine, &ledger).await;
+}
