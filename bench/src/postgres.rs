@@ -207,7 +207,7 @@ fn take_turns(arguments: &Arguments, site: &Site, report: &mut Report) -> Result
     let mut filled = Vec::new();
     for &records in &sizes {
         let place = site.database()?;
-        fill(&place, &pgbench.sample, records, Age::Fresh)?;
+        fill(site, &place, &pgbench.sample, records, Age::Fresh)?;
         filled.push(place);
     }
     let arena = arena(site, &place, &pgbench, arguments.seconds);
