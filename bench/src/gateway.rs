@@ -35,6 +35,7 @@ use result::{Report, Turn};
 use subjects::{Name, Subject};
 
 pub(crate) use beside::on_both_stores;
+pub(crate) use process::cpu_with_ended;
 pub(crate) use result::Line;
 
 pub(crate) use bare::{BareArguments, be_the_bare_proxy};

@@ -11,9 +11,9 @@ use std::{
 };
 
 use onceward::{
-    Admission, Claim, Digest, Effect, Ending, Execution, Fence, Fingerprint, Found, Key,
+    Admission, Change, Claim, Digest, Effect, Ending, Execution, Fence, Fingerprint, Found, Key,
     OperationId, OperationName, Outcome, Request, Scope, Settled, Settlement, SettlementStep, Step,
-    Store, Terms, Verdict,
+    Store, Swap, Terms, Verdict,
 };
 use tokio::{runtime::Runtime, task::JoinSet};
 
@@ -99,13 +99,36 @@ fn random() -> [u8; 16] {
     bytes
 }
 
+/// How often a store said that somebody holds a record.
+static HELD: AtomicU64 = AtomicU64::new(0);
+
+/// How often a store has said so: here nobody else knows the record, so that it is wrong each time.
+pub(crate) fn held() -> u64 {
+    HELD.load(Ordering::Relaxed)
+}
+
+/// Notes that a store said so.
+pub(crate) fn was_held() {
+    HELD.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Proposes a change, again if somebody is said to hold the record.
+async fn swap(store: &dyn Store, change: &Change) -> Result<Swap, Failure> {
+    loop {
+        match store.swap(change).await? {
+            Swap::Held => was_held(),
+            swap => return Ok(swap),
+        }
+    }
+}
+
 /// Makes one durable claim.
 pub(crate) async fn claim(store: &dyn Store, work: &Work, number: u64) -> Result<Claim, Failure> {
     run(store, work.admission(number)).await
 }
 
 async fn run(store: &dyn Store, admission: Admission) -> Result<Claim, Failure> {
-    let swap = store.swap(admission.change()).await?;
+    let swap = swap(store, admission.change()).await?;
     match admission.next(swap) {
         Step::Done(Verdict::Run(claim)) => Ok(claim),
         other => Err(format!("a fresh key was not given a claim: {other:?}").into()),
@@ -119,7 +142,7 @@ async fn pair(store: &dyn Store, work: &Work, number: u64) -> Result<(), Failure
 }
 
 pub(crate) async fn settle(store: &dyn Store, settlement: Settlement) -> Result<(), Failure> {
-    let swap = store.swap(settlement.change()).await?;
+    let swap = swap(store, settlement.change()).await?;
     match settlement.next(swap) {
         SettlementStep::Done(Settled::Stored { .. }) => Ok(()),
         other => Err(format!("a claim could not be completed: {other:?}").into()),

@@ -106,11 +106,12 @@ impl Patroni {
         self.find_leader().unwrap_or_else(|trouble| panic!("{trouble}"))
     }
 
-    /// Waits until a standby follows synchronously, so that the next leader has everything.
+    /// Waits until both standbys follow, one of them synchronously: the next leader will have everything, and
+    /// somebody who follows it.
     ///
     /// # Panics
     ///
-    /// When none does for a minute.
+    /// When they do not for a minute.
     #[track_caller]
     pub fn wait_until_synchronous(&self) {
         self.find_synchronous().unwrap_or_else(|trouble| panic!("{trouble}"));
@@ -168,10 +169,14 @@ impl Patroni {
     }
 
     fn find_synchronous(&self) -> Result<(), Trouble> {
-        wait_for("no standby of the cluster follows synchronously", || {
-            let states = "SELECT count(*) FROM pg_stat_replication WHERE sync_state <> 'async'";
+        wait_for("the standbys of the cluster do not follow, or none of them synchronously", || {
+            // While any standby will do for a commit, Patroni may promote another one that lacks it.
+            let states = "SELECT count(*) = 2 AND count(*) FILTER (WHERE sync_state = 'sync') > 0
+                AND current_setting('synchronous_standby_names') <> '*'
+                FROM pg_stat_replication WHERE state = 'streaming'";
+            let is_chosen = self.nodes.iter().any(|node| answers_ok(node.answers, "/synchronous"));
             // There may be no leader for a moment.
-            Ok(self.try_sql(states).ok().filter(|count| count != "0").map(drop))
+            Ok((is_chosen && self.try_sql(states).is_ok_and(|answer| answer == "t")).then_some(()))
         })
         .map_err(|trouble| Trouble::new(format!("{trouble}\n{}", self.logs())))
     }
@@ -231,6 +236,8 @@ postgresql:
   data_dir: {directory}/data
   bin_dir: {programs}
   pgpass: {directory}/pgpass
+  remove_data_directory_on_rewind_failure: true
+  remove_data_directory_on_diverged_timelines: true
   authentication:
     superuser: {{username: postgres}}
     replication: {{username: postgres}}

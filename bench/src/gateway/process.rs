@@ -140,6 +140,16 @@ struct Member {
     id: u32,
     parent: u32,
     ticks: u64,
+    /// Those of its children that have ended.
+    of_ended: u64,
+}
+
+/// User and system time of a process, of those that descend from it, and of its children that have ended;
+/// `None` where the system does not tell.
+pub(crate) fn cpu_with_ended(ancestor: u32) -> Option<Duration> {
+    let family = family(ancestor)?;
+    let ticks: u64 = family.iter().map(|member| member.ticks + member.of_ended).sum();
+    Some(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
 }
 
 /// A process and those that descend from it; `None` where there is no list.
@@ -165,7 +175,9 @@ fn member(id: u32, stat: &str) -> Option<Member> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
     let parent = u32::try_from(number(1)?).ok()?;
-    Some(Member { id, parent, ticks: number(11)? + number(12)? })
+    // The two behind them are of children that have ended.
+    let (ticks, of_ended) = (number(11)? + number(12)?, number(13)? + number(14)?);
+    Some(Member { id, parent, ticks, of_ended })
 }
 
 /// A port on which nobody listens at the moment.
@@ -179,9 +191,10 @@ mod tests {
 
     #[test]
     fn a_process_is_read_whatever_its_name_is() {
-        let stat = "77 (a) b) S 12 77 77 0 -1 4194560 1 0 0 0 30 4 0 0 20 0 1 0 5 6 7";
+        let stat = "77 (a) b) S 12 77 77 0 -1 4194560 1 0 0 0 30 4 5 1 20 0 1 0 5 6 7";
         let member = member(77, stat).unwrap();
-        assert_eq!((member.id, member.parent, member.ticks), (77, 12, 34));
+        assert_eq!((member.id, member.parent), (77, 12));
+        assert_eq!((member.ticks, member.of_ended), (34, 6));
     }
 
     #[test]

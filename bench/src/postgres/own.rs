@@ -14,7 +14,7 @@ use tokio_postgres::{Client, NoTls, Statement};
 
 use crate::{
     Failure,
-    load::{Work, answer},
+    load::{self, Work, answer},
     postgres::{
         pgbench::Ran,
         script::{CENTS, CUSTOMER, INSERT_CHARGE},
@@ -32,8 +32,9 @@ pub(crate) enum Form {
     OneTransaction,
 }
 
-/// How long a claim waits for another transaction that makes the same one: here there is none.
-const PATIENCE: Duration = Duration::from_millis(50);
+/// How long a claim waits for another transaction that makes the same one: here there is none, but new
+/// pages of the table are waited for in the same way.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs it for the time of a turn, each client on a connection of its own.
 pub(crate) fn run(arena: &Arena<'_>, form: Form, clients: usize) -> Result<Ran, Failure> {
@@ -84,8 +85,14 @@ impl Shop {
     }
 
     async fn commit(&mut self, request: Request) -> Result<(), Failure> {
-        let Verdict::Run(claim) = self.engine.admit(request).await? else {
-            return Err("a fresh key was not given a claim".into());
+        let claim = loop {
+            match self.engine.admit(request.clone()).await? {
+                Verdict::Run(claim) => break claim,
+                Verdict::Busy { .. } => load::was_held(),
+                other => {
+                    return Err(format!("a fresh key was not given a claim: {other:?}").into());
+                }
+            }
         };
         let transaction = self.client.transaction().await?;
         transaction.execute(&self.insert, &[&CUSTOMER, &CENTS]).await?;

@@ -3,15 +3,16 @@
 
 use crate::{
     gateway::Line,
+    load,
     machine::Machine,
     postgres::{
         own::Form,
-        purge::Purge,
+        purge::{Purge, Swept},
         script::Script,
         site::{SETTINGS, Site},
-        turns::{How, Row},
+        turns::{How, Row, WARM_UP},
     },
-    report::{command, one_digit, or_dash, print_figures, thousands, two_digits},
+    report::{command, or_dash, print_figures, thousands, two_digits},
     verdict::{Bound, Figure, Unit},
 };
 
@@ -71,11 +72,18 @@ impl Report {
         let settings = SETTINGS.map(|(name, value)| format!("`{name} = {value}`"));
         println!("- Server: {}; all else as PostgreSQL has it.", settings.join(", "));
         println!(
-            "- Turns of {} s after 1 s of warm-up, {} for each line, in turn; medians.",
+            "- Turns of {} s after {WARM_UP} s of warm-up, {} for each line, in turn; medians.",
             self.seconds, self.rounds
         );
         if let Some(share) = self.others {
             println!("- Used by others between the turns, of all cores: {:.0} %.", share * 1e2);
+        }
+        if load::held() > 0 {
+            println!(
+                "- The store said {} times that somebody holds a record that nobody knew; it was asked \
+                 again.",
+                thousands(load::held() as f64)
+            );
         }
         print_figures(&self.figures());
         self.print_rows(
@@ -144,7 +152,7 @@ impl Report {
         let purge = self.purge.as_ref().filter(|purge| purge.records >= PURGED_RECORDS);
         let purged = |what, index: usize| Figure {
             what,
-            measured: purge.and_then(|purge| purge.rates.get(index)).map(|(_, rate)| *rate),
+            measured: purge.and_then(|purge| purge.rows.get(index)).map(|swept| swept.rate),
             bound: Bound::AtLeast(200_000.0),
             goal: None,
             unit: Unit::Each("/s"),
@@ -191,12 +199,13 @@ impl Report {
         }
         println!("\n{title}\n");
         println!(
-            "| who | in flight | connections | /s | ÷ pgbench, 64 | HOT | WAL B each | full pages each |\n\
-             |---|---|---|---|---|---|---|---|"
+            "| who | in flight | connections | /s | ÷ pgbench, 64 | HOT | WAL B each | full pages each | \
+             CPU µs each, server + client |\n\
+             |---|---|---|---|---|---|---|---|---|"
         );
         for row in rows {
             println!(
-                "| {} | {} | {} | {} | {} | {} | {} | {} |",
+                "| {} | {} | {} | {} | {} | {} | {} | {} | {} + {} |",
                 row.who.words,
                 row.who.in_flight,
                 row.who.connections(),
@@ -205,6 +214,8 @@ impl Report {
                 or_dash(row.hot_share(), |share| format!("{:.1} %", share * 1e2)),
                 or_dash(row.each(|counts| counts.wal_bytes), thousands),
                 or_dash(row.each(|counts| counts.full_pages), two_digits),
+                or_dash(row.cpu_micros(|cpu| cpu.server), thousands),
+                or_dash(row.cpu_micros(|cpu| cpu.client), thousands),
             );
         }
     }
@@ -246,13 +257,15 @@ impl Report {
 
 fn print_purge(purge: &Purge) {
     println!("\n**Purge** of {} expired records.\n", thousands(purge.records as f64));
-    println!("| at most in one call | /s | µs each |\n|---|---|---|");
-    for (batch, rate) in &purge.rates {
+    println!("| at most in one call | /s | WAL B each | full pages each |\n|---|---|---|---|");
+    for Swept { batch, rate, counts } in &purge.rows {
+        let each = |count: f64| count / purge.records.max(1) as f64;
         println!(
-            "| {} | {} | {} |",
+            "| {} | {} | {} | {} |",
             thousands((*batch).into()),
             thousands(*rate),
-            one_digit(1e6 / rate)
+            thousands(each(counts.wal_bytes)),
+            two_digits(each(counts.full_pages))
         );
     }
 }

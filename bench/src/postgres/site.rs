@@ -11,7 +11,9 @@ use testbed::{Database, Installation, Server};
 use tokio::runtime::Runtime;
 
 use crate::{
-    Failure, load,
+    Failure,
+    gateway::cpu_with_ended,
+    load,
     postgres::{
         pgbench::Pgbench,
         script::{CHARGE, Sample},
@@ -27,12 +29,32 @@ pub(crate) struct Site {
     pub(crate) server: Server,
     pub(crate) runtime: Runtime,
     fillfactor: Option<u8>,
+    /// The first process of the server.
+    postmaster: u32,
 }
 
 impl Site {
-    pub(crate) fn start(fillfactor: Option<u8>) -> Result<Self, Failure> {
-        let server = Server::start(&Installation::preferred()?, &SETTINGS)?;
-        Ok(Self { server, runtime: crate::store::runtime()?, fillfactor })
+    /// Starts one with these settings beside the usual ones.
+    pub(crate) fn start(more: &[String], fillfactor: Option<u8>) -> Result<Self, Failure> {
+        let mut settings = SETTINGS.to_vec();
+        for setting in more {
+            let setting = setting.split_once('=');
+            settings.push(setting.ok_or("a setting is written as name=value")?);
+        }
+        let server = Server::start(&Installation::preferred()?, &settings)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let file = PathBuf::from(server.try_sql("SHOW data_directory")?).join("postmaster.pid");
+        let text = std::fs::read_to_string(file)?;
+        let postmaster = text.lines().next().unwrap_or_default().trim().parse()?;
+        Ok(Self { server, runtime, fillfactor, postmaster })
+    }
+
+    /// What the server and this process, with all that they started, have used so far.
+    pub(crate) fn cpu(&self) -> Option<Cpu> {
+        let client = cpu_with_ended(std::process::id())?;
+        // The server was started by this process.
+        let server = cpu_with_ended(self.postmaster)?;
+        Some(Cpu { server, client: client.saturating_sub(server) })
     }
 
     /// A new database with the tables of a store and one of a business.
@@ -85,6 +107,22 @@ impl Site {
         };
         place.database.try_sql("TRUNCATE onceward.record")?;
         Ok(sample)
+    }
+}
+
+/// User and system time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cpu {
+    pub(crate) server: Duration,
+    pub(crate) client: Duration,
+}
+
+impl Cpu {
+    pub(crate) fn since(self, earlier: Self) -> Self {
+        Self {
+            server: self.server.saturating_sub(earlier.server),
+            client: self.client.saturating_sub(earlier.client),
+        }
     }
 }
 

@@ -13,13 +13,14 @@ use crate::{
         own::{self, Form},
         pgbench::{Pgbench, Ran},
         script::Script,
-        site::{Counts, Lanes, Place, Site, with_store},
+        site::{Counts, Cpu, Lanes, Place, Site, with_store},
     },
     progress::Progress,
 };
 
-/// How long everybody works before a turn counts, so that all connections are made.
-pub(crate) const WARM_UP: Duration = Duration::from_secs(1);
+/// For how many seconds everybody works before a turn counts: until all connections are made, and all of
+/// them have the plans that they keep.
+pub(crate) const WARM_UP: u32 = 2;
 
 /// How long the machine is watched while nobody works.
 const WATCH: Duration = Duration::from_millis(500);
@@ -62,6 +63,8 @@ pub(crate) struct Turn {
     /// Of those, how many there were in all, and what the server counted for them.
     pub(crate) all: u64,
     pub(crate) counts: Counts,
+    /// What was used for them; `None` where the system does not tell.
+    pub(crate) cpu: Option<Cpu>,
 }
 
 /// All turns of somebody.
@@ -89,6 +92,12 @@ impl Row {
         median(self.turns.iter().map(|turn| figure(&turn.counts) / turn.all.max(1) as f64))
     }
 
+    /// User and system time of the server or of the client for each pair, in microseconds.
+    pub(crate) fn cpu_micros(&self, whose: impl Fn(&Cpu) -> Duration) -> Option<f64> {
+        let of_turn = |turn: &Turn| Some(whose(&turn.cpu?).as_secs_f64() * 1e6 / turn.all as f64);
+        median(self.turns.iter().filter(|turn| turn.all > 0).filter_map(of_turn))
+    }
+
     /// Which share of updates changed no index.
     pub(crate) fn hot_share(&self) -> Option<f64> {
         let updated = self.turns.iter().filter(|turn| turn.counts.updates > 0.0);
@@ -110,15 +119,16 @@ impl Arena<'_> {
     /// One turn. Everybody begins with new connections, and has left before the next one comes.
     pub(crate) fn turn(&self, who: &Contestant) -> Result<Turn, Failure> {
         self.place.wait_until_left()?;
-        let before = self.place.counts()?;
+        let (before, cpu) = (self.place.counts()?, self.site.cpu());
         let ran = match who.how {
             How::Pgbench(script) => self.pgbench.run(script, who.in_flight, self.seconds)?,
             How::Store(lanes) => self.pairs(lanes, who.in_flight)?,
             How::Own(form) => own::run(self, form, who.in_flight)?,
         };
         self.place.wait_until_left()?;
+        let cpu = self.site.cpu().zip(cpu).map(|(now, before)| now.since(before));
         let counts = self.place.counts()?.since(before);
-        Ok(Turn { rate: ran.rate, all: ran.all, counts })
+        Ok(Turn { rate: ran.rate, all: ran.all, counts, cpu })
     }
 
     fn pairs(&self, lanes: Lanes, in_flight: usize) -> Result<Ran, Failure> {
@@ -133,7 +143,7 @@ impl Arena<'_> {
 
     /// Waits for the warm-up and for the turn.
     pub(crate) fn window(&self) -> Window {
-        std::thread::sleep(WARM_UP);
+        std::thread::sleep(Duration::from_secs(WARM_UP.into()));
         let begin = Instant::now();
         std::thread::sleep(Duration::from_secs(self.seconds.into()));
         Window { begin, end: Instant::now() }
@@ -191,7 +201,9 @@ mod tests {
         let lanes = Lanes { lanes: Some(8), batch: Some(1) };
         let mut row = Row::new(Contestant { words: "one", how: How::Store(lanes), in_flight: 16 });
         let counts = Counts { wal_bytes: 1000.0, full_pages: 0.0, updates: 10.0, hot_updates: 9.0 };
-        row.turns = rates.iter().map(|&rate| Turn { rate, all: 10, counts }).collect();
+        let millis = Duration::from_millis;
+        let cpu = Some(Cpu { server: millis(20), client: millis(10) });
+        row.turns = rates.iter().map(|&rate| Turn { rate, all: 10, counts, cpu }).collect();
         row
     }
 
@@ -207,6 +219,7 @@ mod tests {
         let row = row(&[1.0]);
         assert_eq!(row.each(|counts| counts.wal_bytes), Some(100.0));
         assert_eq!(row.hot_share(), Some(0.9));
+        assert_eq!(row.cpu_micros(|cpu| cpu.server), Some(2000.0));
         assert_eq!(row.who.connections(), 16);
     }
 

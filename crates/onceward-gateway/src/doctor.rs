@@ -76,7 +76,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 fn examine(file: &Path, config: Config, is_offline: bool) -> Report {
     let mut findings = Findings::default();
     let store = store::examine(&config, file, &mut findings);
-    store::check_guarantee(&config, &mut findings);
+    store::check_guarantee(&config, store.as_ref(), &mut findings);
     access::examine(&config, &mut findings);
     for route in &config.routes {
         routes::examine(route, &mut findings);

@@ -111,6 +111,14 @@ impl Gateway {
             encryption: now.encryption.clone(),
             ..config
         };
+        if let Some(route) = config.routes.iter().find(|route| !config.allows(route)) {
+            let text = format!(
+                "{} has effect = \"transactional\", which the store and the [encryption] that are in \
+                 use do not allow; those of the file count only after a restart",
+                route.match_text()
+            );
+            return Err(text.into());
+        }
         let routes = Routes::new(config, &self.engine, &self.store, self.keys.as_ref())?;
         let routes = Arc::new(routes);
         *self.routes.write().unwrap_or_else(PoisonError::into_inner) = routes;

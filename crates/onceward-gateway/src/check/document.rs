@@ -48,7 +48,7 @@ pub(crate) fn capabilities(config: &Config) -> Value {
     };
     let routes = config.routes.iter().filter(|route| route.takes_keys()).map(promised);
     json!({
-        "store": if config.store.is_strict() { "strict" } else { "relaxed" },
+        "store": if config.is_strict() { "strict" } else { "relaxed" },
         "encryption": config.encryption.is_some(),
         "routes": routes.collect::<Vec<_>>(),
     })

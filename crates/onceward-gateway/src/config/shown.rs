@@ -135,6 +135,23 @@ impl InFlightRule {
 }
 
 impl Config {
+    /// Whether what is acknowledged survives a crash. A server that may lose it is refused when the
+    /// gateway starts, unless `guarantee` allows it.
+    pub(crate) fn is_strict(&self) -> bool {
+        match &self.store {
+            StoreUrl::Sqlite(_) => true,
+            StoreUrl::Postgres(_) => self.guarantee == Guarantee::Strict,
+        }
+    }
+
+    /// Whether the service behind this route can end its operations on this store, with these answers
+    /// sealed or not.
+    pub(crate) fn allows(&self, route: &Route) -> bool {
+        let commits = matches!(self.store, StoreUrl::Postgres(_))
+            && (self.encryption.is_none() || route.status_only);
+        route.effect != RouteEffect::Transactional || commits
+    }
+
     /// The routes whose operations have this name; they may differ in their scope.
     pub(crate) fn named(&self, name: &str) -> impl Iterator<Item = &Route> {
         self.routes.iter().filter(move |route| route.takes_keys() && route.is_named(name))

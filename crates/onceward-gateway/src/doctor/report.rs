@@ -131,7 +131,7 @@ fn promised_document(promised: &Promised) -> Map<String, Value> {
 }
 
 fn class(config: &Config) -> &'static str {
-    if config.store.is_strict() { "strict" } else { "relaxed" }
+    if config.is_strict() { "strict" } else { "relaxed" }
 }
 
 impl fmt::Display for Report {

@@ -46,8 +46,13 @@ pub(super) enum Promised {
 }
 
 /// `guarantee` against the class of the store.
-pub(super) fn check_guarantee(config: &Config, findings: &mut Findings) {
-    if config.guarantee == Guarantee::Relaxed && config.store.is_strict() {
+pub(super) fn check_guarantee(config: &Config, seen: Option<&Seen>, findings: &mut Findings) {
+    let keeps = match (&config.store, seen.map(|seen| &seen.promised)) {
+        (StoreUrl::Sqlite(_), _) => true,
+        (_, Some(Promised::Postgres(server))) => server.is_strict,
+        _ => false,
+    };
+    if config.guarantee == Guarantee::Relaxed && keeps {
         let texts = texts(
             "guarantee = \"relaxed\", though this store keeps what it acknowledges",
             "nothing now; but a store that may lose records would be accepted one day",

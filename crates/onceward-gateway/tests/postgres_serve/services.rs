@@ -122,3 +122,16 @@ async fn with_encryption_a_service_commits_its_status() {
     assert_eq!((again.status, again.is_replay(), again.body), (201, true, first.body));
     assert_eq!(upstream.count().await, 1);
 }
+
+/// The routes of a file are read again, its store is not: a service could commit nothing to the old one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_route_becomes_transactional_only_with_its_store() {
+    let (shop, upstream) = (Shop::open(), Upstream::any());
+    let plain = crate::route("key = \"required\"");
+    let gateway = crate::Plan::new(&upstream.url(), &plain).start();
+    let text = gateway.configuration().replace("sqlite://onceward.db", shop.database.url());
+    gateway.reload(&text.replace("key =", "effect = \"transactional\"\nkey ="));
+    let said = gateway.wait_for("the old routes stay");
+    assert!(said.contains("count only after a restart"), "{said}");
+    assert_eq!(gateway.send(&crate::pay("one")).await.status, 201, "as before");
+}

@@ -8,6 +8,7 @@
 mod asynchronous;
 mod barrier;
 mod cancelled;
+mod hanging;
 mod oracle;
 mod pair;
 mod patroni;

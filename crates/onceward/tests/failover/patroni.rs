@@ -24,16 +24,14 @@ async fn no_answer_is_lost_and_no_effect_doubled_under_patroni() {
             told.wait_for_more(60);
             let leader = cluster.leader();
             // A machine that fails, and one that hangs and comes back as a leader of the past.
-            if round % 2 == 1 {
-                cluster.kill(leader)
-            } else {
-                cluster.pause(leader)
+            match round % 2 {
+                1 => cluster.kill(leader),
+                _ => cluster.pause(leader),
             }
             told.wait_for_more(60);
-            if round % 2 == 1 {
-                cluster.restart(leader)
-            } else {
-                cluster.resume(leader)
+            match round % 2 {
+                1 => cluster.restart(leader),
+                _ => cluster.resume(leader),
             }
             cluster.wait_until_synchronous();
             eprintln!("round {round}: {} answers so far", told.count());

@@ -10,9 +10,13 @@ use std::{
 };
 
 use onceward::{
-    Body, Effect, Ending, Engine, Outcome, Settled, Verdict, stores::postgres::PostgresStore,
+    Body, Claim, CommitError, Effect, Ending, Engine, Outcome, Settled, Verdict,
+    stores::postgres::PostgresStore,
 };
-use tokio::{task::JoinSet, time::sleep};
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 use tokio_postgres::{Client, NoTls};
 
 use crate::pair::asked;
@@ -23,6 +27,18 @@ pub(crate) const LEDGER: &str = "CREATE TABLE ledger (key text NOT NULL, executi
 /// What the header `Onceward-Execution` would hold is made of digest and execution.
 const COMPLETE: &str = "SELECT onceward.complete(
     translate(encode($1, 'base64'), '+/=', '-_') || '.' || $2, 201, '[]', convert_to($2, 'UTF8'))";
+
+/// How a charge and its record get into one transaction.
+#[derive(Clone, Copy)]
+enum Way {
+    /// By the engine.
+    Rust,
+    /// By the SQL function, as in any other language.
+    Sql,
+}
+
+/// How long a customer's own transaction may take.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
 pub(crate) struct Till {
@@ -79,8 +95,8 @@ impl Till {
     pub(crate) async fn serve(&self, pairs: usize) {
         let mut customers = JoinSet::new();
         for pair in 0..pairs {
-            for _ in 0..2 {
-                customers.spawn(self.clone().charge_on(format!("inside-{pair}")));
+            for way in [Way::Rust, Way::Sql] {
+                customers.spawn(self.clone().charge_on(format!("inside-{pair}"), way));
                 customers.spawn(self.clone().ship_on(format!("outside-{pair}")));
             }
         }
@@ -90,11 +106,11 @@ impl Till {
     }
 
     /// One key after the other, each until there is an answer.
-    async fn charge_on(self, name: String) {
+    async fn charge_on(self, name: String, way: Way) {
         let mut connection = None;
         for number in 0.. {
             let key = format!("{name}-{number}");
-            while !self.charge(&mut connection, &key).await {
+            while !self.charge(&mut connection, &key, way).await {
                 sleep(Duration::from_millis(50)).await;
             }
             if self.told.closed.load(Ordering::SeqCst) {
@@ -104,11 +120,17 @@ impl Till {
     }
 
     /// Asks once for a charge in the till's own database; whether there was an answer.
-    async fn charge(&self, connection: &mut Option<Client>, key: &str) -> bool {
+    async fn charge(&self, connection: &mut Option<Client>, key: &str, way: Way) -> bool {
         match self.engine.admit(asked(Effect::Transactional, key)).await {
             Ok(Verdict::Run(claim)) => {
                 let receipt = claim.execution().to_string();
-                let committed = self.pay(connection, key, &receipt).await.is_ok();
+                let paying = self.pay(connection, key, &claim, way);
+                let paid = timeout(PATIENCE, paying).await;
+                let committed = matches!(paid, Ok(Ok(())));
+                if paid.is_err() {
+                    // The server hangs, and what becomes of the commit is not known; asking again tells.
+                    *connection = None;
+                }
                 if committed {
                     self.told.answered(key, receipt);
                 }
@@ -124,19 +146,29 @@ impl Till {
         }
     }
 
-    /// The charge and its record in one transaction, as a service in any language has it.
+    /// The charge and its record in one transaction.
     async fn pay(
         &self,
         connection: &mut Option<Client>,
         key: &str,
-        receipt: &str,
-    ) -> Result<(), tokio_postgres::Error> {
+        claim: &Claim,
+        way: Way,
+    ) -> Result<(), CommitError> {
+        let receipt = claim.execution().to_string();
         let transaction = self.connected(connection).await?.transaction().await?;
         let insert = "INSERT INTO ledger (key, execution) VALUES ($1, $2)";
         transaction.execute(insert, &[&key, &receipt]).await?;
-        let id = asked(Effect::Transactional, key).operation.digest();
-        transaction.execute(COMPLETE, &[&id.0.as_slice(), &receipt]).await?;
-        transaction.commit().await
+        match way {
+            Way::Rust => {
+                let ending = Ending::Succeeded(Outcome::inline(201, receipt.into_bytes()));
+                self.engine.commit(claim, transaction, ending).await
+            }
+            Way::Sql => {
+                let id = asked(Effect::Transactional, key).operation.digest();
+                transaction.execute(COMPLETE, &[&id.0.as_slice(), &receipt]).await?;
+                Ok(transaction.commit().await?)
+            }
+        }
     }
 
     async fn ship_on(self, name: String) {

@@ -26,6 +26,8 @@ const MANY_ROWS: u64 = 100_000;
 pub(in crate::doctor) struct Server {
     pub(in crate::doctor) durability: Durability,
     pub(in crate::doctor) condition: Condition,
+    /// Whether it keeps what it acknowledges, as far as can be seen.
+    pub(in crate::doctor) is_strict: bool,
 }
 
 impl Server {
@@ -66,11 +68,13 @@ pub(super) async fn examine(
         }
         _ => return None,
     };
-    check_durability(&durability, store.address().is_promotable(), config.guarantee, findings);
+    let weaknesses = durability.weaknesses(store.address().is_promotable());
+    let is_strict = weaknesses.is_empty();
+    check_durability(&durability, weaknesses, config.guarantee, findings);
     check_rights(&condition, config, findings);
     check_tables(&condition, findings);
     check_clock(&condition, findings);
-    look(&store, Promised::Postgres(Server { durability, condition }), findings).await
+    look(&store, Promised::Postgres(Server { durability, condition, is_strict }), findings).await
 }
 
 fn refused(error: &OpenError, findings: &mut Findings) {
@@ -110,11 +114,11 @@ fn refused(error: &OpenError, findings: &mut Findings) {
 
 fn check_durability(
     durability: &Durability,
-    promotes: bool,
+    weaknesses: Vec<String>,
     guarantee: Guarantee,
     findings: &mut Findings,
 ) {
-    for weakness in durability.weaknesses(promotes) {
+    for weakness in weaknesses {
         let mend =
             "set that right on the server; or guarantee = \"relaxed\", if records may be lost";
         match guarantee {

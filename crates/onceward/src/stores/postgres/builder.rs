@@ -1,6 +1,9 @@
 //! The options of a store, checked when it is opened.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicU64, AtomicUsize},
+};
 
 use onceward_core::Seal;
 
@@ -157,6 +160,8 @@ impl PostgresStoreBuilder {
             accepts_relaxed: self.accepts_relaxed,
             address: self.address.clone(),
             heard: OnceLock::new(),
+            latest: AtomicUsize::new(0),
+            generation: AtomicU64::new(0),
         }))
     }
 }

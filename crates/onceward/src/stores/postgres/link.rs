@@ -6,7 +6,7 @@ use std::{
     hash::{Hash as _, Hasher as _},
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -18,7 +18,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_postgres::{
-    AsyncMessage, Client, Connection, Row, Socket, Statement,
+    AsyncMessage, Client, Config, Connection, Row, Socket, Statement,
     error::{DbError, Severity},
     tls::TlsStream,
     types::{ToSql, Type},
@@ -47,8 +47,13 @@ const FAILED: Duration = Duration::from_millis(200);
 /// How often a statement that got in somebody's way is sent at most.
 pub(super) const UNDONE: u32 = 8;
 
-/// How long all servers of an address together may take.
+/// A connection that was silent for so long when its caller gave up is not used again: the server may
+/// hang, and a hanging one never closes anything.
+const SILENT: Duration = Duration::from_secs(5);
+
+/// How long all servers of an address together may take, and each of them at least has.
 const CONNECT_ALL: Duration = Duration::from_secs(8);
+const CONNECT_ONE: Duration = Duration::from_secs(3);
 
 /// Is told what other processes say.
 pub(super) type Heard = Box<dyn Fn(&str) + Send + Sync>;
@@ -63,6 +68,11 @@ pub(super) struct How {
     /// Whether a weaker `synchronous_commit` is left as it is.
     pub(super) accepts_relaxed: bool,
     pub(super) heard: OnceLock<Heard>,
+    /// Which of the servers took writes when a connection was opened last: it is tried first.
+    pub(super) latest: AtomicUsize,
+    /// Counts up when a connection is silent for too long: the older ones are then not used again, because
+    /// they are to the same server.
+    pub(super) generation: AtomicU64,
 }
 
 impl How {
@@ -112,6 +122,8 @@ pub(super) struct Link {
     /// How often the server has said that a commit may not be replicated.
     doubts: Arc<AtomicU64>,
     is_spent: AtomicBool,
+    how: Arc<How>,
+    generation: u64,
     /// Tells servers, and starts of one server, apart; `None`: a pooler may change it at any time.
     pub(super) server: Option<u64>,
     driver: AbortHandle,
@@ -127,16 +139,33 @@ impl Drop for Link {
 }
 
 impl Link {
+    /// Tries one server after the other, first the one that took writes last.
     pub(super) async fn open(how: &Arc<How>) -> Result<Self, OpenError> {
-        let opening = timeout(CONNECT_ALL, Self::open_at_leisure(how)).await;
-        opening.unwrap_or_else(|_| {
-            Err(OpenError::Unreachable(format!("no answer within {CONNECT_ALL:?}")))
-        })
+        let servers = how.address.servers();
+        let count = u32::try_from(servers.len()).unwrap_or(u32::MAX).max(1);
+        let patience = (CONNECT_ALL / count).max(CONNECT_ONE);
+        let first = how.latest.load(Ordering::Relaxed);
+        let mut failure = OpenError::Unreachable("the address names no server".to_owned());
+        for place in (first..servers.len()).chain(0..first) {
+            let opening = timeout(patience, Self::open_at(how, &servers[place])).await;
+            let silent = |_| Err(OpenError::Unreachable(format!("no answer within {patience:?}")));
+            match opening.unwrap_or_else(silent) {
+                Ok(link) => {
+                    how.latest.store(place, Ordering::Relaxed);
+                    return Ok(link);
+                }
+                // That one cannot be reached says less than that another one does not want us.
+                Err(error) if matches!(failure, OpenError::Unreachable(_)) => failure = error,
+                Err(_) => {}
+            }
+        }
+        Err(failure)
     }
 
-    async fn open_at_leisure(how: &Arc<How>) -> Result<Self, OpenError> {
+    async fn open_at(how: &Arc<How>, server: &Config) -> Result<Self, OpenError> {
         let failed = |error: &tokio_postgres::Error| OpenError::from_driver(error);
-        let connecting = how.address.config.connect(how.tls.clone()).await;
+        let generation = how.generation.load(Ordering::Relaxed);
+        let connecting = server.connect(how.tls.clone()).await;
         let (client, connection) = connecting.map_err(|error| failed(&error))?;
         let doubts = Arc::new(AtomicU64::new(0));
         let driver = tokio::spawn(drive(connection, doubts.clone(), how.clone())).abort_handle();
@@ -147,6 +176,8 @@ impl Link {
             turn: Mutex::new(()),
             doubts,
             is_spent: AtomicBool::new(false),
+            how: how.clone(),
+            generation,
             server: None,
             driver,
         };
@@ -177,7 +208,8 @@ impl Link {
         query: &Query,
         parameters: Parameters<'_>,
     ) -> Result<Vec<Row>, StoreError> {
-        again_if_undone(|| self.send(query, parameters)).await.map_err(|error| self.noted(&error))
+        let rows = self.answered(again_if_undone(|| self.send(query, parameters))).await?;
+        rows.map_err(|error| self.noted(&error))
     }
 
     /// Sends a statement that is rarely needed: unprepared, with the types of its parameters.
@@ -186,8 +218,8 @@ impl Link {
         text: &str,
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Row>, StoreError> {
-        let asked = again_if_undone(|| self.client.query_typed(text, parameters)).await;
-        asked.map_err(|error| self.noted(&error))
+        let asking = again_if_undone(|| self.client.query_typed(text, parameters));
+        self.answered(asking).await?.map_err(|error| self.noted(&error))
     }
 
     /// Sends a statement that writes, and waits until it is durable as the server promises.
@@ -197,12 +229,8 @@ impl Link {
         parameters: Parameters<'_>,
     ) -> Result<Vec<Row>, Trouble> {
         let doubts = self.doubts.load(Ordering::Acquire);
-        let Ok(rows) = timeout(ANSWER, self.send_to_write(query, parameters)).await else {
-            self.is_spent.store(true, Ordering::Relaxed);
-            let text = format!("no answer within {ANSWER:?}");
-            return Err(Trouble::Failed(StoreError::Unavailable(text)));
-        };
-        let rows = rows.map_err(|error| {
+        let rows = self.answered(self.send_to_write(query, parameters)).await;
+        let rows = rows.map_err(Trouble::Failed)?.map_err(|error| {
             self.note(&error);
             Trouble::of(&error)
         })?;
@@ -212,6 +240,14 @@ impl Link {
             return Err(Trouble::Failed(StoreError::Unavailable(text.to_owned())));
         }
         Ok(rows)
+    }
+
+    /// Waits for an answer, but not for ever; also when the caller stops waiting, silence is noticed.
+    async fn answered<T>(&self, asking: impl Future<Output = T>) -> Result<T, StoreError> {
+        let waiting = Waiting { link: self, since: Instant::now(), is_over: false };
+        let answer = timeout(ANSWER, asking).await;
+        waiting.ends(answer.is_ok());
+        answer.map_err(|_| StoreError::Unavailable(format!("no answer within {ANSWER:?}")))
     }
 
     async fn send_to_write(
@@ -273,7 +309,35 @@ impl Link {
     }
 
     fn is_usable(&self) -> bool {
-        !self.client.is_closed() && !self.is_spent.load(Ordering::Relaxed)
+        !self.client.is_closed()
+            && !self.is_spent.load(Ordering::Relaxed)
+            && self.generation == self.how.generation.load(Ordering::Relaxed)
+    }
+}
+
+/// Somebody waits for an answer of a connection.
+struct Waiting<'a> {
+    link: &'a Link,
+    since: Instant,
+    is_over: bool,
+}
+
+impl Waiting<'_> {
+    fn ends(mut self, is_answered: bool) {
+        self.is_over = is_answered;
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if !self.is_over && self.since.elapsed() >= SILENT {
+            let Link { is_spent, how, generation, .. } = self.link;
+            is_spent.store(true, Ordering::Relaxed);
+            // Others may have noticed it already, and newer connections are of no concern.
+            let (now, next) = (*generation, generation + 1);
+            let _ =
+                how.generation.compare_exchange(now, next, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 }
 
