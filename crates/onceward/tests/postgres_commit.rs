@@ -21,7 +21,7 @@ use onceward::{
 use postgres_shop::{
     INSERT, Shop, Till, Turns, admit, ask, created, is_charged, is_problem, is_replayed,
 };
-use server_support::{charge, layer};
+use server_support::{charge, eventually, layer};
 
 /// How a handler ends its claim with its effect.
 #[derive(Clone, Copy, Debug)]
@@ -351,4 +351,35 @@ async fn large_answers_are_kept_in_the_same_commit() {
     assert_eq!(shop.count("onceward.spool"), 3);
     is_replayed(&app, "k", &first).await;
     assert_eq!(shop.charges(), 1);
+}
+
+/// PostgreSQL calls a commit done whose wait for the standby was cancelled, and says so only to whoever
+/// drives the connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_whose_wait_for_the_standby_was_cancelled_is_not_believed_before_the_standby_has_it()
+ {
+    let primary =
+        testbed::Server::start(&testbed::Installation::preferred().unwrap(), &[]).unwrap();
+    let standby = primary.add_standby("s1").unwrap();
+    primary.make_synchronous(&["s1"]);
+    let shop = Shop::on(primary.database(), |builder| builder).await;
+    let engine = Engine::new(shop.store.clone());
+    let claim = admit(&engine, "k").await;
+    let mut client = shop.connect().await;
+    standby.pause();
+    let committing = tokio::spawn(async move {
+        let transaction = client.transaction().await?;
+        transaction.execute(INSERT, &[]).await?;
+        engine.commit(&claim, transaction, paid()).await
+    });
+    let waits = "FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE 'COMMIT%'";
+    eventually(async || primary.sql(&format!("SELECT count(*) {waits}")) == "1").await;
+    primary.sql(&format!("SELECT pg_cancel_backend(pid) {waits}"));
+    eventually(async || shop.charges() == 1).await;
+    // It is there for everybody to see, and on one server only.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!committing.is_finished(), "nobody may be told");
+    standby.resume();
+    assert_eq!(committing.await.unwrap(), Ok(()));
+    primary.wait_for_standby(&standby);
 }

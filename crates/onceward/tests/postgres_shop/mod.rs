@@ -51,7 +51,14 @@ impl Shop {
     pub(crate) async fn with(
         choose: impl FnOnce(PostgresStoreBuilder) -> PostgresStoreBuilder,
     ) -> Self {
-        let database = Arc::new(testbed::postgres().database());
+        Self::on(testbed::postgres().database(), choose).await
+    }
+
+    pub(crate) async fn on(
+        database: Database,
+        choose: impl FnOnce(PostgresStoreBuilder) -> PostgresStoreBuilder,
+    ) -> Self {
+        let database = Arc::new(database);
         database.sql("CREATE TABLE charges (id serial PRIMARY KEY, note text NOT NULL)");
         let store = choose(PostgresStore::builder(database.url()).unwrap()).open().await.unwrap();
         Self { store, till: Till::new(database.url()), database }
