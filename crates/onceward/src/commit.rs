@@ -82,6 +82,15 @@ pub trait Transaction: Send {
 }
 
 /// What became of a change and a commit that were sent at once: see [`Transaction::commit_with`].
+///
+/// ```
+/// use onceward::Together;
+///
+/// fn is_certain(together: &Together) -> bool {
+///     !matches!(together, Together::Doubtful(_))
+/// }
+/// assert!(is_certain(&Together::Conflict), "nothing was committed");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Together {

@@ -34,6 +34,15 @@ use crate::{CommitError, Transaction, open::Slot, telemetry::Answered};
 /// In the extensions of requests to a layer that is
 /// [`deferred`](super::IdempotencyBuilder::deferred), and an axum extractor. `Option<Deferred>` is
 /// for routes where the key is optional.
+///
+/// ```
+/// use onceward::server::Deferred;
+///
+/// /// A column with this, unique, makes your business row the source of truth.
+/// fn names_it_for_ever(deferred: &Deferred) -> String {
+///     deferred.operation().digest().to_string()
+/// }
+/// ```
 #[derive(Clone)]
 pub struct Deferred {
     inner: Arc<Inner>,

@@ -385,6 +385,14 @@ impl Transactional<Transaction<'_>> for PostgresStore {
 /// [`Engine::begin_in`](crate::Engine::begin_in). It derefs to the connection.
 ///
 /// Dropping it rolls back.
+///
+/// ```
+/// use onceward::stores::postgres::OwnTransaction;
+///
+/// async fn charge(shop: &OwnTransaction<'_>, cents: i32) -> Result<u64, tokio_postgres::Error> {
+///     shop.execute("INSERT INTO charge (cents) VALUES ($1)", &[&cents]).await
+/// }
+/// ```
 #[must_use = "dropping it rolls back"]
 pub struct OwnTransaction<'c> {
     client: &'c mut Client,

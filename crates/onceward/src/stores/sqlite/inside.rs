@@ -226,7 +226,7 @@ impl SqliteStore {
     /// // … the effect, on the same transaction …
     /// match store.swap_in_blocking(&transaction, change)? {
     ///     Swap::Stored { .. } => transaction.commit()?,
-    ///     Swap::Conflict(_) => transaction.rollback()?,
+    ///     Swap::Conflict(_) | Swap::Held => transaction.rollback()?,
     /// }
     /// # Ok(())
     /// # }
