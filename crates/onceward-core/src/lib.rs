@@ -68,6 +68,7 @@ mod scope;
 mod seal;
 mod store;
 mod terms;
+mod transactional;
 mod wake;
 pub mod wire;
 
@@ -90,7 +91,8 @@ pub use scope::{Scope, ScopeError};
 pub use seal::Seal;
 pub use store::{
     BoxFuture, Change, Cursor, Filter, Inspect, Listed, Note, NoteKind, Order, PURGE_MARGIN, Page,
-    Purge, SWEEP_MARGIN, Spool, SpoolId, Store, StoreError, Swap, Trail, TrailEntry, Transactional,
+    Purge, SWEEP_MARGIN, Spool, SpoolId, Store, StoreError, Swap, Trail, TrailEntry,
 };
 pub use terms::{Terms, TermsBuilder, TermsError};
+pub use transactional::Transactional;
 pub use wake::{Heard, Wake};

@@ -1,0 +1,66 @@
+//! The same swap inside a transaction of the user's own.
+
+use alloc::{borrow::ToOwned as _, boxed::Box};
+use core::{future::ready, time::Duration};
+
+use crate::{BoxFuture, Change, Digest, SpoolId, Store, StoreError, Swap};
+
+/// SQL stores: the same swap on the caller's own transaction, so that a record ends in the very
+/// commit that makes its effect durable.
+///
+/// The connection is a parameter, because one store serves several drivers. These methods only
+/// propose: the caller's commit decides, and a rollback leaves the record as it was. What an
+/// implementation must do is what [`Store::swap`] does, as seen from inside the transaction.
+///
+/// ```
+/// use onceward_core::{Change, StoreError, Swap, Transactional};
+///
+/// async fn end_with<C>(store: &impl Transactional<C>, connection: &mut C, change: &Change) -> Result<bool, StoreError> {
+///     // … the effect, on the same connection …
+///     let swap = store.swap_in(connection, change).await?;
+///     Ok(matches!(swap, Swap::Stored { .. })) // commit, or else roll back
+/// }
+/// ```
+pub trait Transactional<Connection: ?Sized>: Store {
+    /// Replaces the record iff the stored fence equals `change.expected`.
+    ///
+    /// After a conflict or an error the caller must roll back.
+    fn swap_in<'a>(
+        &'a self,
+        connection: &'a mut Connection,
+        change: &'a Change,
+    ) -> BoxFuture<'a, Result<Swap, StoreError>>;
+
+    /// The same for a new claim, which another open transaction may be about to make: that one is
+    /// waited for no longer than this, and then it is [`Swap::Held`].
+    ///
+    /// A store where an open transaction keeps all others from writing makes no claims in one.
+    fn claim_in<'a>(
+        &'a self,
+        connection: &'a mut Connection,
+        change: &'a Change,
+        patience: Duration,
+    ) -> BoxFuture<'a, Result<Swap, StoreError>> {
+        let _ = (connection, change, patience);
+        let detail = "it makes no claims inside a transaction of the user's own";
+        Box::pin(ready(Err(StoreError::Unusable(detail.to_owned()))))
+    }
+
+    /// Returns when the end of this operation, whose commit was acknowledged on the caller's
+    /// connection, is as durable as the store's own writes.
+    ///
+    /// For stores that see more on their own connections than a driver tells its user.
+    fn confirm<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<(), StoreError>> {
+        let _ = id;
+        Box::pin(ready(Ok(())))
+    }
+
+    /// Writes one chunk of a large answer: see [`Spool::put`](crate::Spool::put).
+    fn put_in<'a>(
+        &'a self,
+        connection: &'a mut Connection,
+        id: &'a SpoolId,
+        index: u32,
+        chunk: &'a [u8],
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
+}
