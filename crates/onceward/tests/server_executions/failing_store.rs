@@ -116,7 +116,9 @@ async fn a_store_may_die_at_every_call() {
                 while died_at(fault, call..call + length, effect).await {
                     call += 1;
                 }
-                assert!(call > 5, "only {call} calls to the store: {fault:?}");
+                // A transactional claim is renewed late, so that there are fewer.
+                let fewest = if effect == Effect::Transactional { 4 } else { 5 };
+                assert!(call > fewest, "only {call} calls to the store: {fault:?}");
             }
         }
     }
