@@ -37,7 +37,7 @@ use turns::{Arena, Contestant, How, Row};
 /// A server of its own is started and removed afterwards, with 256 MB of shared buffers, 4 GB of log
 /// between checkpoints and `fsync`; load and server share this machine. A pair is a claim plus a completion
 /// with an answer of 500 bytes, both committed and synced. Everybody takes turns on the same tables, each
-/// with new connections and a second to warm up; ratios are medians of the rounds' ratios. Figures of
+/// with new connections and two seconds to warm up; ratios are medians of the rounds' ratios. Figures of
 /// different runs must not be compared. The result is Markdown on standard output; a missed figure is not
 /// an error.
 #[derive(Args)]
@@ -61,7 +61,7 @@ pub(crate) struct Arguments {
     rounds: u32,
 
     /// How long each turn takes, without its warm-up, in whole seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: u32,
 
     /// How many records two databases hold at first [default: 100k,500k; with --full 1M,5M]
@@ -207,7 +207,7 @@ fn take_turns(arguments: &Arguments, site: &Site, report: &mut Report) -> Result
     let mut filled = Vec::new();
     for &records in &sizes {
         let place = site.database()?;
-        fill(&place, &pgbench.sample, records, Age::Fresh)?;
+        fill(site, &place, &pgbench.sample, records, Age::Fresh)?;
         filled.push(place);
     }
     let arena = arena(site, &place, &pgbench, arguments.seconds);

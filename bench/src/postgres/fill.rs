@@ -1,8 +1,13 @@
 //! Many records at once, written by the server itself.
 
+use tokio_postgres::NoTls;
+
 use crate::{
     Failure,
-    postgres::{script::Sample, site::Place},
+    postgres::{
+        script::Sample,
+        site::{Place, Site},
+    },
     progress::Progress,
 };
 
@@ -20,32 +25,49 @@ pub(crate) enum Age {
 
 /// Fills an empty table with ended records; their digests are in no order.
 ///
-/// The indexes are made when the rows are there, which is many times faster.
-pub(crate) fn fill(place: &Place, sample: &Sample, records: u64, age: Age) -> Result<(), Failure> {
+/// Pages are filled as they are when all of their records have ended: no new one finds room in them. The
+/// indexes are made when the rows are there, which is many times faster.
+pub(crate) fn fill(
+    site: &Site,
+    place: &Place,
+    sample: &Sample,
+    records: u64,
+    age: Age,
+) -> Result<(), Failure> {
     let mut progress = Progress::new(format!("filling {records} records"), records);
-    place.sql(
-        "ALTER TABLE onceward.record DROP CONSTRAINT record_pkey; \
-         DROP INDEX onceward.record_sweep_after",
-    )?;
+    let fillfactor = "SELECT split_part(reloptions[1], '=', 2) FROM pg_class \
+                      WHERE oid = 'onceward.record'::regclass";
+    let fillfactor = place.sql(fillfactor)?;
+    // Not by `psql`, which is given a minute: some of it takes longer.
+    let sql = |text: &str| site.runtime.block_on(sql(place.url(), text));
+    sql("ALTER TABLE onceward.record DROP CONSTRAINT record_pkey")?;
+    sql("DROP INDEX onceward.record_sweep_after")?;
+    sql("ALTER TABLE onceward.record SET (fillfactor = 100)")?;
     let mut done = 0;
     while done < records {
         let until = (done + STEP).min(records);
-        place.sql(&insert(sample, done, until, age))?;
+        sql(&insert(sample, done, until, age))?;
         done = until;
         progress.at(done);
     }
-    // Each in a call of its own: none may take longer than a minute.
     for text in [
         "SET maintenance_work_mem = '512MB'; \
          ALTER TABLE onceward.record ADD CONSTRAINT record_pkey PRIMARY KEY (digest)",
         "CREATE INDEX record_sweep_after ON onceward.record (sweep_after)",
+        &format!("ALTER TABLE onceward.record SET (fillfactor = {fillfactor})"),
         "VACUUM (ANALYZE) onceward.record",
         "CHECKPOINT",
     ] {
-        place.sql(text)?;
+        sql(text)?;
     }
     progress.end();
     Ok(())
+}
+
+async fn sql(url: &str, text: &str) -> Result<(), Failure> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+    tokio::spawn(connection);
+    Ok(client.batch_execute(text).await?)
 }
 
 /// Records with these numbers; the later ones are younger.

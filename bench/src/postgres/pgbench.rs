@@ -8,7 +8,10 @@ use std::{
 
 use crate::{
     Failure,
-    postgres::script::{Sample, Script},
+    postgres::{
+        script::{Sample, Script},
+        turns::WARM_UP,
+    },
 };
 
 /// The program of the server's own installation, and how it finds the database.
@@ -21,23 +24,23 @@ pub(crate) struct Pgbench {
 /// What it did.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ran {
-    /// Transactions in a second, without the first second.
+    /// Transactions in a second, without the warm-up.
     pub(crate) rate: f64,
-    /// All transactions, those of the first second included.
+    /// All transactions, those of the warm-up included.
     pub(crate) all: u64,
 }
 
 impl Pgbench {
-    /// Runs it for a second to warm up and then for so many seconds.
+    /// Runs it to warm up and then for so many seconds.
     pub(crate) fn run(&self, script: Script, clients: usize, seconds: u32) -> Result<Ran, Failure> {
         let mut file = tempfile::NamedTempFile::new()?;
         file.write_all(script.text().as_bytes())?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(clients);
         let mut command = Command::new("timeout");
         command.args(["--kill-after=5", &(seconds + 60).to_string()]).arg(&self.program);
-        command.args(["-n", "-M", "prepared", "-P", "1", "-f"]).arg(file.path());
+        command.args(["-n", "-M", "prepared", "-P", &WARM_UP.to_string(), "-f"]).arg(file.path());
         command.args(["-c", &clients.to_string(), "-j", &threads.to_string()]);
-        command.args(["-T", &(seconds + 1).to_string()]);
+        command.args(["-T", &(seconds + WARM_UP).to_string()]);
         for variable in self.sample.variables() {
             command.args(["-D", &variable]);
         }
@@ -89,7 +92,7 @@ mod tests {
         tps = 2000.000000 (without initial connection time)\n";
 
     #[test]
-    fn the_first_second_does_not_count() {
+    fn what_comes_before_the_first_progress_does_not_count() {
         assert_eq!(Ran::read(SAID), Some(Ran { rate: 3000.0, all: 4000 }));
     }
 

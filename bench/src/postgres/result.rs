@@ -7,12 +7,12 @@ use crate::{
     machine::Machine,
     postgres::{
         own::Form,
-        purge::Purge,
+        purge::{Purge, Swept},
         script::Script,
         site::{SETTINGS, Site},
-        turns::{How, Row},
+        turns::{How, Row, WARM_UP},
     },
-    report::{command, one_digit, or_dash, print_figures, thousands, two_digits},
+    report::{command, or_dash, print_figures, thousands, two_digits},
     verdict::{Bound, Figure, Unit},
 };
 
@@ -72,7 +72,7 @@ impl Report {
         let settings = SETTINGS.map(|(name, value)| format!("`{name} = {value}`"));
         println!("- Server: {}; all else as PostgreSQL has it.", settings.join(", "));
         println!(
-            "- Turns of {} s after 1 s of warm-up, {} for each line, in turn; medians.",
+            "- Turns of {} s after {WARM_UP} s of warm-up, {} for each line, in turn; medians.",
             self.seconds, self.rounds
         );
         if let Some(share) = self.others {
@@ -152,7 +152,7 @@ impl Report {
         let purge = self.purge.as_ref().filter(|purge| purge.records >= PURGED_RECORDS);
         let purged = |what, index: usize| Figure {
             what,
-            measured: purge.and_then(|purge| purge.rates.get(index)).map(|(_, rate)| *rate),
+            measured: purge.and_then(|purge| purge.rows.get(index)).map(|swept| swept.rate),
             bound: Bound::AtLeast(200_000.0),
             goal: None,
             unit: Unit::Each("/s"),
@@ -257,13 +257,15 @@ impl Report {
 
 fn print_purge(purge: &Purge) {
     println!("\n**Purge** of {} expired records.\n", thousands(purge.records as f64));
-    println!("| at most in one call | /s | µs each |\n|---|---|---|");
-    for (batch, rate) in &purge.rates {
+    println!("| at most in one call | /s | WAL B each | full pages each |\n|---|---|---|---|");
+    for Swept { batch, rate, counts } in &purge.rows {
+        let each = |count: f64| count / purge.records.max(1) as f64;
         println!(
-            "| {} | {} | {} |",
+            "| {} | {} | {} | {} |",
             thousands((*batch).into()),
             thousands(*rate),
-            one_digit(1e6 / rate)
+            thousands(each(counts.wal_bytes)),
+            two_digits(each(counts.full_pages))
         );
     }
 }

@@ -18,8 +18,9 @@ use crate::{
     progress::Progress,
 };
 
-/// How long everybody works before a turn counts, so that all connections are made.
-pub(crate) const WARM_UP: Duration = Duration::from_secs(1);
+/// For how many seconds everybody works before a turn counts: until all connections are made, and all of
+/// them have the plans that they keep.
+pub(crate) const WARM_UP: u32 = 2;
 
 /// How long the machine is watched while nobody works.
 const WATCH: Duration = Duration::from_millis(500);
@@ -142,7 +143,7 @@ impl Arena<'_> {
 
     /// Waits for the warm-up and for the turn.
     pub(crate) fn window(&self) -> Window {
-        std::thread::sleep(WARM_UP);
+        std::thread::sleep(Duration::from_secs(WARM_UP.into()));
         let begin = Instant::now();
         std::thread::sleep(Duration::from_secs(self.seconds.into()));
         Window { begin, end: Instant::now() }

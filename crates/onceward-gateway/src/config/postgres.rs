@@ -1,11 +1,8 @@
-//! `postgres://…`: taken apart far enough to name a mistake before anybody connects, and never shown
-//! with its password.
+//! `postgres://…`: never shown with its password.
 
-use std::{fmt, path::Path};
+use std::fmt;
 
-use onceward::stores::postgres::Address;
-
-use super::mistake::{listed, nearest};
+use onceward::stores::postgres::{Address, OpenError};
 
 /// Where a PostgreSQL server is and who asks it, as it was written.
 #[derive(Clone, PartialEq, Eq)]
@@ -22,76 +19,17 @@ pub(crate) struct UrlMistake {
     pub(crate) help: String,
 }
 
-const EXAMPLE: &str = "write \"postgres://user:password@host:5432/database\"";
-
-/// A password is where these are found by accident.
-const ESCAPES: &str = "characters that mean something in a URL are written in a password as %40 for @, \
-                       %2F for /, %3A for :, %3F for ?, %23 for # and %25 for %";
-
-/// What may stand behind `?`; those with choices have no other value.
-const OPTIONS: [(&str, &[&str]); 23] = [
-    ("application_name", &[]),
-    ("channel_binding", &["disable", "prefer", "require"]),
-    ("connect_timeout", &[]),
-    ("dbname", &[]),
-    ("host", &[]),
-    ("hostaddr", &[]),
-    ("keepalives", &["0", "1"]),
-    ("keepalives_idle", &[]),
-    ("keepalives_interval", &[]),
-    ("keepalives_retries", &[]),
-    ("load_balance_hosts", &["disable", "random"]),
-    ("options", &[]),
-    ("password", &[]),
-    ("port", &[]),
-    ("prepare", &["on", "off"]),
-    ("promotion", &["possible", "never"]),
-    ("sslcert", &[]),
-    ("sslkey", &[]),
-    ("sslmode", &["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]),
-    ("sslnegotiation", &["postgres", "direct"]),
-    ("sslrootcert", &[]),
-    ("target_session_attrs", &["any", "read-write"]),
-    ("tcp_user_timeout", &[]),
-];
-
-/// Beside those of [`OPTIONS`].
-const USER: &str = "user";
-
 impl PostgresUrl {
-    /// What follows `postgres://` or `postgresql://`.
-    pub(crate) fn parse(scheme: &str, rest: &str) -> Result<Self, UrlMistake> {
-        if rest.contains('#') {
-            return refuse("has a `#` in it", ESCAPES);
-        }
-        check_escapes(rest)?;
-        let (address, query) = match rest.split_once('?') {
-            Some((address, query)) => (address, Some(query)),
-            None => (rest, None),
-        };
-        let options = query.map(options).transpose()?.unwrap_or_default();
-        let said = |name: &str| options.iter().any(|option| option.name == name);
-        let (authority, database) = match address.split_once('/') {
-            Some((authority, database)) => (authority, database),
-            None => (address, ""),
-        };
-        let (user, hosts) = match authority.rsplit_once('@') {
-            Some((user, hosts)) => (Some(user), hosts),
-            None => (None, authority),
-        };
-        check_hosts(hosts, said("host") || said("hostaddr"))?;
-        if database.contains('/') || user.is_some_and(|user| user.contains('@')) {
-            return refuse("has a `/` or an `@` where none can be", ESCAPES);
-        }
-        if database.is_empty() && !said("dbname") {
-            return refuse("names no database", EXAMPLE);
-        }
-        let shown = shown(scheme, user, hosts, database, &options);
-        let whole = format!("{scheme}://{rest}");
-        // The last word has whoever connects, so that nothing is refused later.
+    pub(crate) fn parse(whole: &str) -> Result<Self, UrlMistake> {
         match whole.parse::<Address>() {
-            Ok(_) => Ok(Self { whole, shown }),
-            Err(error) => refuse(&format!("cannot be used: {error}"), EXAMPLE),
+            Ok(address) => Ok(Self { whole: whole.to_owned(), shown: address.to_string() }),
+            Err(OpenError::Address { message, help }) => {
+                Err(UrlMistake { message: format!("`store` {message}"), help })
+            }
+            Err(error) => {
+                let message = format!("`store` cannot be used: {error}");
+                Err(UrlMistake { message, help: "see docs/postgres.md".to_owned() })
+            }
         }
     }
 
@@ -110,195 +48,5 @@ impl fmt::Display for PostgresUrl {
 impl fmt::Debug for PostgresUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.shown)
-    }
-}
-
-struct UrlOption<'a> {
-    name: &'a str,
-    value: &'a str,
-}
-
-fn options(query: &str) -> Result<Vec<UrlOption<'_>>, UrlMistake> {
-    let mut options: Vec<UrlOption<'_>> = Vec::new();
-    for text in query.split('&') {
-        let (name, value) = text.split_once('=').unwrap_or((text, ""));
-        let known = OPTIONS.iter().find(|(known, _)| *known == name);
-        let choices = match known {
-            Some((_, choices)) => *choices,
-            None if name == USER => &[],
-            None => return Err(unknown(name)),
-        };
-        if options.iter().any(|option| option.name == name) {
-            return refuse(&format!("says `{name}` twice"), "leave one of them out");
-        }
-        if value.is_empty() {
-            return refuse(&format!("has `{name}` without a value"), "write it as name=value");
-        }
-        if !choices.is_empty() && !choices.contains(&value) {
-            return Err(not_a_choice(name, value, choices));
-        }
-        if ["sslcert", "sslkey", "sslrootcert"].contains(&name) && !Path::new(value).is_file() {
-            let help = "relative names start where the command is run";
-            return refuse(&format!("names a file in `{name}` that is not there"), help);
-        }
-        options.push(UrlOption { name, value });
-    }
-    Ok(options)
-}
-
-/// A name is quoted only if it is nearly one that is known: else it may be half of a password.
-fn unknown(name: &str) -> UrlMistake {
-    let names = OPTIONS.map(|(name, _)| name);
-    match nearest(name, names.into_iter().chain([USER])) {
-        Some(near) => UrlMistake {
-            message: format!("`store` has an unknown option `{name}`"),
-            help: format!("did you mean `{near}`?"),
-        },
-        None => UrlMistake {
-            message: "`store` has an unknown option behind its `?`".to_owned(),
-            help: format!("choose of {}; {ESCAPES}", listed(&names)),
-        },
-    }
-}
-
-fn not_a_choice(name: &str, value: &str, choices: &[&str]) -> UrlMistake {
-    if name == "target_session_attrs" {
-        let message =
-            "`store` asks for a standby, and records are read and written on the primary alone";
-        let help = "write `target_session_attrs=read-write`, or leave it out";
-        return UrlMistake { message: message.to_owned(), help: help.to_owned() };
-    }
-    let message = format!("`store` has a `{name}` that does not exist");
-    let help = match nearest(value, choices.iter().copied()) {
-        Some(near) => format!("did you mean `{name}={near}`?"),
-        None => format!("choose of {}", listed(choices)),
-    };
-    UrlMistake { message, help }
-}
-
-fn check_escapes(text: &str) -> Result<(), UrlMistake> {
-    let is_escape = |rest: &str| {
-        rest.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
-    };
-    match text.split('%').skip(1).all(is_escape) {
-        true => Ok(()),
-        false => refuse("has a `%` that stands for nothing", ESCAPES),
-    }
-}
-
-/// `host`, `host:port`, `[::1]:port`, several with commas.
-fn check_hosts(hosts: &str, are_elsewhere: bool) -> Result<(), UrlMistake> {
-    if hosts.is_empty() {
-        return if are_elsewhere { Ok(()) } else { refuse("names no host", EXAMPLE) };
-    }
-    for host in hosts.split(',') {
-        let (name, port) = match host.rsplit_once(':') {
-            Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
-            _ => (host, None),
-        };
-        if name.is_empty() {
-            return refuse("has a host without a name", EXAMPLE);
-        }
-        if port.is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0)) || port.is_none()
-        {
-            continue;
-        }
-        return refuse("has a port that is none", &format!("{EXAMPLE}; {ESCAPES}"));
-    }
-    Ok(())
-}
-
-fn shown(
-    scheme: &str,
-    user: Option<&str>,
-    hosts: &str,
-    database: &str,
-    options: &[UrlOption<'_>],
-) -> String {
-    let user = match user.map(|user| (user, user.split_once(':'))) {
-        None => String::new(),
-        Some((_, Some((name, _)))) => format!("{name}:***@"),
-        Some((name, None)) => format!("{name}@"),
-    };
-    // What is given to the server (`options`) may be anything.
-    let hide = |option: &UrlOption<'_>| match option.name {
-        "password" | "options" => format!("{}=***", option.name),
-        name => format!("{name}={}", option.value),
-    };
-    let query: Vec<_> = options.iter().map(hide).collect();
-    let mark = if query.is_empty() { "" } else { "?" };
-    format!("{scheme}://{user}{hosts}/{database}{mark}{}", query.join("&"))
-}
-
-fn refuse<T>(message: &str, help: &str) -> Result<T, UrlMistake> {
-    Err(UrlMistake { message: format!("`store` {message}"), help: help.to_owned() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(text: &str) -> Result<PostgresUrl, UrlMistake> {
-        let (scheme, rest) = text.split_once("://").unwrap();
-        PostgresUrl::parse(scheme, rest)
-    }
-
-    #[test]
-    fn it_is_shown_without_its_password() {
-        for (text, expected) in [
-            ("postgres://h/d", "postgres://h/d"),
-            ("postgresql://u@h:1/d", "postgresql://u@h:1/d"),
-            ("postgres://u:sesame@a:1,b:2/d", "postgres://u:***@a:1,b:2/d"),
-            ("postgres://u:s%40esame@[::1]:1/d", "postgres://u:***@[::1]:1/d"),
-            ("postgres://u:sesame:sesame@[::1]/d", "postgres://u:***@[::1]/d"),
-            ("postgres:///d?host=/run&password=sesame", "postgres:///d?host=/run&password=***"),
-            ("postgres://h/d?options=-csesame%3D1", "postgres://h/d?options=***"),
-            (
-                "postgres://h/d?target_session_attrs=read-write&prepare=off",
-                "postgres://h/d?target_session_attrs=read-write&prepare=off",
-            ),
-        ] {
-            let url = parse(text).unwrap();
-            assert_eq!(url.with_password(), text);
-            assert_eq!((url.to_string(), format!("{url:?}")), (expected.into(), expected.into()));
-        }
-    }
-
-    #[test]
-    fn mistakes_are_named_and_secrets_are_not() {
-        for (text, message, help) in [
-            ("postgres://", "names no host", "host:5432"),
-            ("postgres://u:sesame@/d", "names no host", "host:5432"),
-            ("postgres://u:sesame@h", "names no database", "/database"),
-            ("postgres://u:sesame@h:port/d", "has a port that is none", "%40 for @"),
-            ("postgres://u:se/same@h/d", "has a port that is none", "%2F for /"),
-            ("postgres://u:ses@me@h/d", "`/` or an `@`", "%40 for @"),
-            ("postgres://u:ses#me@h/d", "`#`", "%23 for #"),
-            ("postgres://u:ses?me@h/d", "unknown option behind", "%3F for ?"),
-            ("postgres://u:ses%me@h/d", "`%` that stands for nothing", "%25"),
-            ("postgres://h:0/d", "has a port that is none", "5432"),
-            ("postgres://h,:1/d", "has a host without a name", "host:5432"),
-            ("postgres://h/d?sslmod=require", "unknown option `sslmod`", "did you mean `sslmode`?"),
-            ("postgres://h/d?sesame=1", "unknown option behind", "target_session_attrs"),
-            ("postgres://h/d?sslmode=verify-ful", "`sslmode` that does not exist", "verify-full"),
-            (
-                "postgres://h/d?prepare=offf",
-                "`prepare` that does not",
-                "did you mean `prepare=off`?",
-            ),
-            (
-                "postgres://h/d?target_session_attrs=read-only",
-                "on the primary alone",
-                "`target_session_attrs=read-write`",
-            ),
-            ("postgres://h/d?prepare=off&prepare=on", "says `prepare` twice", "leave one"),
-            ("postgres://h/d?sslmode=", "`sslmode` without a value", "name=value"),
-            ("postgres://h/d?sslrootcert=sesame", "`sslrootcert` that is not there", "relative"),
-        ] {
-            let mistake = parse(text).unwrap_err();
-            assert!(mistake.message.contains(message), "{text}: {mistake:?}");
-            assert!(mistake.help.contains(help), "{text}: {mistake:?}");
-            assert!(!format!("{mistake:?}").contains("sesame"), "{mistake:?}");
-        }
     }
 }

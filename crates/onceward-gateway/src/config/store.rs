@@ -55,7 +55,7 @@ impl StoreUrl {
         };
         match scheme {
             "sqlite" => sqlite(rest, directory).map(Self::Sqlite),
-            "postgres" | "postgresql" => PostgresUrl::parse(scheme, rest).map(Self::Postgres),
+            "postgres" | "postgresql" => PostgresUrl::parse(text).map(Self::Postgres),
             later if LATER.contains(&later) => {
                 refuse("this version has no such `store`: only sqlite and postgres", EXAMPLE)
             }

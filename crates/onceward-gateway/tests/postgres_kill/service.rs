@@ -52,10 +52,19 @@ impl Step {
     }
 }
 
+/// Whether the service does what the guide says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Care {
+    Taken,
+    /// It commits its effect before it ends the record.
+    NotTaken,
+}
+
 const PORT: &str = "KILLED_SERVICE_PORT";
 const DATABASE: &str = "KILLED_SERVICE_DATABASE";
 const STOPS_AT: &str = "KILLED_SERVICE_STOPS_AT";
 const DIRECTORY: &str = "KILLED_SERVICE_DIRECTORY";
+const CARE: &str = "KILLED_SERVICE_CARE";
 
 /// The size of an answer: more than fits into the buffers between two programs.
 pub(crate) const LARGE: usize = 6 << 20;
@@ -69,12 +78,17 @@ pub(crate) struct Service {
 impl Service {
     /// Its first request stops at this step.
     pub(crate) fn start(port: u16, database: &str, stops_at: Option<Step>) -> Self {
+        Self::start_as(port, database, stops_at, Care::Taken)
+    }
+
+    pub(crate) fn start_as(port: u16, database: &str, stops_at: Option<Step>, care: Care) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let stops_at = stops_at.map(|step| format!("{step:?}")).unwrap_or_default();
         let mut child = Command::new(env::current_exe().unwrap())
             .args(["--exact", "service::serves_if_it_is_told_to", "--nocapture"])
             .envs([(PORT, port.to_string()), (DATABASE, database.to_owned()), (STOPS_AT, stops_at)])
             .env(DIRECTORY, directory.path())
+            .env(CARE, format!("{care:?}"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
@@ -127,6 +141,7 @@ async fn serves_if_it_is_told_to() {
         database: env::var(DATABASE).unwrap(),
         stops_at: Step::ALL.into_iter().find(|step| format!("{step:?}") == stops_at),
         directory: env::var_os(DIRECTORY).unwrap().into(),
+        is_careless: env::var(CARE).unwrap() == format!("{:?}", Care::NotTaken),
         is_first: Arc::new(AtomicBool::new(true)),
     };
     let app = Router::new().route("/payments", post(pay)).with_state(running);
@@ -140,6 +155,7 @@ struct Running {
     database: String,
     stops_at: Option<Step>,
     directory: PathBuf,
+    is_careless: bool,
     is_first: Arc<AtomicBool>,
 }
 
@@ -175,8 +191,7 @@ async fn pay(
     // Whoever asked may be gone; what was begun goes on, as it does in most services.
     let directory = running.directory.clone();
     let paying = tokio::spawn(async move {
-        let paid =
-            charge(&running.database, &execution, new["cents"].as_i64().unwrap(), &stops).await;
+        let paid = charge(&running, &execution, new["cents"].as_i64().unwrap(), &stops).await;
         if is_first {
             std::fs::write(directory.join("ended"), "").unwrap();
         }
@@ -191,17 +206,21 @@ async fn pay(
 }
 
 async fn charge(
-    database: &str,
+    running: &Running,
     execution: &str,
     cents: i64,
     stops: &Stops,
 ) -> Result<Vec<u8>, tokio_postgres::Error> {
     stops.pass(Step::Received).await;
-    let (mut client, connection) = tokio_postgres::connect(database, NoTls).await?;
+    let (mut client, connection) = tokio_postgres::connect(&running.database, NoTls).await?;
     tokio::spawn(connection);
-    let transaction = client.transaction().await?;
+    let mut transaction = client.transaction().await?;
     let insert = "INSERT INTO payment (cents, execution) VALUES ($1, $2) RETURNING id";
     let id: i64 = transaction.query_one(insert, &[&cents, &execution]).await?.get(0);
+    if running.is_careless {
+        transaction.commit().await?;
+        transaction = client.transaction().await?;
+    }
     stops.pass(Step::Effect).await;
     let mut body = json!({ "id": id, "cents": cents }).to_string().into_bytes();
     body.resize(body.len().max(if cents == LARGE as i64 { LARGE } else { 0 }), b' ');

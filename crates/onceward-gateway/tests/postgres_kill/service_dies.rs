@@ -1,6 +1,10 @@
 //! The service is killed, at each step.
 
-use crate::{Bench, CENTS, postgres_support::pay, service::Step};
+use crate::{
+    Bench, CENTS,
+    postgres_support::pay,
+    service::{Care, Service, Step},
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn before_its_commit_nothing_happened_and_a_retry_runs() {
@@ -54,4 +58,21 @@ async fn the_service_and_its_gateway_may_die_one_after_the_other() {
         assert_eq!(answer.is_replay(), step.is_committed(), "{step:?}");
         bench.assert_paid_once(&gateway, &answer).await;
     }
+}
+
+/// A service that commits its effect on its own pays twice, and the ledger shows it: these tests would
+/// notice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_ledger_shows_an_effect_that_is_committed_apart() {
+    let bench = Bench::new();
+    let url = bench.shop.service_url();
+    let service = Service::start_as(bench.port, &url, Some(Step::Effect), Care::NotTaken);
+    let gateway = bench.gateway();
+    let running = gateway.begin(&pay("k", CENTS));
+    service.stopped().await;
+    service.kill();
+    assert_eq!(running.await.unwrap().problem().1, "upstream-failed");
+    let _service = Service::start_as(bench.port, &url, None, Care::NotTaken);
+    assert_eq!(gateway.send(&pay("k", CENTS)).await.status, 201);
+    assert_eq!(bench.shop.payments(), 2);
 }

@@ -2,11 +2,12 @@
 -- calls it, and nobody is granted it: services in other languages call `complete` and `fail`.
 
 -- Replaces a record if its fence is the expected one; without an expected one, if there is none.
--- Gives one row: what was done, or what is stored instead; none if nothing is stored.
+-- Gives what was done, or what is stored instead; nulls if nothing is stored.
 --
 -- Lengths are microseconds; null for `ttl` means that it does not end by itself, for `retain` and
 -- `sweep` that they stay as they are. `patience` is how many milliseconds an open transaction that
--- holds the record is waited for; after that the error is 55P03. `is_last`: a COMMIT is on its way,
+-- holds the record is waited for; after that the error is 55P03; null: as the session is told. `is_listed`:
+-- a claim that is seen before it has ended, so that it is among what is open. `is_last`: a COMMIT is on its way,
 -- so that nothing but an error can keep it from being done: OW001, the claim is over; OW003, this is
 -- a savepoint inside another transaction. `is_durable`: whatever the session was told, an
 -- acknowledged commit shall survive.
@@ -14,21 +15,24 @@ CREATE FUNCTION onceward.swap(
     id bytea, expected uuid, next_fence uuid, next_execution uuid, next_state smallint, is_anew boolean,
     ttl bigint, retain bigint, sweep bigint, keeps_sweep boolean, next_scope text, next_operation text,
     next_body bytea, note_kind text, note_execution uuid, note_actor text, note_reason text,
-    patience integer, is_last boolean, is_durable boolean
-) RETURNS TABLE (
-    was_made boolean, found_fence uuid, found_started_at bigint, found_updated_at bigint,
-    found_expires_at bigint, found_body bytea, read_at bigint, found_writer bigint, has_standbys boolean
+    patience integer, is_listed boolean, is_last boolean, is_durable boolean,
+    OUT was_made boolean, OUT found_fence uuid, OUT found_started_at bigint, OUT found_updated_at bigint,
+    OUT found_expires_at bigint, OUT found_body bytea, OUT read_at bigint, OUT found_writer bigint,
+    OUT has_standbys boolean
 )
 LANGUAGE plpgsql AS $$
 DECLARE
     moment timestamptz := clock_timestamp();
-    usual_patience text := current_setting('lock_timeout');
+    usual_patience text;
     writer xid;
 BEGIN
     IF is_durable AND current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
-    PERFORM set_config('lock_timeout', patience::text, true);
+    IF patience IS NOT NULL THEN
+        usual_patience := current_setting('lock_timeout');
+        PERFORM set_config('lock_timeout', patience::text, true);
+    END IF;
     IF expected IS NULL THEN
         INSERT INTO onceward.record AS r (digest, fence, execution, state, started_at, updated_at,
                 expires_at, sweep_after, retain, scope, operation, body)
@@ -52,11 +56,12 @@ BEGIN
             WHERE r.digest = id AND r.fence = expected
             RETURNING r.xmin INTO writer;
     END IF;
-    IF writer IS NOT NULL THEN
-        IF next_state < 3 THEN
+    was_made := writer IS NOT NULL;
+    IF was_made THEN
+        IF next_state >= 3 THEN
+            DELETE FROM onceward.open o WHERE o.digest = id AND expected IS NOT NULL;
+        ELSIF is_listed THEN
             INSERT INTO onceward.open (digest) VALUES (id) ON CONFLICT ON CONSTRAINT open_pkey DO NOTHING;
-        ELSIF expected IS NOT NULL THEN
-            DELETE FROM onceward.open o WHERE o.digest = id;
         END IF;
         IF note_kind IS NOT NULL THEN
             INSERT INTO onceward.trail (digest, at, kind, execution, actor, reason)
@@ -67,24 +72,23 @@ BEGIN
             RAISE EXCEPTION 'this is a savepoint inside another transaction' USING ERRCODE = 'OW003',
                 HINT = 'Propose the end, and commit the outer transaction.';
         END IF;
-        PERFORM set_config('lock_timeout', usual_patience, true);
-        was_made := true;
         found_updated_at := (extract(epoch FROM moment) * 1000000)::bigint;
-        has_standbys := current_setting('synchronous_standby_names') <> '';
-        RETURN NEXT;
-        RETURN;
-    END IF;
-    IF is_last THEN
+    ELSIF is_last THEN
         RAISE EXCEPTION 'this execution is over: another one took over, or it has ended before'
             USING ERRCODE = 'OW001';
+    ELSE
+        SELECT r.fence, (extract(epoch FROM r.started_at) * 1000000)::bigint,
+            (extract(epoch FROM r.updated_at) * 1000000)::bigint,
+            (extract(epoch FROM r.expires_at) * 1000000)::bigint, r.body,
+            (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, r.xmin::text::bigint
+            INTO found_fence, found_started_at, found_updated_at, found_expires_at, found_body, read_at,
+                found_writer
+            FROM onceward.record r WHERE r.digest = id;
     END IF;
-    PERFORM set_config('lock_timeout', usual_patience, true);
-    RETURN QUERY SELECT false, r.fence, (extract(epoch FROM r.started_at) * 1000000)::bigint,
-        (extract(epoch FROM r.updated_at) * 1000000)::bigint,
-        (extract(epoch FROM r.expires_at) * 1000000)::bigint, r.body,
-        (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, r.xmin::text::bigint,
-        current_setting('synchronous_standby_names') <> ''
-        FROM onceward.record r WHERE r.digest = id;
+    has_standbys := current_setting('synchronous_standby_names') <> '';
+    IF patience IS NOT NULL THEN
+        PERFORM set_config('lock_timeout', usual_patience, true);
+    END IF;
 END
 $$;
 

@@ -214,6 +214,6 @@ fn the_server_is_known_by_its_certificate() {
             says(&error, &["certificate"]);
         }
         let error = refused(&url("localhost", "sslmode=verify-full&sslrootcert=missing.pem")).await;
-        says(&error, &["`sslrootcert=missing.pem` cannot be used"]);
+        says(&error, &["names a file in `sslrootcert` that is not there"]);
     });
 }

@@ -17,14 +17,19 @@ use crate::telemetry;
 /// use onceward::stores::postgres::{OpenError, PostgresStore};
 ///
 /// let error = PostgresStore::connect("postgres://shop@localhost/shop?sslmod=require").await.unwrap_err();
-/// assert!(matches!(error, OpenError::Address(_)));
+/// assert!(matches!(error, OpenError::Address { .. }));
 /// # }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The address of the database cannot be understood.
-    Address(String),
+    Address {
+        /// What is wrong with it, as "has a `#` in it"; never a part of a password.
+        message: String,
+        /// What to write.
+        help: String,
+    },
     /// No server could be reached that takes writes.
     Unreachable(String),
     /// The server does not let this user in, or not to this database.
@@ -52,13 +57,20 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    pub(super) fn address(message: &str, help: &str) -> Self {
+        Self::Address { message: message.to_owned(), help: help.to_owned() }
+    }
+
     pub(super) fn from_driver(error: &tokio_postgres::Error) -> Self {
         let text = describe(error);
         let Some(code) = error.code() else { return Self::Unreachable(text) };
         match code.code() {
             "28P01" | "28000" | "3D000" => Self::Refused(text),
             "42501" => Self::NotAllowed(text),
-            "53300" | "57P03" | "57P01" | "57P02" => Self::Unreachable(text),
+            "53300" => Self::Unreachable(format!(
+                "{text}; raise max_connections of the server, or put a pooler like PgBouncer between"
+            )),
+            "57P03" | "57P01" | "57P02" => Self::Unreachable(text),
             _ => Self::Failed(text),
         }
     }
@@ -67,11 +79,9 @@ impl OpenError {
 impl fmt::Display for OpenError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Address(detail) => write!(
-                formatter,
-                "the store's address cannot be understood: {detail}; write it as \
-                 `postgres://user:password@host:5432/database`"
-            ),
+            Self::Address { message, help } => {
+                write!(formatter, "the store's address {message}; {help}")
+            }
             Self::Unreachable(detail) => {
                 write!(
                     formatter,

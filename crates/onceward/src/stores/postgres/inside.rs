@@ -15,7 +15,7 @@ use std::{
 };
 
 use onceward_core::{
-    BoxFuture, Change, Digest, SpoolId, Started, StoreError, Swap, Timestamp, Transactional,
+    BoxFuture, Change, Digest, Found, SpoolId, Started, StoreError, Swap, Timestamp, Transactional,
 };
 use tokio_postgres::{
     Client, Row as PgRow, Transaction,
@@ -36,15 +36,23 @@ use crate::{
     stores::rows::{Row, Times},
 };
 
-/// How long the end of a claim waits for another transaction that holds its record: most often a
-/// renewal, or an execution that took over and is about to commit.
-pub(super) const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
-
-/// How long a claim waits, if nobody says.
-pub(super) const CLAIM_PATIENCE: Duration = Duration::from_millis(50);
+/// How long a claim waits for another transaction that holds its record, if nobody says.
+const CLAIM_PATIENCE: Duration = Duration::from_millis(50);
 
 pub(super) const SWAP: &str = "SELECT * FROM onceward.swap($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, \
-                               $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)";
+                               $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)";
+
+/// How a change is made inside a transaction.
+#[derive(Clone, Copy)]
+pub(super) enum How {
+    /// Like the store's own. An end waits as the user's connection is told to: only a renewal, or another
+    /// end of the same claim, can be in its way.
+    Swap,
+    /// A claim that nobody sees before it has ended.
+    Claim(Duration),
+    /// A commit is right behind it.
+    Last,
+}
 
 /// What is learned about the server on the connections of others.
 #[derive(Default)]
@@ -58,7 +66,7 @@ pub(super) enum Value<'a> {
     Bytes(&'a [u8]),
     Uuid(Option<Uuid>),
     Short(i16),
-    Int(i32),
+    Int(Option<i32>),
     Long(Option<i64>),
     Flag(bool),
     Text(Option<&'a str>),
@@ -83,7 +91,7 @@ pub(super) struct Met {
     pub(super) was_made: bool,
     pub(super) fence: Option<Uuid>,
     pub(super) started_at: Option<i64>,
-    pub(super) updated_at: i64,
+    pub(super) updated_at: Option<i64>,
     pub(super) expires_at: Option<i64>,
     pub(super) body: Option<Vec<u8>>,
     pub(super) read_at: Option<i64>,
@@ -107,38 +115,42 @@ impl Met {
     }
 
     fn at(&self) -> Timestamp {
-        Timestamp::from_unix_micros(self.updated_at)
+        Timestamp::from_unix_micros(self.updated_at.unwrap_or_default())
     }
 
-    fn row(self) -> Row {
+    /// `None`: nothing is stored.
+    fn row(self) -> Option<Row> {
+        let fence = self.fence?;
         let micros = Timestamp::from_unix_micros;
         let times = Times {
             started_at: micros(self.started_at.unwrap_or_default()),
-            updated_at: micros(self.updated_at),
+            updated_at: micros(self.updated_at.unwrap_or_default()),
             expires_at: self.expires_at.map(micros),
         };
-        Row {
-            fence: fence_of(self.fence.unwrap_or_default()),
+        Some(Row {
+            fence: fence_of(fence),
             times: Some(times),
             body: self.body.unwrap_or_default(),
             read_at: micros(self.read_at.unwrap_or_default()),
-        }
+        })
     }
 }
 
 impl PostgresStore {
     /// The parameters of [`SWAP`].
-    pub(super) fn values<'a>(
-        &self,
-        work: &'a Work,
-        patience: Duration,
-        is_last: bool,
-    ) -> [Value<'a>; 20] {
+    pub(super) fn values<'a>(&self, work: &'a Work, how: How) -> [Value<'a>; 21] {
         let (proposal, (scope, operation)) = (&work.proposal, work.names());
         let note = proposal.note.as_ref();
         let by = note.map(|note| Uuid::from_bytes(*note.execution.as_bytes()));
+        let patience = match how {
+            How::Claim(patience) => Some(patience),
+            How::Swap => proposal.is_claim.then_some(CLAIM_PATIENCE),
+            How::Last => None,
+        };
         // Zero would be for ever.
-        let patience = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX).max(1);
+        let in_millis =
+            |patience: Duration| i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
+        let patience = patience.map(|patience| in_millis(patience).max(1));
         [
             Value::Bytes(&proposal.id.0),
             Value::Uuid(work.expected().map(uuid_of)),
@@ -158,23 +170,25 @@ impl PostgresStore {
             Value::Text(note.and_then(|note| note.actor.as_deref())),
             Value::Text(note.and_then(|note| note.reason.as_deref())),
             Value::Int(patience),
-            Value::Flag(is_last),
+            Value::Flag(!matches!(how, How::Claim(_))),
+            Value::Flag(matches!(how, How::Last)),
             Value::Flag(!self.inner.how.accepts_relaxed),
         ]
     }
 
     /// What a swap met, believed as a read is.
-    pub(super) async fn judge(&self, id: &Digest, met: Option<Met>) -> Result<Swap, StoreError> {
-        let Some(met) = met else { return Ok(Swap::Conflict(onceward_core::Found::Nothing)) };
+    pub(super) async fn judge(&self, id: &Digest, met: Met) -> Result<Swap, StoreError> {
         self.inner.inside.has_standbys.store(met.has_standbys, Ordering::Relaxed);
         if met.was_made {
             return Ok(Swap::Stored { at: met.at() });
         }
-        if met.has_standbys {
-            let writer = met.writer.unwrap_or_default() & i64::from(u32::MAX);
-            self.inner.barrier.pass(None, u32::try_from(writer).unwrap_or_default()).await?;
+        let (has_standbys, writer) = (met.has_standbys, met.writer.unwrap_or_default());
+        let Some(row) = met.row() else { return Ok(Swap::Conflict(Found::Nothing)) };
+        if has_standbys {
+            let writer = u32::try_from(writer & i64::from(u32::MAX)).unwrap_or_default();
+            self.inner.barrier.pass(None, writer).await?;
         }
-        Ok(Swap::Conflict(met.row().decode(id, &self.inner.sealing)?))
+        Ok(Swap::Conflict(row.decode(id, &self.inner.sealing)?))
     }
 
     pub(super) fn work(&self, change: &Change) -> Work {
@@ -185,13 +199,13 @@ impl PostgresStore {
         &self,
         client: &Client,
         change: &Change,
-        patience: Duration,
+        how: How,
     ) -> Result<Swap, StoreError> {
         let work = self.work(change);
         if self.inner.how.dialect == Dialect::Wire {
             return self.swap_plainly(client, &work).await;
         }
-        match met(client, &self.values(&work, patience, false)).await {
+        match met(client, &self.values(&work, how)).await {
             Ok(met) => self.judge(&change.id, met).await,
             Err(error) => explained(&error),
         }
@@ -199,7 +213,7 @@ impl PostgresStore {
 
     /// For engines without functions.
     async fn swap_plainly(&self, client: &Client, work: &Work) -> Result<Swap, StoreError> {
-        let values = self.values(work, SETTLE_PATIENCE, false);
+        let values = self.values(work, How::Swap);
         let [id, expected, fence, execution, state, anew, ttl, retain, sweep, _, rest @ ..] =
             &values;
         let [scope, operation, body, kind, by, actor, reason, ..] = rest;
@@ -239,7 +253,8 @@ impl PostgresStore {
         chunk: &[u8],
     ) -> Result<(), StoreError> {
         let chunk = self.inner.sealing.seal_chunk(id, index, chunk);
-        let (fence, index) = (Value::Uuid(Some(uuid_of(id.fence))), Value::Int(number(index)?));
+        let (fence, index) =
+            (Value::Uuid(Some(uuid_of(id.fence))), Value::Int(Some(number(index)?)));
         let values = [&Value::Bytes(&id.operation.0), &fence, &index, &Value::Bytes(&chunk)];
         let put = query(client, sql::PUT_CHUNK.text, values).await;
         put.map(drop).map_err(|error| store_error(&error))
@@ -259,18 +274,17 @@ impl PostgresStore {
             return None;
         }
         let work = self.work(change);
-        let values = self.values(&work, SETTLE_PATIENCE, true);
+        let values = self.values(&work, How::Last);
         // Both are sent before the first is answered, in this order.
         let (met, committed) =
             tokio::join!(biased; met(client, &values), client.batch_execute(commit));
         let committed = committed.map_err(|error| commit_error(&error));
         let committed = crashpoint!("own.commit", committed, injected());
         Some(match (met, committed) {
-            (Ok(Some(met)), Ok(())) => {
+            (Ok(met), Ok(())) => {
                 self.inner.inside.has_standbys.store(met.has_standbys, Ordering::Relaxed);
                 Together::Committed { at: met.at() }
             }
-            (Ok(_), Ok(())) => Together::Conflict,
             (Ok(_), Err(error)) => Together::Doubtful(error),
             (Err(error), _) => refused(&error),
         })
@@ -318,12 +332,9 @@ pub(crate) fn commit_error(error: &tokio_postgres::Error) -> StoreError {
     StoreError::Unavailable(describe(error))
 }
 
-async fn met(
-    client: &Client,
-    values: &[Value<'_>; 20],
-) -> Result<Option<Met>, tokio_postgres::Error> {
-    let rows = query(client, SWAP, values.iter()).await?;
-    rows.first().map(Met::of).transpose()
+async fn met(client: &Client, values: &[Value<'_>; 21]) -> Result<Met, tokio_postgres::Error> {
+    let typed: Vec<_> = values.iter().map(Value::typed).collect();
+    Met::of(&client.query_typed_one(SWAP, &typed).await?)
 }
 
 async fn query<'a>(
@@ -343,8 +354,7 @@ impl Transactional<Transaction<'_>> for PostgresStore {
         transaction: &'a mut Transaction<'_>,
         change: &'a Change,
     ) -> BoxFuture<'a, Result<Swap, StoreError>> {
-        let patience = if change.is_claim() { CLAIM_PATIENCE } else { SETTLE_PATIENCE };
-        Box::pin(self.swap_on(transaction.client(), change, patience))
+        Box::pin(self.swap_on(transaction.client(), change, How::Swap))
     }
 
     fn claim_in<'a>(
@@ -353,7 +363,7 @@ impl Transactional<Transaction<'_>> for PostgresStore {
         change: &'a Change,
         patience: Duration,
     ) -> BoxFuture<'a, Result<Swap, StoreError>> {
-        Box::pin(self.swap_on(transaction.client(), change, patience))
+        Box::pin(self.swap_on(transaction.client(), change, How::Claim(patience)))
     }
 
     fn confirm<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<(), StoreError>> {
@@ -437,8 +447,7 @@ impl Transactional<OwnTransaction<'_>> for PostgresStore {
         transaction: &'a mut OwnTransaction<'_>,
         change: &'a Change,
     ) -> BoxFuture<'a, Result<Swap, StoreError>> {
-        let patience = if change.is_claim() { CLAIM_PATIENCE } else { SETTLE_PATIENCE };
-        self.claim_in(transaction, change, patience)
+        Box::pin(self.swap_first(transaction, change, How::Swap))
     }
 
     fn claim_in<'a>(
@@ -447,21 +456,7 @@ impl Transactional<OwnTransaction<'_>> for PostgresStore {
         change: &'a Change,
         patience: Duration,
     ) -> BoxFuture<'a, Result<Swap, StoreError>> {
-        Box::pin(async move {
-            let swap = match transaction.stage {
-                Stage::New => {
-                    transaction.stage = Stage::Open;
-                    let begin = transaction.client.batch_execute("BEGIN");
-                    let swap = self.swap_on(transaction.client, change, patience);
-                    let (begun, swap) = tokio::join!(biased; begin, swap);
-                    begun.map_err(|error| store_error(&error))?;
-                    swap?
-                }
-                Stage::Open => self.swap_on(transaction.client, change, patience).await?,
-                Stage::Over => return Err(over()),
-            };
-            Ok(swap)
-        })
+        Box::pin(self.swap_first(transaction, change, How::Claim(patience)))
     }
 
     fn confirm<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<(), StoreError>> {
@@ -476,6 +471,29 @@ impl Transactional<OwnTransaction<'_>> for PostgresStore {
         chunk: &'a [u8],
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(self.put_on(transaction.client, id, index, chunk))
+    }
+}
+
+impl PostgresStore {
+    /// Begins the transaction, if this is the first that is sent.
+    async fn swap_first(
+        &self,
+        transaction: &mut OwnTransaction<'_>,
+        change: &Change,
+        how: How,
+    ) -> Result<Swap, StoreError> {
+        match transaction.stage {
+            Stage::New => {
+                transaction.stage = Stage::Open;
+                let begin = transaction.client.batch_execute("BEGIN");
+                let swap = self.swap_on(transaction.client, change, how);
+                let (begun, swap) = tokio::join!(biased; begin, swap);
+                begun.map_err(|error| store_error(&error))?;
+                swap
+            }
+            Stage::Open => self.swap_on(transaction.client, change, how).await,
+            Stage::Over => Err(over()),
+        }
     }
 }
 

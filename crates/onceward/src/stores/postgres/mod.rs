@@ -27,6 +27,7 @@ mod link;
 mod list;
 mod rows;
 mod schema;
+mod spelling;
 mod sql;
 #[cfg(feature = "sqlx")]
 mod sqlx;

@@ -12,7 +12,7 @@ use sqlx_core::transaction::TransactionManager as _;
 
 use super::{
     Dialect, OpenError, PostgresStore,
-    inside::{CLAIM_PATIENCE, Met, SETTLE_PATIENCE, SWAP, Value},
+    inside::{How, Met, SWAP, Value},
     number,
     rows::uuid_of,
     sql,
@@ -26,8 +26,7 @@ impl Transactional<PgConnection> for PostgresStore {
         connection: &'a mut PgConnection,
         change: &'a Change,
     ) -> BoxFuture<'a, Result<Swap, StoreError>> {
-        let patience = if change.is_claim() { CLAIM_PATIENCE } else { SETTLE_PATIENCE };
-        self.claim_in(connection, change, patience)
+        Box::pin(self.swap_with_sqlx(connection, change, How::Swap))
     }
 
     fn claim_in<'a>(
@@ -36,22 +35,7 @@ impl Transactional<PgConnection> for PostgresStore {
         change: &'a Change,
         patience: Duration,
     ) -> BoxFuture<'a, Result<Swap, StoreError>> {
-        Box::pin(async move {
-            if self.inner.how.dialect == Dialect::Wire {
-                let text = "transactions of sqlx need the functions that only PostgreSQL has; use \
-                            tokio-postgres with this dialect";
-                return Err(StoreError::Unusable(text.to_owned()));
-            }
-            let work = self.work(change);
-            let values = self.values(&work, patience, false);
-            // Not kept: the connection may be behind a pooler.
-            let query = values.iter().fold(sqlx::query(SWAP), bind).persistent(false);
-            let met = query.fetch_optional(connection).await;
-            match met.and_then(|row| row.as_ref().map(met_in).transpose()) {
-                Ok(met) => self.judge(&change.id, met).await,
-                Err(error) => explained(&error),
-            }
-        })
+        Box::pin(self.swap_with_sqlx(connection, change, How::Claim(patience)))
     }
 
     fn confirm<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<(), StoreError>> {
@@ -75,6 +59,30 @@ impl Transactional<PgConnection> for PostgresStore {
                 .persistent(false);
             put.execute(connection).await.map(drop).map_err(|error| store_error(&error))
         })
+    }
+}
+
+impl PostgresStore {
+    async fn swap_with_sqlx(
+        &self,
+        connection: &mut PgConnection,
+        change: &Change,
+        how: How,
+    ) -> Result<Swap, StoreError> {
+        if self.inner.how.dialect == Dialect::Wire {
+            let text = "transactions of sqlx need the functions that only PostgreSQL has; use \
+                        tokio-postgres with this dialect";
+            return Err(StoreError::Unusable(text.to_owned()));
+        }
+        let work = self.work(change);
+        let values = self.values(&work, how);
+        // Not kept: the connection may be behind a pooler.
+        let query = values.iter().fold(sqlx::query(SWAP), bind).persistent(false);
+        let met = query.fetch_one(connection).await;
+        match met.and_then(|row| met_in(&row)) {
+            Ok(met) => self.judge(&change.id, met).await,
+            Err(error) => explained(&error),
+        }
     }
 }
 

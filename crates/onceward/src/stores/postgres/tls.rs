@@ -40,8 +40,7 @@ pub(super) fn connector(address: &Address) -> Result<MakeRustlsConnect, OpenErro
             let key = PrivateKeyDer::from_pem_file(key)
                 .map_err(|error| unreadable("sslkey", key, &error.to_string()))?;
             let config = builder.with_client_auth_cert(chain, key);
-            config
-                .map_err(|error| OpenError::Address(format!("`sslcert` and `sslkey`: {error}")))?
+            config.map_err(|error| unfit("`sslcert` and `sslkey`", &error.to_string()))?
         }
     };
     Ok(MakeRustlsConnect::new(config))
@@ -57,7 +56,14 @@ fn certificates(option: &str, file: &Path) -> Result<Vec<CertificateDer<'static>
 }
 
 fn unreadable(option: &str, file: &Path, why: &str) -> OpenError {
-    OpenError::Address(format!("`{option}={}` cannot be used: {why}", file.display()))
+    unfit(&format!("`{option}={}`", file.display()), why)
+}
+
+fn unfit(what: &str, why: &str) -> OpenError {
+    OpenError::address(
+        &format!("has {what}, which cannot be used: {why}"),
+        "name a file in PEM form",
+    )
 }
 
 fn roots(address: &Address) -> Result<RootCertStore, OpenError> {
@@ -74,9 +80,9 @@ fn roots(address: &Address) -> Result<RootCertStore, OpenError> {
         }
     }
     match roots.is_empty() {
-        true => Err(OpenError::Address(
-            "this machine trusts no certificate authority; name one by `sslrootcert=FILE`"
-                .to_owned(),
+        true => Err(OpenError::address(
+            "names no certificate authority, and this machine trusts none",
+            "name one by `sslrootcert=FILE`",
         )),
         false => Ok(roots),
     }
@@ -88,7 +94,7 @@ fn chain(
 ) -> Result<Arc<WebPkiServerVerifier>, OpenError> {
     let roots = Arc::new(roots(address)?);
     let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone()).build();
-    verifier.map_err(|error| OpenError::Address(format!("`sslrootcert`: {error}")))
+    verifier.map_err(|error| unfit("`sslrootcert`", &error.to_string()))
 }
 
 /// `sslmode=verify-ca`: of a trusted authority, for whatever name.
