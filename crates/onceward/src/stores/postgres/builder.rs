@@ -162,6 +162,7 @@ impl PostgresStoreBuilder {
             heard: OnceLock::new(),
             latest: AtomicUsize::new(0),
             generation: AtomicU64::new(0),
+            silent: AtomicUsize::new(0),
         }))
     }
 }

@@ -15,8 +15,9 @@ pub(super) struct Query {
 /// How many statements have a slot.
 pub(super) const SLOTS: usize = 12;
 
-/// The columns of a row, in the order in which [`rows`](super::rows) reads them. The last two: who wrote
-/// it, and whether that must be on a standby before it may be believed.
+/// The columns of a row, in the order in which [`rows`](super::rows) reads them. The last three: who
+/// wrote /// it, whether that must be on a standby before it may be believed, and since when this server runs: by that
+/// servers, and starts of one, are told apart.
 macro_rules! columns {
     ($xid:literal) => {
         concat!(
@@ -223,7 +224,9 @@ pub(super) static CHANGE: Query = Query {
 pub(super) static READ: Query = Query {
     text: concat!(
         "SELECT ",
-        columns!("r.xmin::text::int8, current_setting('synchronous_standby_names') <> ''"),
+        columns!(
+            "r.xmin::text::int8, current_setting('synchronous_standby_names') <> '', pg_postmaster_start_time()"
+        ),
         " FROM onceward.record r WHERE r.digest = ANY($1)"
     ),
     types: &[Type::BYTEA_ARRAY],
@@ -234,7 +237,9 @@ pub(super) static READ: Query = Query {
 pub(super) static READ_ONE: Query = Query {
     text: concat!(
         "SELECT ",
-        columns!("r.xmin::text::int8, current_setting('synchronous_standby_names') <> ''"),
+        columns!(
+            "r.xmin::text::int8, current_setting('synchronous_standby_names') <> '', pg_postmaster_start_time()"
+        ),
         " FROM onceward.record r WHERE r.digest = $1"
     ),
     types: &[Type::BYTEA],
@@ -246,7 +251,7 @@ pub(super) static READ_ONE: Query = Query {
 pub(super) static READ_PLAIN: Query = Query {
     text: concat!(
         "SELECT ",
-        columns!("0::int8, false"),
+        columns!("0::int8, false, clock_timestamp()"),
         " FROM onceward.record r WHERE r.digest = ANY($1)"
     ),
     types: &[Type::BYTEA_ARRAY],
@@ -256,7 +261,7 @@ pub(super) static READ_PLAIN: Query = Query {
 pub(super) static READ_ONE_PLAIN: Query = Query {
     text: concat!(
         "SELECT ",
-        columns!("0::int8, false"),
+        columns!("0::int8, false, clock_timestamp()"),
         " FROM onceward.record r WHERE r.digest = $1"
     ),
     types: &[Type::BYTEA],
@@ -289,7 +294,8 @@ pub(super) static PURGE: Query = Query {
 /// first transaction of which that is not known.
 pub(super) static BARRIER: Query = Query {
     text: "
-        SELECT (pg_snapshot_xmin(pg_current_snapshot())::text::int8 & 4294967295)
+        SELECT (pg_snapshot_xmin(pg_current_snapshot())::text::int8 & 4294967295),
+            pg_postmaster_start_time()
         FROM pg_logical_emit_message(true, 'onceward', '')",
     types: &[],
     slot: 8,
@@ -321,7 +327,7 @@ pub(super) static DISCARD: Query = Query {
 pub(super) const SWEEP: &str = "
     WITH due AS (
         SELECT ctid AS place,
-            CASE WHEN state = 0 OR get_byte(body, 0) > 1 THEN NULL
+            CASE WHEN state = 0 OR substr(body, 1, 1) > '\\x01'::bytea THEN NULL
                 ELSE expires_at + interval '1 hour' END AS over_at
         FROM onceward.record
         WHERE sweep_after <= clock_timestamp()

@@ -23,10 +23,9 @@ pub(super) struct Broom {
     first: Mutex<Option<First>>,
 }
 
-/// The first time that was read from a server, and when.
+/// The first time that was read, and when.
 #[derive(Clone, Copy)]
 struct First {
-    server: Option<u64>,
     there: Timestamp,
     here: Instant,
 }
@@ -66,11 +65,10 @@ impl Broom {
         let rows = link.ask("SELECT clock_timestamp()", &[]).await?;
         let there = rows.first().map(|row| row.try_get(0)).transpose();
         let there = there.map_err(|error| store_error(&error))?.unwrap_or(SystemTime::UNIX_EPOCH);
-        let now = First { server: link.server, there: timestamp(there), here };
+        let now = First { there: timestamp(there), here };
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another server has another clock, and one that was started anew may have been set.
-        let known = first.filter(|first| first.server == now.server && now.server.is_some());
-        let known = *first.insert(known.unwrap_or(now));
+        // After a failover too: the clock of another server is another one.
+        let known = *first.get_or_insert(now);
         let expected = known.there.plus(now.here.duration_since(known.here));
         let apart = now.there.since(expected).max(expected.since(now.there));
         if apart <= JUMP {
