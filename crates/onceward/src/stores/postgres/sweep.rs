@@ -6,7 +6,6 @@ use std::{
 };
 
 use onceward_core::{StoreError, Timestamp};
-use tokio_postgres::types::Type;
 
 use super::{Dialect, error::store_error, link::Link, rows::timestamp, sql};
 use crate::telemetry;
@@ -42,21 +41,27 @@ impl Broom {
         let mut left = limit;
         while left > 0 {
             let step = i64::from(left.min(STEP));
-            let rows = link.ask(sql::SWEEP, &[(&step, Type::INT8)]).await?;
+            let rows = link.read(&sql::SWEEP, &[&step]).await?;
             let counts = rows.first().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
             let counts: Option<Result<(i64, i64), tokio_postgres::Error>> = counts;
             let (gone, due) = counts.unwrap_or(Ok((0, 0))).map_err(|error| store_error(&error))?;
             deleted += u32::try_from(gone).unwrap_or(u32::MAX);
             left -= u32::try_from(due).unwrap_or(left).min(left);
             if due < step {
+                Self::sweep_rest(link, dialect).await?;
                 break;
             }
         }
+        Ok(deleted)
+    }
+
+    /// Not after every step, but when no more records are due.
+    async fn sweep_rest(link: &Link, dialect: Dialect) -> Result<(), StoreError> {
         link.ask(sql::SWEEP_REST, &[]).await?;
         if dialect == Dialect::Postgres {
             link.ask(sql::SWEEP_INBOX, &[]).await?;
         }
-        Ok(deleted)
+        Ok(())
     }
 
     /// A clock that jumped would delete what is still promised.

@@ -28,6 +28,9 @@ use crate::engine::Pause;
 /// How many changes may wait; whoever comes then waits for a place.
 const QUEUE: usize = 16_384;
 
+/// How often a first claim must have waited for too long before it is somebody else who makes it.
+const HELD: u32 = 4;
+
 /// What became of a change.
 pub(super) enum Applied {
     Written {
@@ -219,6 +222,12 @@ impl Lane {
                 Ok(Some(at)) => return Ok(Applied::Written { at }),
                 Ok(None) => break,
                 Err(Trouble::Undone(_)) if tries < UNDONE => pause.wait().await,
+                // A first claim may have waited for something else, as a table that grows.
+                Err(Trouble::Held) if work.kind == Kind::Claim && tries < HELD => {
+                    if let Some(read) = self.read_one(link, work).await? {
+                        return Ok(Applied::Refused(Some(read)));
+                    }
+                }
                 // The row as it was before somebody took hold of it may tell enough.
                 Err(Trouble::Held) => {
                     let stored = self.read_one(link, work).await?;
