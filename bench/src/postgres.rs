@@ -42,8 +42,8 @@ use turns::{Arena, Contestant, How, Row};
 /// an error.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-    cargo xtask bench postgres                                     about 5 minutes\n  \
-    cargo xtask bench postgres --full                              with 1 M and 5 M records, about 20 minutes\n  \
+    cargo xtask bench postgres                                     about 12 minutes\n  \
+    cargo xtask bench postgres --full                              with 1 M and 5 M records, about 25 minutes\n  \
     cargo xtask bench postgres --only pairs --rounds 1 --seconds 1 does it work? half a minute\n  \
     cargo xtask bench postgres --only pairs --fillfactor 70        an experiment: fuller pages\n  \
     cargo xtask bench postgres --full --date 2026-11-16 > result.md")]

@@ -23,10 +23,11 @@ pub(crate) fn on_both_stores(
 ) -> Result<Vec<Line>, Failure> {
     upstream::runtime()?.block_on(async {
         let service = subjects::upstream(directory).await?;
-        let subjects = [
-            subjects::onceward(directory, program, service.address).await?,
-            subjects::onceward_on_postgres(directory, program, service.address, url).await?,
-        ];
+        let mut on_sqlite = subjects::onceward(directory, program, service.address).await?;
+        on_sqlite.words = subjects::ON_SQLITE;
+        let on_postgres =
+            subjects::onceward_on_postgres(directory, program, service.address, url).await?;
+        let subjects = [on_sqlite, on_postgres];
         let keys = Keys::new();
         for subject in &subjects {
             let storing = client::store_answers(subject.question(Kind::First), &keys);

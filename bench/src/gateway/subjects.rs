@@ -28,6 +28,7 @@ pub(crate) const BARE_PROXY: &str = "bare hyper proxy";
 pub(crate) const NGINX_PROXY: &str = "nginx proxy";
 pub(crate) const NGINX_FILE: &str = "nginx, a file";
 pub(crate) const ONCEWARD: &str = "**onceward serve**";
+pub(crate) const ON_SQLITE: &str = "onceward on SQLite";
 pub(crate) const ON_POSTGRES: &str = "onceward on PostgreSQL";
 pub(crate) const UNCOUNTED: &str = "onceward, nothing counted";
 pub(crate) const LOGGED: &str = "onceward, requests logged";

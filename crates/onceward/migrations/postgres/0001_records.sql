@@ -3,6 +3,9 @@
 
 CREATE SCHEMA IF NOT EXISTS onceward;
 
+-- It may have been made by an administrator for this role; somebody else's is not used.
+ALTER SCHEMA onceward OWNER TO CURRENT_USER;
+
 CREATE TABLE onceward.migration (
     version integer     PRIMARY KEY,
     at      timestamptz NOT NULL DEFAULT clock_timestamp()

@@ -4,6 +4,9 @@
 -- Errors: OW001, the execution is over (another one took over, or it has ended before); OW002, an
 -- argument cannot be used. Both abort the caller's transaction, and with it the effect.
 
+-- Bytes are written as E'\\x…', which means the same in every session. Every argument has the very type of
+-- its parameter, so that no other function of the same name can come before the one that is meant.
+
 -- Messages that were received once: `onceward.first_time`.
 CREATE TABLE onceward.inbox (
     consumer    text        NOT NULL,
@@ -19,21 +22,21 @@ CREATE INDEX inbox_expires_at ON onceward.inbox (expires_at);
 CREATE FUNCTION onceward.cbor_head(kind integer, value bigint) RETURNS bytea
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE
-        WHEN value < 24 THEN set_byte('\x00', 0, kind * 32 + value::integer)
-        WHEN value < 256 THEN set_byte('\x00', 0, kind * 32 + 24) || set_byte('\x00', 0, value::integer)
-        WHEN value < 65536 THEN set_byte('\x00', 0, kind * 32 + 25) || substr(int4send(value::integer), 3)
-        ELSE set_byte('\x00', 0, kind * 32 + 26) || substr(int8send(value), 5)
+        WHEN value < 24 THEN set_byte(E'\\x00', 0, kind * 32 + value::integer)
+        WHEN value < 256 THEN set_byte(E'\\x00', 0, kind * 32 + 24) || set_byte(E'\\x00', 0, value::integer)
+        WHEN value < 65536 THEN set_byte(E'\\x00', 0, kind * 32 + 25) || substr(int4send(value::integer), 3)
+        ELSE set_byte(E'\\x00', 0, kind * 32 + 26) || substr(int8send(value), 5)
     END
 $$;
 
 CREATE FUNCTION onceward.cbor_bytes(value bytea) RETURNS bytea
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT onceward.cbor_head(2, length(value)) || value
+    SELECT onceward.cbor_head(2, length(value)::bigint) || value
 $$;
 
 CREATE FUNCTION onceward.cbor_text(value text) RETURNS bytea
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT onceward.cbor_head(3, octet_length(value)) || convert_to(value, 'UTF8')
+    SELECT onceward.cbor_head(3, octet_length(value)::bigint) || convert_to(value, 'UTF8')
 $$;
 
 -- Header lines as they are stored: [["name", "value"], …] in their order, names in small letters.
@@ -68,7 +71,7 @@ BEGIN
         RAISE EXCEPTION 'the header lines have % bytes; at most 32768 are kept', length(lines)
             USING ERRCODE = 'OW002';
     END IF;
-    RETURN onceward.cbor_head(4, items) || lines;
+    RETURN onceward.cbor_head(4, items::bigint) || lines;
 END
 $$;
 
@@ -103,11 +106,11 @@ BEGIN
     IF substr(sha256(id || content), 1, 8) <> substr(stored.body, length(stored.body) - 7) THEN
         RAISE EXCEPTION 'the record of this execution is damaged' USING ERRCODE = 'OW001', DETAIL = execution;
     END IF;
-    IF get_byte(content, 0) <> 1 OR substr(content, length(content) - 2) NOT IN ('\x0900ff', '\x0904ff') THEN
+    IF get_byte(content, 0) <> 1 OR substr(content, length(content) - 2) NOT IN (E'\\x0900ff', E'\\x0904ff') THEN
         RAISE EXCEPTION 'the record of this execution was written by newer software'
             USING ERRCODE = 'OW002', HINT = 'Run `onceward migrate` of the newest version that is in use.';
     END IF;
-    content := substr(content, 1, length(content) - 3) || tail || '\xff';
+    content := substr(content, 1, length(content) - 3) || tail || E'\\xff';
     moment := clock_timestamp();
     -- A commit that is acknowledged is durable, whatever this session or its role was told.
     IF current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
@@ -148,10 +151,10 @@ BEGIN
     PERFORM onceward.settle(
         execution,
         CASE WHEN went_well THEN 3 ELSE 4 END::smallint,
-        CASE WHEN went_well THEN '\x0901'::bytea ELSE '\x0902'::bytea END
-            || '\x0a' || onceward.cbor_head(0, status)
-            || '\x0b' || onceward.cbor_headers(headers)
-            || '\x0c' || onceward.cbor_bytes(body)
+        CASE WHEN went_well THEN E'\\x0901'::bytea ELSE E'\\x0902'::bytea END
+            || E'\\x0a' || onceward.cbor_head(0, status::bigint)
+            || E'\\x0b' || onceward.cbor_headers(headers)
+            || E'\\x0c' || onceward.cbor_bytes(body)
     );
 END
 $$;
@@ -166,7 +169,7 @@ BEGIN
         RAISE EXCEPTION 'execution and retryable must not be null' USING ERRCODE = 'OW002';
     END IF;
     IF retryable THEN
-        PERFORM onceward.settle(execution, 2::smallint, '\x0903');
+        PERFORM onceward.settle(execution, 2::smallint, E'\\x0903');
     ELSIF status IS NULL OR status BETWEEN 200 AND 399 THEN
         RAISE EXCEPTION 'a final failure needs a status of its own, like 422' USING ERRCODE = 'OW002';
     ELSE

@@ -182,7 +182,7 @@ fn the_server_is_known_by_its_certificate() {
             let text = std::fs::read_to_string(files.join(name)).unwrap();
             let text = text.trim().replace('\n', "\\n");
             server.sql(&format!(
-                "COPY (SELECT 1) TO PROGRAM $$umask 077; printf '%b\\n' '{text}' > {name}$$"
+                "COPY (SELECT 1) TO PROGRAM $$umask 077; cat > /dev/null; printf '%b\\n' '{text}' > {name}$$"
             ));
         }
         server.set("ssl_cert_file", "server.pem");

@@ -2,93 +2,126 @@
 //!
 //! A commit that waits for its standby is not visible meanwhile. But the wait may be cancelled, and
 //! after a restart everything is visible that is on the server's own disk. Whoever reads a record of
-//! which it is not known that it is replicated commits an empty transaction: when that is
-//! acknowledged, everything before it is on the standby.
+//! which it is not known that it is replicated commits an empty transaction on the same server: when
+//! that is acknowledged, everything before it is on the standby.
 
-use std::sync::{Arc, Mutex as Plain, PoisonError};
+use std::{
+    sync::{
+        Arc, Mutex as Plain, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::SystemTime,
+};
 
 use onceward_core::StoreError;
 use tokio::sync::Mutex;
 
 use super::{
-    error::Trouble,
+    error::{Trouble, store_error},
     link::{How, Line},
+    rows::Writer,
     sql,
 };
 
 pub(super) struct Barrier {
+    how: Arc<How>,
     line: Line,
     /// One at a time: whoever waited for another one may not need its own.
     running: Mutex<()>,
-    known: Plain<Option<Known>>,
+    /// How many have begun.
+    begun: AtomicU64,
+    passed: Plain<Option<Passed>>,
 }
 
-/// All transactions before this one are replicated, if they are visible on this server.
+/// The last one that was acknowledged.
 #[derive(Clone, Copy)]
-struct Known {
-    server: u64,
-    before: u32,
+struct Passed {
+    number: u64,
+    /// All transactions before this one are replicated, if they are visible on its server.
+    before: Writer,
 }
 
-impl Known {
-    /// Numbers of transactions go round in a circle.
-    fn covers(self, server: Option<u64>, xid: u32) -> bool {
-        Some(self.server) == server && xid.wrapping_sub(self.before) > u32::MAX / 2
+impl Passed {
+    /// Whether what this transaction wrote, which was seen when so many barriers had begun, is replicated.
+    fn covers(self, writer: Writer, begun: u64) -> bool {
+        // Numbers of transactions go round in a circle.
+        let is_before = writer.xid.wrapping_sub(self.before.xid) > u32::MAX / 2;
+        self.before.server == writer.server && (is_before || self.number > begun)
     }
 }
 
 impl Barrier {
     pub(super) fn new(how: &Arc<How>) -> Self {
-        Self { line: Line::new(how), running: Mutex::new(()), known: Plain::new(None) }
+        Self {
+            how: how.clone(),
+            line: Line::new(how),
+            running: Mutex::new(()),
+            begun: AtomicU64::new(0),
+            passed: Plain::new(None),
+        }
     }
 
-    /// Returns when what this transaction wrote is on the standbys. `server` is where it was read.
-    pub(super) async fn pass(&self, server: Option<u64>, xid: u32) -> Result<(), StoreError> {
-        if self.is_known(server, xid) {
+    /// Returns when what this transaction wrote is on the standbys. It was seen just now.
+    pub(super) async fn pass(&self, writer: Writer) -> Result<(), StoreError> {
+        let begun = self.begun.load(Ordering::SeqCst);
+        if self.has_passed(writer, begun) {
             return Ok(());
         }
         let _turn = self.running.lock().await;
-        if self.is_known(server, xid) {
+        if self.has_passed(writer, begun) {
             return Ok(());
         }
         let link = self.line.link().await?;
+        let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         let rows = link.write(&sql::BARRIER, &[]).await.map_err(Trouble::into_error)?;
-        let before: i64 = match rows.first().map(|row| row.try_get(0)) {
-            Some(Ok(before)) => before,
-            _ => return Err(StoreError::Unavailable("the barrier has no answer".to_owned())),
+        let Some(row) = rows.first() else {
+            return Err(StoreError::Unavailable("the barrier has no answer".to_owned()));
         };
-        if link.server != server {
-            let text =
-                "the records were read from another server than the one that takes writes now";
-            return match server {
-                Some(_) => Err(StoreError::Unavailable(text.to_owned())),
-                None => Ok(()),
-            };
+        let before = row.try_get(0).and_then(|xid| Ok((xid, row.try_get::<_, SystemTime>(1)?)));
+        let (xid, server) = before.map_err(|error| store_error(&error))?;
+        let passed = Passed { number, before: Writer::new(xid, server) };
+        *self.passed.lock().unwrap_or_else(PoisonError::into_inner) = Some(passed);
+        match passed.covers(writer, begun) {
+            true => Ok(()),
+            false => {
+                self.how.renew_links();
+                let text =
+                    "the record was read from another server than the one that takes writes now";
+                Err(StoreError::Unavailable(text.to_owned()))
+            }
         }
-        if let Some(server) = server {
-            let before = u32::try_from(before & i64::from(u32::MAX)).unwrap_or_default();
-            *self.known.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(Known { server, before });
-        }
-        Ok(())
     }
 
-    fn is_known(&self, server: Option<u64>, xid: u32) -> bool {
-        let known = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.is_some_and(|known| known.covers(server, xid))
+    fn has_passed(&self, writer: Writer, begun: u64) -> bool {
+        let passed = *self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        passed.is_some_and(|passed| passed.covers(writer, begun))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
+    fn writer(xid: u32, server: u64) -> Writer {
+        Writer { xid, server: SystemTime::UNIX_EPOCH + Duration::from_secs(server) }
+    }
+
     #[test]
-    fn what_was_written_before_a_barrier_is_known_on_the_same_server_only() {
-        let known = Known { server: 1, before: 100 };
-        assert!(known.covers(Some(1), 99) && !known.covers(Some(1), 100));
-        assert!(!known.covers(Some(2), 99) && !known.covers(None, 99));
-        let wrapped = Known { server: 1, before: 5 };
-        assert!(wrapped.covers(Some(1), u32::MAX - 5) && !wrapped.covers(Some(1), 6));
+    fn what_was_written_before_a_barrier_is_replicated_on_the_same_server_only() {
+        let passed = Passed { number: 1, before: writer(100, 1) };
+        assert!(passed.covers(writer(99, 1), 1) && !passed.covers(writer(100, 1), 1));
+        assert!(!passed.covers(writer(99, 2), 1));
+        let wrapped = Passed { number: 1, before: writer(5, 1) };
+        assert!(wrapped.covers(writer(u32::MAX - 5, 1), 1) && !wrapped.covers(writer(6, 1), 1));
+    }
+
+    #[test]
+    fn what_was_seen_before_a_barrier_began_is_replicated_whoever_still_runs() {
+        let passed = Passed { number: 3, before: writer(100, 1) };
+        assert!(passed.covers(writer(500, 1), 2), "seen before it began");
+        assert!(!passed.covers(writer(500, 1), 3), "seen when it was under way");
+        assert!(!passed.covers(writer(500, 2), 2), "on another server");
     }
 }

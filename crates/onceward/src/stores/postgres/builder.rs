@@ -43,7 +43,7 @@ impl PostgresStoreBuilder {
             address,
             dialect: Dialect::Postgres,
             sealing: Sealing::default(),
-            lanes: 2,
+            lanes: 4,
             batch: 256,
             is_unprepared: false,
             accepts_relaxed: false,
@@ -66,7 +66,7 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// How many connections write first claims, and as many again write all else: 1 to 64, 2 if not
+    /// How many connections write first claims, and as many again write all else: 1 to 64, 4 if not
     /// said. Changes that wait are written together; more connections make smaller groups.
     pub fn lanes(mut self, lanes: usize) -> Self {
         self.lanes = lanes;
@@ -162,6 +162,7 @@ impl PostgresStoreBuilder {
             heard: OnceLock::new(),
             latest: AtomicUsize::new(0),
             generation: AtomicU64::new(0),
+            silent: AtomicUsize::new(0),
         }))
     }
 }

@@ -95,6 +95,7 @@ pub(super) struct Met {
     pub(super) expires_at: Option<i64>,
     pub(super) body: Option<Vec<u8>>,
     pub(super) read_at: Option<i64>,
+    #[allow(dead_code, reason = "to be dropped with its column")]
     pub(super) writer: Option<i64>,
     pub(super) has_standbys: bool,
 }
@@ -182,12 +183,11 @@ impl PostgresStore {
         if met.was_made {
             return Ok(Swap::Stored { at: met.at() });
         }
-        let (has_standbys, writer) = (met.has_standbys, met.writer.unwrap_or_default());
-        let Some(row) = met.row() else { return Ok(Swap::Conflict(Found::Nothing)) };
-        if has_standbys {
-            let writer = u32::try_from(writer & i64::from(u32::MAX)).unwrap_or_default();
-            self.inner.barrier.pass(None, writer).await?;
+        // The user's connection may be to a server that was the primary once.
+        if met.has_standbys {
+            return Ok(Swap::Conflict(self.read(id).await?));
         }
+        let Some(row) = met.row() else { return Ok(Swap::Conflict(Found::Nothing)) };
         Ok(Swap::Conflict(row.decode(id, &self.inner.sealing)?))
     }
 
@@ -242,7 +242,7 @@ impl PostgresStore {
         let stored = query(client, sql::READ_ONE_PLAIN.text, [id]).await;
         let stored = stored.map_err(|error| store_error(&error))?;
         let read = stored.first().map(super::rows::Read::of).transpose()?;
-        Ok(Swap::Conflict(self.believed(&work.proposal.id, read.map(|read| (read, None))).await?))
+        Ok(Swap::Conflict(self.believed(&work.proposal.id, read).await?))
     }
 
     async fn put_on(

@@ -1,9 +1,7 @@
 //! A connection, and what keeps one open.
 
 use std::{
-    collections::hash_map::DefaultHasher,
     future::{Future, poll_fn},
-    hash::{Hash as _, Hasher as _},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -41,8 +39,10 @@ const LOCK_TIMEOUT: &str = "50ms";
 /// cancelled: nobody knows what becomes of it.
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// How long callers are told of a failed try to connect before there is another one.
-const FAILED: Duration = Duration::from_millis(200);
+/// How long callers are told of a failed try to connect before there is another one: longer after each, and
+/// not for all connections at the same time.
+const FAILED: Duration = Duration::from_millis(100);
+const FAILED_OFTEN: Duration = Duration::from_secs(2);
 
 /// How often a statement that got in somebody's way is sent at most.
 pub(super) const UNDONE: u32 = 8;
@@ -50,6 +50,9 @@ pub(super) const UNDONE: u32 = 8;
 /// A connection that was silent for so long when its caller gave up is not used again: the server may
 /// hang, and a hanging one never closes anything.
 const SILENT: Duration = Duration::from_secs(5);
+
+/// How many times in a row that is done: each may leave a session behind on the server.
+const MAX_SILENT: usize = 8;
 
 /// How long all servers of an address together may take, and each of them at least has.
 const CONNECT_ALL: Duration = Duration::from_secs(8);
@@ -70,12 +73,19 @@ pub(super) struct How {
     pub(super) heard: OnceLock<Heard>,
     /// Which of the servers took writes when a connection was opened last: it is tried first.
     pub(super) latest: AtomicUsize,
-    /// Counts up when a connection is silent for too long: the older ones are then not used again, because
-    /// they are to the same server.
+    /// Counts up when a connection is silent for too long, or to another server than others: the older
+    /// ones are then not used again.
     pub(super) generation: AtomicU64,
+    /// How many connections in a row were silent for too long.
+    pub(super) silent: AtomicUsize,
 }
 
 impl How {
+    /// Lets every connection be opened anew.
+    pub(super) fn renew_links(&self) {
+        self.generation.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn isolation(&self) -> &'static str {
         match self.dialect {
             Dialect::Postgres => "read committed",
@@ -83,29 +93,40 @@ impl How {
         }
     }
 
-    /// Makes what this session acknowledges durable, whatever its role was told.
+    /// Makes what this session acknowledges durable, whatever its role was told, or will be.
     fn durable(&self, is_local: bool) -> String {
         if self.accepts_relaxed || self.dialect == Dialect::Wire {
             return String::new();
         }
         format!(
-            "SELECT set_config('synchronous_commit', 'on', {is_local}) WHERE \
-             current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')"
+            "SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit') \
+             WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, {is_local})"
         )
+    }
+
+    /// Every statement finds its rows by an index. Statistics from when a table was nearly empty must not lead
+    /// to another plan.
+    fn by_index(&self, set: &str) -> String {
+        match self.dialect {
+            Dialect::Postgres => format!("{set} enable_seqscan = off"),
+            Dialect::Wire => String::new(),
+        }
     }
 
     fn session(&self) -> String {
         format!(
-            "SET lock_timeout = '{LOCK_TIMEOUT}'; SET default_transaction_isolation = '{}'; {}",
+            "SET lock_timeout = '{LOCK_TIMEOUT}'; SET default_transaction_isolation = '{}'; {}; {}",
             self.isolation(),
+            self.by_index("SET"),
             self.durable(false)
         )
     }
 
     fn begin(&self) -> String {
         format!(
-            "BEGIN ISOLATION LEVEL {}; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; {}",
+            "BEGIN ISOLATION LEVEL {}; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; {}; {}",
             self.isolation(),
+            self.by_index("SET LOCAL"),
             self.durable(true)
         )
     }
@@ -124,8 +145,6 @@ pub(super) struct Link {
     is_spent: AtomicBool,
     how: Arc<How>,
     generation: u64,
-    /// Tells servers, and starts of one server, apart; `None`: a pooler may change it at any time.
-    pub(super) server: Option<u64>,
     driver: AbortHandle,
 }
 
@@ -144,7 +163,7 @@ impl Link {
         let servers = how.address.servers();
         let count = u32::try_from(servers.len()).unwrap_or(u32::MAX).max(1);
         let patience = (CONNECT_ALL / count).max(CONNECT_ONE);
-        let first = how.latest.load(Ordering::Relaxed);
+        let first = how.latest.load(Ordering::Relaxed) % servers.len().max(1);
         let mut failure = OpenError::Unreachable("the address names no server".to_owned());
         for place in (first..servers.len()).chain(0..first) {
             let opening = timeout(patience, Self::open_at(how, &servers[place])).await;
@@ -169,7 +188,7 @@ impl Link {
         let (client, connection) = connecting.map_err(|error| failed(&error))?;
         let doubts = Arc::new(AtomicU64::new(0));
         let driver = tokio::spawn(drive(connection, doubts.clone(), how.clone())).abort_handle();
-        let mut link = Self {
+        let link = Self {
             client,
             prepared: how.prepares.then(|| std::array::from_fn(|_| OnceCell::new())),
             begin: how.begin(),
@@ -178,28 +197,12 @@ impl Link {
             is_spent: AtomicBool::new(false),
             how: how.clone(),
             generation,
-            server: None,
             driver,
         };
         if how.prepares {
             link.client.batch_execute(&how.session()).await.map_err(|error| failed(&error))?;
-            link.server = link.identity(how.dialect).await.map_err(|error| failed(&error))?;
         }
         Ok(link)
-    }
-
-    async fn identity(&self, dialect: Dialect) -> Result<Option<u64>, tokio_postgres::Error> {
-        if dialect == Dialect::Wire {
-            return Ok(Some(0));
-        }
-        let question = "SELECT pg_postmaster_start_time()::text, inet_server_addr()::text, \
-                        inet_server_port()";
-        let row = self.client.query_typed_one(question, &[]).await?;
-        let server: (String, Option<String>, Option<i32>) =
-            (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        let mut hasher = DefaultHasher::new();
-        server.hash(&mut hasher);
-        Ok(Some(hasher.finish()))
     }
 
     /// Sends a statement that only reads.
@@ -308,6 +311,20 @@ impl Link {
         store_error(error)
     }
 
+    /// Leaves a connection that hangs to itself, and looks for another server. The server keeps what was
+    /// begun on it, perhaps for as long as its standby is away: so not too many of them.
+    fn is_silent(&self) {
+        let how = &self.how;
+        if how.generation.load(Ordering::Relaxed) != self.generation {
+            // Others have noticed it already, and newer connections are of no concern.
+            self.is_spent.store(true, Ordering::Relaxed);
+        } else if how.silent.fetch_add(1, Ordering::Relaxed) < MAX_SILENT {
+            self.is_spent.store(true, Ordering::Relaxed);
+            how.latest.fetch_add(1, Ordering::Relaxed);
+            how.renew_links();
+        }
+    }
+
     fn is_usable(&self) -> bool {
         !self.client.is_closed()
             && !self.is_spent.load(Ordering::Relaxed)
@@ -325,18 +342,16 @@ struct Waiting<'a> {
 impl Waiting<'_> {
     fn ends(mut self, is_answered: bool) {
         self.is_over = is_answered;
+        if is_answered {
+            self.link.how.silent.store(0, Ordering::Relaxed);
+        }
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if !self.is_over && self.since.elapsed() >= SILENT {
-            let Link { is_spent, how, generation, .. } = self.link;
-            is_spent.store(true, Ordering::Relaxed);
-            // Others may have noticed it already, and newer connections are of no concern.
-            let (now, next) = (*generation, generation + 1);
-            let _ =
-                how.generation.compare_exchange(now, next, Ordering::Relaxed, Ordering::Relaxed);
+            self.link.is_silent();
         }
     }
 }
@@ -391,7 +406,21 @@ pub(super) struct Line {
 #[derive(Default)]
 struct State {
     link: Option<Arc<Link>>,
-    failed: Option<(Instant, OpenError)>,
+    failed: Option<Failed>,
+}
+
+struct Failed {
+    error: OpenError,
+    times: u32,
+    until: Instant,
+}
+
+impl Failed {
+    fn new(error: OpenError, before: u32) -> Self {
+        let pause = (FAILED * (1 << before.min(6))).min(FAILED_OFTEN);
+        let until = Instant::now() + pause.mul_f64(0.5 + fastrand::f64() / 2.0);
+        Self { error, times: before + 1, until }
+    }
 }
 
 impl Line {
@@ -407,10 +436,8 @@ impl Line {
             return Ok(link.clone());
         }
         state.link = None;
-        if let Some((at, error)) = &state.failed
-            && at.elapsed() < FAILED
-        {
-            return Err(unreachable(error));
+        if let Some(failed) = state.failed.as_ref().filter(|failed| Instant::now() < failed.until) {
+            return Err(unreachable(&failed.error));
         }
         match Link::open(&self.how).await {
             Ok(link) => {
@@ -418,8 +445,10 @@ impl Line {
                 Ok(state.link.insert(Arc::new(link)).clone())
             }
             Err(error) => {
-                state.failed = Some((Instant::now(), error.clone()));
-                Err(unreachable(&error))
+                let unreachable = unreachable(&error);
+                let before = state.failed.as_ref().map_or(0, |failed| failed.times);
+                state.failed = Some(Failed::new(error, before));
+                Err(unreachable)
             }
         }
     }

@@ -78,8 +78,8 @@ impl<'a> Plan<'a> {
                 false => "onceward.record r",
             },
             xid: match dialect {
-                Dialect::Postgres => columns!("r.xmin::text::int8, false"),
-                Dialect::Wire => columns!("0::int8, false"),
+                Dialect::Postgres => columns!("r.xmin::text::int8, false, clock_timestamp()"),
+                Dialect::Wire => columns!("0::int8, false, clock_timestamp()"),
             },
             behind,
             until,
@@ -150,7 +150,7 @@ impl<'a> Plan<'a> {
         rows.iter()
             .map(|row| {
                 let read = Read::of(row)?;
-                let at = row.try_get(9).map_err(|error| store_error(&error))?;
+                let at = row.try_get(10).map_err(|error| store_error(&error))?;
                 let place = Place { at, id: read.id };
                 Ok((read, place))
             })

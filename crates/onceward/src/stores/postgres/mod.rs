@@ -215,7 +215,7 @@ impl PostgresStore {
             match link.read(how.dialect.read_one(), &[&id.0.as_slice()]).await {
                 Ok(rows) => {
                     let read = rows.first().map(Read::of).transpose()?;
-                    return self.believed(id, read.map(|read| (read, link.server))).await;
+                    return self.believed(id, read).await;
                 }
                 Err(error) if tries > 1 || error.is_definite() => return Err(error),
                 Err(_) => {}
@@ -224,14 +224,10 @@ impl PostgresStore {
     }
 
     /// What a row means, when it is where a failover cannot lose it.
-    async fn believed(
-        &self,
-        id: &Digest,
-        read: Option<(Read, Option<u64>)>,
-    ) -> Result<Found, StoreError> {
-        let Some((read, server)) = read else { return Ok(Found::Nothing) };
-        if let Some(xid) = read.unsure {
-            self.inner.barrier.pass(server, xid).await?;
+    async fn believed(&self, id: &Digest, read: Option<Read>) -> Result<Found, StoreError> {
+        let Some(read) = read else { return Ok(Found::Nothing) };
+        if let Some(writer) = read.unsure {
+            self.inner.barrier.pass(writer).await?;
         }
         read.row.decode(id, &self.inner.sealing)
     }

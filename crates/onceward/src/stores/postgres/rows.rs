@@ -126,8 +126,23 @@ pub(super) fn system_time(time: Timestamp) -> SystemTime {
 pub(super) struct Read {
     pub(super) id: Digest,
     pub(super) row: Row,
-    /// The transaction that wrote it, if it must be on a standby before it may be believed.
-    pub(super) unsure: Option<u32>,
+    /// Who wrote it, if that must be on a standby before it may be believed.
+    pub(super) unsure: Option<Writer>,
+}
+
+/// A transaction, and the server on which it is visible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Writer {
+    pub(super) xid: u32,
+    /// Since when the server runs: no other one, and no other start of it, has the same.
+    pub(super) server: SystemTime,
+}
+
+impl Writer {
+    /// Numbers of transactions have 32 bits, whatever they are read as.
+    pub(super) fn new(xid: i64, server: SystemTime) -> Self {
+        Self { xid: u32::try_from(xid & i64::from(u32::MAX)).unwrap_or_default(), server }
+    }
 }
 
 impl Read {
@@ -156,9 +171,9 @@ impl Read {
             body: row.try_get(5)?,
             read_at: timestamp(read_at),
         };
-        let xid = u32::try_from(xid & i64::from(u32::MAX)).unwrap_or_default();
+        let writer = Writer::new(xid, row.try_get(9)?);
         let id: Vec<u8> = row.try_get(0)?;
         let id = Digest(id.try_into().unwrap_or_default());
-        Ok(Self { id, row: row_read, unsure: has_standbys.then_some(xid) })
+        Ok(Self { id, row: row_read, unsure: has_standbys.then_some(writer) })
     }
 }

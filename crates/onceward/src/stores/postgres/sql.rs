@@ -13,10 +13,11 @@ pub(super) struct Query {
 }
 
 /// How many statements have a slot.
-pub(super) const SLOTS: usize = 12;
+pub(super) const SLOTS: usize = 13;
 
-/// The columns of a row, in the order in which [`rows`](super::rows) reads them. The last two: who wrote
-/// it, and whether that must be on a standby before it may be believed.
+/// The columns of a row, in the order in which [`rows`](super::rows) reads them. The last three: who
+/// wrote /// it, whether that must be on a standby before it may be believed, and since when this server runs: by that
+/// servers, and starts of one, are told apart.
 macro_rules! columns {
     ($xid:literal) => {
         concat!(
@@ -109,35 +110,37 @@ pub(super) static END: Query = Query {
             WHERE r.digest = $1 AND r.fence = $2
             RETURNING r.digest, r.updated_at
         ), closed AS (
-            DELETE FROM onceward.open o USING ended WHERE o.digest = ended.digest
+            DELETE FROM onceward.open o WHERE o.digest = $1 AND EXISTS (SELECT FROM ended)
         )
         SELECT digest, updated_at FROM ended",
     types: &[Type::BYTEA, Type::UUID, Type::UUID, Type::INT2, Type::INT8, Type::BYTEA],
     slot: 2,
 };
 
-/// Many ends. Rows that somebody's transaction holds are left out, so that one cannot stall all.
+/// Many ends. Rows that somebody's transaction holds are left out, so that one cannot stall all; so is one
+/// that was changed since the statement began, whose new version it cannot see.
 pub(super) static END_MANY: Query = Query {
     text: "
         WITH proposed AS (
             SELECT * FROM UNNEST($1::bytea[], $2::uuid[], $3::uuid[], $4::int2[], $5::int8[],
                 $6::bytea[]) AS p (digest, expected, fence, state, ttl, body)
         ), taken AS (
-            SELECT r.digest FROM proposed p JOIN onceward.record r ON r.digest = p.digest
-            WHERE r.fence = p.expected
-            FOR NO KEY UPDATE OF r SKIP LOCKED
+            SELECT p.*, r.place FROM proposed p, LATERAL (
+                SELECT ctid AS place FROM onceward.record
+                WHERE digest = p.digest AND fence = p.expected
+                FOR NO KEY UPDATE SKIP LOCKED
+            ) r
         ), ended AS (
             UPDATE onceward.record r SET fence = p.fence, state = p.state, updated_at = now,
                 expires_at = now + p.ttl * interval '1 microsecond',
                 sweep_after = CASE WHEN r.state = 0 THEN r.sweep_after
                     ELSE now + p.ttl * interval '1 microsecond' + interval '1 hour' END,
                 body = p.body
-            FROM (SELECT clock_timestamp() AS now) clock, taken t
-                JOIN proposed p ON p.digest = t.digest
-            WHERE r.digest = t.digest AND r.fence = p.expected
+            FROM (SELECT clock_timestamp() AS now) clock, taken p
+            WHERE r.ctid = p.place AND r.fence = p.expected
             RETURNING r.digest, r.updated_at
         ), closed AS (
-            DELETE FROM onceward.open o USING ended WHERE o.digest = ended.digest
+            DELETE FROM onceward.open o WHERE o.digest = ANY (ARRAY(SELECT digest FROM ended))
         )
         SELECT digest, updated_at FROM ended",
     types: END_MANY_TYPES,
@@ -169,7 +172,7 @@ pub(super) static END_MANY_PLAIN: Query = Query {
             WHERE r.digest = p.digest AND r.fence = p.expected
             RETURNING r.digest, r.updated_at
         ), closed AS (
-            DELETE FROM onceward.open o USING ended WHERE o.digest = ended.digest
+            DELETE FROM onceward.open o WHERE o.digest = ANY (ARRAY(SELECT digest FROM ended))
         )
         SELECT digest, updated_at FROM ended",
     types: END_MANY_TYPES,
@@ -193,8 +196,8 @@ pub(super) static CHANGE: Query = Query {
             INSERT INTO onceward.open (digest) SELECT digest FROM changed WHERE state < 3
             ON CONFLICT (digest) DO NOTHING
         ), closed AS (
-            DELETE FROM onceward.open o USING changed
-            WHERE o.digest = changed.digest AND changed.state >= 3
+            DELETE FROM onceward.open o
+            WHERE o.digest = $1 AND EXISTS (SELECT FROM changed WHERE state >= 3)
         ), noted AS (
             INSERT INTO onceward.trail (digest, at, kind, execution, actor, reason)
             SELECT digest, updated_at, $11, $12, $13, $14 FROM changed WHERE $11 IS NOT NULL
@@ -223,7 +226,9 @@ pub(super) static CHANGE: Query = Query {
 pub(super) static READ: Query = Query {
     text: concat!(
         "SELECT ",
-        columns!("r.xmin::text::int8, current_setting('synchronous_standby_names') <> ''"),
+        columns!(
+            "r.xmin::text::int8, current_setting('synchronous_standby_names') <> '', pg_postmaster_start_time()"
+        ),
         " FROM onceward.record r WHERE r.digest = ANY($1)"
     ),
     types: &[Type::BYTEA_ARRAY],
@@ -234,7 +239,9 @@ pub(super) static READ: Query = Query {
 pub(super) static READ_ONE: Query = Query {
     text: concat!(
         "SELECT ",
-        columns!("r.xmin::text::int8, current_setting('synchronous_standby_names') <> ''"),
+        columns!(
+            "r.xmin::text::int8, current_setting('synchronous_standby_names') <> '', pg_postmaster_start_time()"
+        ),
         " FROM onceward.record r WHERE r.digest = $1"
     ),
     types: &[Type::BYTEA],
@@ -246,7 +253,7 @@ pub(super) static READ_ONE: Query = Query {
 pub(super) static READ_PLAIN: Query = Query {
     text: concat!(
         "SELECT ",
-        columns!("0::int8, false"),
+        columns!("0::int8, false, clock_timestamp()"),
         " FROM onceward.record r WHERE r.digest = ANY($1)"
     ),
     types: &[Type::BYTEA_ARRAY],
@@ -256,7 +263,7 @@ pub(super) static READ_PLAIN: Query = Query {
 pub(super) static READ_ONE_PLAIN: Query = Query {
     text: concat!(
         "SELECT ",
-        columns!("0::int8, false"),
+        columns!("0::int8, false, clock_timestamp()"),
         " FROM onceward.record r WHERE r.digest = $1"
     ),
     types: &[Type::BYTEA],
@@ -272,7 +279,7 @@ pub(super) static PURGE: Query = Query {
                 AND r.updated_at <= clock_timestamp() - interval '60 seconds'
             RETURNING r.digest, r.fence
         ), closed AS (
-            DELETE FROM onceward.open o USING gone WHERE o.digest = gone.digest
+            DELETE FROM onceward.open o WHERE o.digest = $1 AND EXISTS (SELECT FROM gone)
         ), dropped AS (
             DELETE FROM onceward.spool s USING gone
             WHERE s.digest = gone.digest AND s.fence = gone.fence
@@ -289,7 +296,8 @@ pub(super) static PURGE: Query = Query {
 /// first transaction of which that is not known.
 pub(super) static BARRIER: Query = Query {
     text: "
-        SELECT (pg_snapshot_xmin(pg_current_snapshot())::text::int8 & 4294967295)
+        SELECT (pg_snapshot_xmin(pg_current_snapshot())::text::int8 & 4294967295),
+            pg_postmaster_start_time()
         FROM pg_logical_emit_message(true, 'onceward', '')",
     types: &[],
     slot: 8,
@@ -318,10 +326,11 @@ pub(super) static DISCARD: Query = Query {
 };
 
 /// Deletes what is over for an hour. What is due but not over is put off.
-pub(super) const SWEEP: &str = "
+pub(super) static SWEEP: Query = Query {
+    text: "
     WITH due AS (
         SELECT ctid AS place,
-            CASE WHEN state = 0 OR get_byte(body, 0) > 1 THEN NULL
+            CASE WHEN state = 0 OR substr(body, 1, 1) > '\\x01'::bytea THEN NULL
                 ELSE expires_at + interval '1 hour' END AS over_at
         FROM onceward.record
         WHERE sweep_after <= clock_timestamp()
@@ -336,12 +345,16 @@ pub(super) const SWEEP: &str = "
         SET sweep_after = coalesce(due.over_at, clock_timestamp() + interval '1 hour')
         FROM due WHERE r.ctid = due.place AND (due.over_at <= clock_timestamp()) IS NOT TRUE
     ), closed AS (
-        DELETE FROM onceward.open o USING gone WHERE o.digest = gone.digest AND gone.state < 3
+        DELETE FROM onceward.open o
+        WHERE o.digest = ANY (ARRAY(SELECT digest FROM gone WHERE state < 3))
     ), dropped AS (
         DELETE FROM onceward.spool s USING gone
         WHERE s.digest = gone.digest AND s.fence = gone.fence
     )
-    SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM due)";
+    SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM due)",
+    types: &[Type::INT8],
+    slot: 12,
+};
 
 /// Deletes chunks whose record was never written, and messages that need not be remembered.
 pub(super) const SWEEP_REST: &str = "

@@ -6,7 +6,6 @@ use std::{
 };
 
 use onceward_core::{StoreError, Timestamp};
-use tokio_postgres::types::Type;
 
 use super::{Dialect, error::store_error, link::Link, rows::timestamp, sql};
 use crate::telemetry;
@@ -23,10 +22,9 @@ pub(super) struct Broom {
     first: Mutex<Option<First>>,
 }
 
-/// The first time that was read from a server, and when.
+/// The first time that was read, and when.
 #[derive(Clone, Copy)]
 struct First {
-    server: Option<u64>,
     there: Timestamp,
     here: Instant,
 }
@@ -43,21 +41,27 @@ impl Broom {
         let mut left = limit;
         while left > 0 {
             let step = i64::from(left.min(STEP));
-            let rows = link.ask(sql::SWEEP, &[(&step, Type::INT8)]).await?;
+            let rows = link.read(&sql::SWEEP, &[&step]).await?;
             let counts = rows.first().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
             let counts: Option<Result<(i64, i64), tokio_postgres::Error>> = counts;
             let (gone, due) = counts.unwrap_or(Ok((0, 0))).map_err(|error| store_error(&error))?;
             deleted += u32::try_from(gone).unwrap_or(u32::MAX);
             left -= u32::try_from(due).unwrap_or(left).min(left);
             if due < step {
+                Self::sweep_rest(link, dialect).await?;
                 break;
             }
         }
+        Ok(deleted)
+    }
+
+    /// Not after every step, but when no more records are due.
+    async fn sweep_rest(link: &Link, dialect: Dialect) -> Result<(), StoreError> {
         link.ask(sql::SWEEP_REST, &[]).await?;
         if dialect == Dialect::Postgres {
             link.ask(sql::SWEEP_INBOX, &[]).await?;
         }
-        Ok(deleted)
+        Ok(())
     }
 
     /// A clock that jumped would delete what is still promised.
@@ -66,11 +70,10 @@ impl Broom {
         let rows = link.ask("SELECT clock_timestamp()", &[]).await?;
         let there = rows.first().map(|row| row.try_get(0)).transpose();
         let there = there.map_err(|error| store_error(&error))?.unwrap_or(SystemTime::UNIX_EPOCH);
-        let now = First { server: link.server, there: timestamp(there), here };
+        let now = First { there: timestamp(there), here };
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another server has another clock, and one that was started anew may have been set.
-        let known = first.filter(|first| first.server == now.server && now.server.is_some());
-        let known = *first.insert(known.unwrap_or(now));
+        // After a failover too: the clock of another server is another one.
+        let known = *first.get_or_insert(now);
         let expected = known.there.plus(now.here.duration_since(known.here));
         let apart = now.there.since(expected).max(expected.since(now.there));
         if apart <= JUMP {

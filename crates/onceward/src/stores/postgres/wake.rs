@@ -177,7 +177,9 @@ impl Rope {
     async fn link(&mut self) -> Option<Arc<Link>> {
         let link = self.line.link().await.ok()?;
         if !std::ptr::eq(self.listening.as_ptr(), Arc::as_ptr(&link)) {
-            link.client.batch_execute("LISTEN onceward").await.ok()?;
+            // What is said is worth no wait for a standby: all who speak would wait in line.
+            let listen = "SET synchronous_commit = off; LISTEN onceward";
+            link.client.batch_execute(listen).await.ok()?;
             self.listening = Arc::downgrade(&link);
         }
         Some(link)

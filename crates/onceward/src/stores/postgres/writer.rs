@@ -28,13 +28,16 @@ use crate::engine::Pause;
 /// How many changes may wait; whoever comes then waits for a place.
 const QUEUE: usize = 16_384;
 
+/// How often a first claim must have waited for too long before it is somebody else who makes it.
+const HELD: u32 = 4;
+
 /// What became of a change.
 pub(super) enum Applied {
     Written {
         at: Timestamp,
     },
-    /// Something else is stored, as it was read from this server.
-    Refused(Option<(Read, Option<u64>)>),
+    /// Something else is stored.
+    Refused(Option<Read>),
     Held,
 }
 
@@ -105,6 +108,8 @@ impl Lane {
             if taken == 0 {
                 return;
             }
+            // Whoever is gone has not been written, and does not count on it: it may have been long ago.
+            jobs.retain(|job| !job.reply.is_closed());
             let mut left = mem::take(&mut jobs);
             while !left.is_empty() {
                 let (now, later) = each_once(left);
@@ -135,30 +140,38 @@ impl Lane {
     }
 
     async fn write_together(&self, link: &Link, mut jobs: Vec<Job>, kind: Kind) {
-        if jobs.len() > 1 {
-            jobs.sort_unstable_by_key(Job::id);
+        jobs.sort_unstable_by_key(Job::id);
+        let mut groups = vec![jobs];
+        while let Some(mut group) = groups.pop() {
+            if group.len() < 2 {
+                for job in group {
+                    let answer = self.alone(link, &job.work).await;
+                    job.answer(answer);
+                }
+                continue;
+            }
             let written = match kind {
-                Kind::Claim => claim_many(link, &jobs).await,
-                _ => end_many(link, &jobs, self.dialect).await,
+                Kind::Claim => claim_many(link, &group).await,
+                _ => end_many(link, &group, self.dialect).await,
             };
             match written {
                 Ok(written) => {
-                    jobs = answer_written(jobs, &written);
-                    jobs = self.answer_conflicts(link, jobs).await;
+                    let left = answer_written(group, &written);
+                    for job in self.answer_conflicts(link, left).await {
+                        groups.push(vec![job]);
+                    }
                 }
-                // Undone as a whole: one of them met somebody's transaction.
-                Err(Trouble::Held | Trouble::Undone(_)) => {}
+                // Undone as a whole: one of them met somebody's transaction, and the others need not.
+                Err(Trouble::Held | Trouble::Undone(_)) => {
+                    groups.push(group.split_off(group.len() / 2));
+                    groups.push(group);
+                }
                 Err(Trouble::Failed(error)) => {
-                    for job in jobs {
+                    for job in group {
                         job.answer(Err(error.clone()));
                     }
-                    return;
                 }
             }
-        }
-        for job in jobs {
-            let answer = self.alone(link, &job.work).await;
-            job.answer(answer);
         }
     }
 
@@ -180,7 +193,7 @@ impl Lane {
         for job in jobs {
             match stored.remove(&job.id()) {
                 Some(read) if Some(read.row.fence()) != job.work.expected() => {
-                    job.answer(Ok(Applied::Refused(Some((read, link.server)))));
+                    job.answer(Ok(Applied::Refused(Some(read))));
                 }
                 None if job.work.expected().is_some() => job.answer(Ok(Applied::Refused(None))),
                 // Held a moment ago, or gone since then.
@@ -209,12 +222,18 @@ impl Lane {
                 Ok(Some(at)) => return Ok(Applied::Written { at }),
                 Ok(None) => break,
                 Err(Trouble::Undone(_)) if tries < UNDONE => pause.wait().await,
+                // A first claim may have waited for something else, as a table that grows.
+                Err(Trouble::Held) if work.kind == Kind::Claim && tries < HELD => {
+                    if let Some(read) = self.read_one(link, work).await? {
+                        return Ok(Applied::Refused(Some(read)));
+                    }
+                }
                 // The row as it was before somebody took hold of it may tell enough.
                 Err(Trouble::Held) => {
                     let stored = self.read_one(link, work).await?;
                     let is_other = |read: &Read| Some(read.row.fence()) != work.expected();
                     return Ok(match stored.filter(is_other) {
-                        Some(read) => Applied::Refused(Some((read, link.server))),
+                        Some(read) => Applied::Refused(Some(read)),
                         None => Applied::Held,
                     });
                 }
@@ -222,7 +241,7 @@ impl Lane {
             }
         }
         let stored = self.read_one(link, work).await?;
-        Ok(Applied::Refused(stored.map(|read| (read, link.server))))
+        Ok(Applied::Refused(stored))
     }
 
     async fn read_one(&self, link: &Link, work: &Work) -> Result<Option<Read>, StoreError> {
