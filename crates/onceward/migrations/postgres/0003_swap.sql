@@ -17,7 +17,7 @@ CREATE FUNCTION onceward.swap(
     next_body bytea, note_kind text, note_execution uuid, note_actor text, note_reason text,
     patience integer, is_listed boolean, is_last boolean, is_durable boolean,
     OUT was_made boolean, OUT found_fence uuid, OUT found_started_at bigint, OUT found_updated_at bigint,
-    OUT found_expires_at bigint, OUT found_body bytea, OUT read_at bigint, OUT found_writer bigint,
+    OUT found_expires_at bigint, OUT found_body bytea, OUT read_at bigint,
     OUT has_standbys boolean
 )
 LANGUAGE plpgsql AS $$
@@ -80,9 +80,8 @@ BEGIN
         SELECT r.fence, (extract(epoch FROM r.started_at) * 1000000)::bigint,
             (extract(epoch FROM r.updated_at) * 1000000)::bigint,
             (extract(epoch FROM r.expires_at) * 1000000)::bigint, r.body,
-            (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, r.xmin::text::bigint
-            INTO found_fence, found_started_at, found_updated_at, found_expires_at, found_body, read_at,
-                found_writer
+            (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+            INTO found_fence, found_started_at, found_updated_at, found_expires_at, found_body, read_at
             FROM onceward.record r WHERE r.digest = id;
     END IF;
     has_standbys := current_setting('synchronous_standby_names') <> '';

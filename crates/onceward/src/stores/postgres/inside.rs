@@ -95,8 +95,6 @@ pub(super) struct Met {
     pub(super) expires_at: Option<i64>,
     pub(super) body: Option<Vec<u8>>,
     pub(super) read_at: Option<i64>,
-    #[allow(dead_code, reason = "to be dropped with its column")]
-    pub(super) writer: Option<i64>,
     pub(super) has_standbys: bool,
 }
 
@@ -110,8 +108,7 @@ impl Met {
             expires_at: row.try_get(4)?,
             body: row.try_get(5)?,
             read_at: row.try_get(6)?,
-            writer: row.try_get(7)?,
-            has_standbys: row.try_get(8)?,
+            has_standbys: row.try_get(7)?,
         })
     }
 

@@ -110,8 +110,7 @@ fn met_in(row: &PgRow) -> Result<Met, sqlx::Error> {
         expires_at: row.try_get(4)?,
         body: row.try_get(5)?,
         read_at: row.try_get(6)?,
-        writer: row.try_get(7)?,
-        has_standbys: row.try_get(8)?,
+        has_standbys: row.try_get(7)?,
     })
 }
 
