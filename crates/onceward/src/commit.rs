@@ -402,3 +402,68 @@ impl<'a> Proposal<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use onceward_core::{
+        Admission, Claim, Effect, Execution, Fence, Fingerprint, Found, Key, OperationId,
+        OperationName, Record, Request, Scope, Step, StoreError, Stored, Swap, Terms, Timestamp,
+        Verdict,
+    };
+
+    use super::{CommitError, Doubt, judge};
+
+    const CLAIMED_AT: Timestamp = Timestamp::from_unix_micros(1_000_000);
+
+    fn claim(number: u8) -> (Claim, Record) {
+        let name = OperationName::new("pay").expect("a name");
+        let key = Key::new("k").expect("a key");
+        let request = Request {
+            operation: OperationId::new(Scope::global(), name, key),
+            fingerprints: Fingerprint::from_parts(1, [7; 32]).into(),
+            terms: Terms::of(Effect::Transactional).build().expect("terms"),
+        };
+        let fence = Fence::from_random([number; 16]);
+        let admission = Admission::new(request, fence, Execution::from_bytes([number; 16]));
+        let record = admission.change().next.clone();
+        match admission.next(Swap::Stored { at: CLAIMED_AT }) {
+            Step::Done(Verdict::Run(claim)) => (claim, record),
+            other => panic!("it does not run: {other:?}"),
+        }
+    }
+
+    fn judged(renewed: Swap, was_made: bool) -> Result<(), CommitError> {
+        let doubt = Doubt { error: lost(), was_made };
+        judge(&claim(1).0, Fence::from_random([9; 16]), renewed, doubt)
+    }
+
+    fn lost() -> StoreError {
+        StoreError::Unavailable("lost".to_owned())
+    }
+
+    fn met(record: Record, updated_at: Timestamp) -> Swap {
+        let stored = Stored { record, updated_at, read_at: updated_at };
+        Swap::Conflict(Found::Record(Box::new(stored)))
+    }
+
+    #[test]
+    fn a_renewal_proves_that_nothing_was_committed_only_if_the_end_was_made() {
+        let renewed = Swap::Stored { at: CLAIMED_AT };
+        assert_eq!(judged(renewed.clone(), true), Err(CommitError::NotCommitted(lost())));
+        assert_eq!(judged(renewed, false), Err(CommitError::Doubtful(lost())));
+    }
+
+    #[test]
+    fn the_record_of_another_is_a_take_over_only_if_it_is_newer_than_the_claim() {
+        let later = Timestamp::from_unix_micros(1_000_001);
+        for was_made in [true, false] {
+            assert_eq!(judged(met(claim(2).1, later), was_made), Err(CommitError::LeaseLost));
+            let older = judged(met(claim(2).1, CLAIMED_AT), was_made);
+            assert_eq!(older, Err(CommitError::Doubtful(lost())), "the claim is not committed yet");
+            let committed = Record { fence: Fence::from_random([9; 16]), ..claim(1).1 };
+            assert_eq!(judged(met(committed, later), was_made), Ok(()));
+            let nothing = judged(Swap::Conflict(Found::Nothing), was_made);
+            assert_eq!(nothing, Err(CommitError::Doubtful(lost())));
+        }
+    }
+}
