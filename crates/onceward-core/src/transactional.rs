@@ -3,7 +3,7 @@
 use alloc::{borrow::ToOwned as _, boxed::Box};
 use core::{future::ready, time::Duration};
 
-use crate::{BoxFuture, Change, Digest, SpoolId, Store, StoreError, Swap};
+use crate::{BoxFuture, Change, Digest, Fence, SpoolId, Store, StoreError, Swap};
 
 /// SQL stores: the same swap on the caller's own transaction, so that a record ends in the very
 /// commit that makes its effect durable.
@@ -46,12 +46,17 @@ pub trait Transactional<Connection: ?Sized>: Store {
         Box::pin(ready(Err(StoreError::Unusable(detail.to_owned()))))
     }
 
-    /// Returns when the end of this operation, whose commit was acknowledged on the caller's
-    /// connection, is as durable as the store's own writes.
+    /// Returns when the change to this fence, whose commit was acknowledged on the caller's
+    /// connection, is there for all and as durable as the store's own writes; an error if it is not.
     ///
-    /// For stores that see more on their own connections than a driver tells its user.
-    fn confirm<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<(), StoreError>> {
-        let _ = id;
+    /// For stores that see more on their own connections than a driver tells its user: that the
+    /// server is not the one that counts any more, or that only a savepoint has ended.
+    fn confirm<'a>(
+        &'a self,
+        id: &'a Digest,
+        fence: Fence,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        let _ = (id, fence);
         Box::pin(ready(Ok(())))
     }
 

@@ -27,6 +27,8 @@ use tokio::time::timeout;
 #[cfg(all(feature = "sqlite", feature = "tower"))]
 pub(crate) use blocking::rolled_back_unless_ok;
 pub use error::CommitError;
+#[cfg(feature = "postgres")]
+pub(crate) use error::is_refusal;
 
 use crate::{
     Engine, crashpoint,
@@ -98,6 +100,8 @@ pub enum Together {
     Committed {
         /// The store's time of the change.
         at: Timestamp,
+        /// Whether that server's word alone is not enough: see [`Transactional::confirm`].
+        must_be_confirmed: bool,
     },
     /// Something else is stored than the change expects; nothing was committed.
     Conflict,
@@ -108,7 +112,27 @@ pub enum Together {
     /// The change failed; nothing was committed.
     Failed(StoreError),
     /// Nobody answered: both may have been done.
-    Doubtful(StoreError),
+    Doubtful {
+        /// What came instead of an answer.
+        error: StoreError,
+        /// Whether the change was made, and only the commit has no answer: while that may come, the
+        /// transaction holds the record.
+        was_made: bool,
+    },
+}
+
+/// A commit without an answer.
+struct Doubt {
+    error: StoreError,
+    /// Whether the change before it was answered.
+    was_made: bool,
+}
+
+/// A commit with an answer.
+struct Committed {
+    /// The store's time of the end, if it was told in the same breath as the commit.
+    at: Option<Timestamp>,
+    must_be_confirmed: bool,
 }
 
 impl Engine {
@@ -166,17 +190,20 @@ impl Engine {
     ) -> Result<Option<Timestamp>, CommitError> {
         let (store, fence) = (self.store_of::<T::Store>()?, settlement.change().next.fence);
         let committed = match transaction.commit_with(store, settlement.change()).await {
-            Ok(together) => self.told(together, claim, settlement).await?.map(Some),
-            Err(transaction) => {
-                self.commit_after(claim, transaction, settlement).await?.map(|()| None)
+            Ok(together) => self.told(together, claim, settlement).await?,
+            Err(transaction) => self.commit_after(claim, transaction, settlement).await?,
+        };
+        let committed = match committed {
+            Ok(committed) => committed,
+            Err(doubt) => {
+                self.find_out(claim, fence, doubt).await?;
+                Committed { at: None, must_be_confirmed: true }
             }
         };
-        let at = match committed {
-            Ok(at) => at,
-            Err(error) => self.find_out(claim, fence, error).await.map(|()| None)?,
-        };
-        store.confirm(&claim.id()).await.map_err(CommitError::Doubtful)?;
-        Ok(at)
+        if committed.must_be_confirmed {
+            store.confirm(&claim.id(), fence).await.map_err(CommitError::Doubtful)?;
+        }
+        Ok(committed.at)
     }
 
     /// For drivers that wait for one answer before they send the next statement.
@@ -185,14 +212,16 @@ impl Engine {
         claim: &Claim,
         mut transaction: T,
         settlement: Settlement,
-    ) -> Result<Result<(), StoreError>, CommitError> {
+    ) -> Result<Result<Committed, Doubt>, CommitError> {
         self.propose_in(claim, &mut transaction, settlement).await?;
         // Not before: a savepoint that was dropped is rolled back by the next statement.
         if !transaction.is_outermost() {
             return Err(CommitError::Savepoint);
         }
         let committed = crashpoint!("own.commit", transaction.commit().await, injected());
-        Ok(committed)
+        // Not every driver tells a savepoint from a transaction.
+        let done = Committed { at: None, must_be_confirmed: true };
+        Ok(committed.map(|()| done).map_err(|error| Doubt { error, was_made: true }))
     }
 
     /// What a change and a commit that were sent at once have become.
@@ -201,10 +230,12 @@ impl Engine {
         together: Together,
         claim: &Claim,
         settlement: Settlement,
-    ) -> Result<Result<Timestamp, StoreError>, CommitError> {
+    ) -> Result<Result<Committed, Doubt>, CommitError> {
         let swap = match together {
-            Together::Committed { at } => return Ok(Ok(at)),
-            Together::Doubtful(error) => return Ok(Err(error)),
+            Together::Committed { at, must_be_confirmed } => {
+                return Ok(Ok(Committed { at: Some(at), must_be_confirmed }));
+            }
+            Together::Doubtful { error, was_made } => return Ok(Err(Doubt { error, was_made })),
             Together::Savepoint => return Err(CommitError::Savepoint),
             Together::Failed(error) => return Err(CommitError::inside(error)),
             Together::Held => Swap::Held,
@@ -217,7 +248,7 @@ impl Engine {
             }
         };
         match Proposal::new(claim, settlement).next(Ok(swap))? {
-            Next::Stored(at) => Ok(Ok(at)),
+            Next::Stored(at) => Ok(Ok(Committed { at: Some(at), must_be_confirmed: true })),
             Next::Swap(_) => {
                 let text = "the outcome was declared unknown meanwhile, or the record was held";
                 Err(CommitError::NotCommitted(StoreError::Unavailable(text.to_owned())))
@@ -298,15 +329,10 @@ impl Engine {
     }
 
     /// Finds out whether a commit was done whose answer was an error.
-    async fn find_out(
-        &self,
-        claim: &Claim,
-        fence: Fence,
-        error: StoreError,
-    ) -> Result<(), CommitError> {
+    async fn find_out(&self, claim: &Claim, fence: Fence, doubt: Doubt) -> Result<(), CommitError> {
         match timeout(Self::SETTLE_PATIENCE, self.renewed_or_met(claim)).await {
-            Ok(Ok(swap)) => judge(claim, fence, swap, error),
-            Ok(Err(_)) | Err(_) => Err(CommitError::Doubtful(error)),
+            Ok(Ok(swap)) => judge(claim, fence, swap, doubt),
+            Ok(Err(_)) | Err(_) => Err(CommitError::Doubtful(doubt.error)),
         }
     }
 
@@ -324,17 +350,26 @@ impl Engine {
 
 /// Whether a commit that failed was done all the same, by what its claim's renewal met.
 ///
-/// A renewal that is stored proves that it was not, now and for ever: it has overwritten what the log
-/// may have held of it.
-fn judge(claim: &Claim, fence: Fence, renewed: Swap, error: StoreError) -> Result<(), CommitError> {
+/// If the change was made inside the transaction, a renewal that is stored proves that it was not, now and
+/// for ever: the transaction held the record while it lived, and what the log may have held of it is
+/// overwritten. A change without an answer may still be on its way, and a renewal keeps the fence that
+/// it expects.
+///
+/// A record of somebody else is there because he took over, unless it is older than this claim: then the
+/// claim itself was made in the transaction, which may still be under way.
+fn judge(claim: &Claim, fence: Fence, renewed: Swap, doubt: Doubt) -> Result<(), CommitError> {
+    let Doubt { error, was_made } = doubt;
     match renewed {
-        Swap::Stored { .. } => Err(CommitError::NotCommitted(error)),
+        Swap::Stored { .. } if was_made => Err(CommitError::NotCommitted(error)),
         Swap::Conflict(Found::Record(stored)) if stored.record.fence == fence => Ok(()),
         Swap::Conflict(Found::Unreadable { fence: found, .. }) if found == fence => Ok(()),
-        Swap::Conflict(Found::Record(stored)) if stored.record.execution != claim.execution() => {
+        Swap::Conflict(Found::Record(stored))
+            if stored.record.execution != claim.execution()
+                && stored.updated_at > claim.claimed_at() =>
+        {
             Err(CommitError::LeaseLost)
         }
-        Swap::Conflict(_) | Swap::Held => Err(CommitError::Doubtful(error)),
+        Swap::Stored { .. } | Swap::Conflict(_) | Swap::Held => Err(CommitError::Doubtful(error)),
     }
 }
 
@@ -373,6 +408,71 @@ impl<'a> Proposal<'a> {
                 Err(CommitError::Twice)
             }
             SettlementStep::Done(Settled::FencedOff(_)) => Err(CommitError::LeaseLost),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onceward_core::{
+        Admission, Claim, Effect, Execution, Fence, Fingerprint, Found, Key, OperationId,
+        OperationName, Record, Request, Scope, Step, StoreError, Stored, Swap, Terms, Timestamp,
+        Verdict,
+    };
+
+    use super::{CommitError, Doubt, judge};
+
+    const CLAIMED_AT: Timestamp = Timestamp::from_unix_micros(1_000_000);
+
+    fn claim(number: u8) -> (Claim, Record) {
+        let name = OperationName::new("pay").expect("a name");
+        let key = Key::new("k").expect("a key");
+        let request = Request {
+            operation: OperationId::new(Scope::global(), name, key),
+            fingerprints: Fingerprint::from_parts(1, [7; 32]).into(),
+            terms: Terms::of(Effect::Transactional).build().expect("terms"),
+        };
+        let fence = Fence::from_random([number; 16]);
+        let admission = Admission::new(request, fence, Execution::from_bytes([number; 16]));
+        let record = admission.change().next.clone();
+        match admission.next(Swap::Stored { at: CLAIMED_AT }) {
+            Step::Done(Verdict::Run(claim)) => (claim, record),
+            other => panic!("it does not run: {other:?}"),
+        }
+    }
+
+    fn judged(renewed: Swap, was_made: bool) -> Result<(), CommitError> {
+        let doubt = Doubt { error: lost(), was_made };
+        judge(&claim(1).0, Fence::from_random([9; 16]), renewed, doubt)
+    }
+
+    fn lost() -> StoreError {
+        StoreError::Unavailable("lost".to_owned())
+    }
+
+    fn met(record: Record, updated_at: Timestamp) -> Swap {
+        let stored = Stored { record, updated_at, read_at: updated_at };
+        Swap::Conflict(Found::Record(Box::new(stored)))
+    }
+
+    #[test]
+    fn a_renewal_proves_that_nothing_was_committed_only_if_the_end_was_made() {
+        let renewed = Swap::Stored { at: CLAIMED_AT };
+        assert_eq!(judged(renewed.clone(), true), Err(CommitError::NotCommitted(lost())));
+        assert_eq!(judged(renewed, false), Err(CommitError::Doubtful(lost())));
+    }
+
+    #[test]
+    fn the_record_of_another_is_a_take_over_only_if_it_is_newer_than_the_claim() {
+        let later = Timestamp::from_unix_micros(1_000_001);
+        for was_made in [true, false] {
+            assert_eq!(judged(met(claim(2).1, later), was_made), Err(CommitError::LeaseLost));
+            let older = judged(met(claim(2).1, CLAIMED_AT), was_made);
+            assert_eq!(older, Err(CommitError::Doubtful(lost())), "the claim is not committed yet");
+            let committed = Record { fence: Fence::from_random([9; 16]), ..claim(1).1 };
+            assert_eq!(judged(met(committed, later), was_made), Ok(()));
+            let nothing = judged(Swap::Conflict(Found::Nothing), was_made);
+            assert_eq!(nothing, Err(CommitError::Doubtful(lost())));
         }
     }
 }

@@ -15,8 +15,9 @@ use std::{
 
 use axum::{Router, routing::post};
 use onceward::{
-    CommitError, Effect, Ending, Engine, Outcome, Status,
+    CommitError, Effect, Ending, Engine, Found, Outcome, Status, Store as _, Transactional,
     server::{Claim, Completed},
+    stores::postgres::Dialect,
 };
 use postgres_shop::{
     INSERT, Shop, Till, Turns, admit, ask, created, is_charged, is_problem, is_replayed,
@@ -237,7 +238,7 @@ async fn a_commit_that_the_database_refuses_leaves_the_claim_as_it_was() {
     );
     shop.database.sql(INSERT);
     let engine = Engine::new(shop.store.clone());
-    for way in [Way::Tokio, Way::Deadpool, Way::Sqlx] {
+    for way in Way::ALL {
         let claim = admit(&engine, &format!("{way:?}")).await;
         let refused = commit(way, &shop, &engine, &claim).await;
         assert!(matches!(refused, Err(CommitError::NotCommitted(_))), "{way:?}: {refused:?}");
@@ -309,10 +310,140 @@ async fn a_connection_that_breaks_commits_nothing_or_all_of_it() {
     let pid: i32 = row.get(0);
     shop.database.sql(&format!("SELECT pg_terminate_backend({pid})"));
     let failed = engine.commit(&claim, transaction, paid()).await;
-    assert!(matches!(failed, Err(CommitError::NotCommitted(_))), "{failed:?}");
+    // The driver may have noticed before, or may have sent it.
+    let Err(CommitError::NotCommitted(_) | CommitError::Doubtful(_)) = failed else {
+        panic!("{failed:?}")
+    };
     assert_eq!((shop.charges(), shop.status("k").await), (0, Some(Status::InProgress)));
     assert_eq!(commit(Way::Tokio, &shop, &engine, &claim).await, Ok(()));
     assert_eq!(shop.charges(), 1);
+}
+
+/// Waits until somebody waits for a lock in this database.
+async fn somebody_waits(shop: &Shop) -> i32 {
+    let waits = "SELECT coalesce(max(pid), 0) FROM pg_stat_activity
+        WHERE wait_event_type = 'Lock' AND datname = current_database()";
+    let watch = async {
+        loop {
+            match shop.database.sql(waits).trim().parse().unwrap() {
+                0 => tokio::time::sleep(Duration::from_millis(10)).await,
+                pid => return pid,
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), watch).await.unwrap()
+}
+
+/// Another transaction that holds the record of a claim.
+async fn holding<'c>(
+    client: &'c mut tokio_postgres::Client,
+    claim: &onceward::Claim,
+) -> tokio_postgres::Transaction<'c> {
+    let other = client.transaction().await.unwrap();
+    let hold = "SELECT 1 FROM onceward.record WHERE digest = $1 FOR UPDATE";
+    assert_eq!(other.execute(hold, &[&claim.id().0.as_slice()]).await.unwrap(), 1);
+    other
+}
+
+#[tokio::test]
+async fn an_end_without_an_answer_is_in_doubt_although_the_claim_can_be_renewed() {
+    let shop = Shop::open().await;
+    let engine = Engine::new(shop.store.clone());
+    let claim = admit(&engine, "k").await;
+    let mut other = shop.connect().await;
+    let other = holding(&mut other, &claim).await;
+    let mut client = shop.connect().await;
+    let transaction = client.transaction().await.unwrap();
+    transaction.execute(INSERT, &[]).await.unwrap();
+    let end = async {
+        let pid = somebody_waits(&shop).await;
+        shop.database.sql(&format!("SELECT pg_terminate_backend({pid})"));
+        other.rollback().await.unwrap();
+    };
+    let (failed, ()) = tokio::join!(engine.commit(&claim, transaction, paid()), end);
+    assert!(matches!(failed, Err(CommitError::Doubtful(_))), "{failed:?}");
+    assert_eq!((shop.charges(), shop.status("k").await), (0, Some(Status::InProgress)));
+    assert_eq!(commit(Way::Tokio, &shop, &engine, &claim).await, Ok(()));
+}
+
+#[tokio::test]
+async fn a_commit_of_ones_own_that_has_no_answer_is_in_doubt() {
+    let shop = Shop::open().await;
+    let engine = Engine::new(shop.store.clone());
+    let asked = "SELECT pg_backend_pid()";
+    let end = |pid: i32| shop.database.sql(&format!("SELECT pg_terminate_backend({pid})"));
+
+    let claim = admit(&engine, "tokio").await;
+    let mut client = shop.connect().await;
+    let mut transaction = client.transaction().await.unwrap();
+    engine.settle_in(&claim, &mut transaction, paid()).await.unwrap();
+    end(transaction.query_one(asked, &[]).await.unwrap().get(0));
+    let lost = CommitError::from(transaction.commit().await.unwrap_err());
+    assert!(matches!(lost, CommitError::Doubtful(_)), "{lost:?}");
+
+    let claim = admit(&engine, "sqlx").await;
+    let mut transaction = shop.till.sqlx.begin().await.unwrap();
+    engine.settle_in(&claim, &mut transaction, paid()).await.unwrap();
+    end(sqlx::query_scalar(asked).fetch_one(&mut *transaction).await.unwrap());
+    let lost = CommitError::from(transaction.commit().await.unwrap_err());
+    assert!(matches!(lost, CommitError::Doubtful(_)), "{lost:?}");
+
+    let refused = shop.connect().await.query_one("SELECT 1 / 0", &[]).await.unwrap_err();
+    assert!(matches!(CommitError::from(refused), CommitError::NotCommitted(_)));
+    let refused = sqlx::query("SELECT 1 / 0").execute(&shop.till.sqlx).await.unwrap_err();
+    assert!(matches!(CommitError::from(refused), CommitError::NotCommitted(_)));
+}
+
+#[tokio::test]
+async fn an_end_is_confirmed_only_if_it_is_there() {
+    let shop = Shop::open().await;
+    let engine = Engine::new(shop.store.clone());
+    let claim = admit(&engine, "k").await;
+    let confirmed = async |fence| {
+        let id = claim.id();
+        Transactional::<tokio_postgres::Transaction<'_>>::confirm(&shop.store, &id, fence).await
+    };
+    assert_eq!(confirmed(claim.fence()).await, Ok(()));
+    assert_eq!(commit(Way::Tokio, &shop, &engine, &claim).await, Ok(()));
+    assert!(confirmed(claim.fence()).await.is_err(), "another fence is stored");
+    let Found::Record(stored) = shop.store.get(&claim.id()).await.unwrap() else { panic!("lost") };
+    assert_eq!(confirmed(stored.record.fence).await, Ok(()));
+    shop.database.sql("DELETE FROM onceward.record");
+    assert!(confirmed(stored.record.fence).await.is_err(), "nothing is stored");
+}
+
+#[tokio::test]
+async fn over_the_wire_a_savepoint_does_not_count_as_a_commit() {
+    let shop = Shop::with(|builder| builder.dialect(Dialect::Wire)).await;
+    let engine = Engine::new(shop.store.clone());
+    let claim = admit(&engine, "k").await;
+    let mut client = shop.connect().await;
+    let mut outer = client.transaction().await.unwrap();
+    let inner = outer.transaction().await.unwrap();
+    inner.execute(INSERT, &[]).await.unwrap();
+    let failed = engine.commit(&claim, inner, paid()).await;
+    assert!(matches!(failed, Err(CommitError::Doubtful(_))), "{failed:?}");
+    outer.rollback().await.unwrap();
+    assert_eq!((shop.charges(), shop.status("k").await), (0, Some(Status::InProgress)));
+    assert_eq!(commit(Way::Tokio, &shop, &engine, &claim).await, Ok(()));
+    assert_eq!((shop.charges(), shop.status("k").await), (1, Some(Status::Succeeded)));
+}
+
+#[tokio::test]
+async fn an_end_does_not_wait_for_ever_where_nobody_said_how_long() {
+    let shop = Shop::open().await;
+    let engine = Engine::new(shop.store.clone());
+    let claim = admit(&engine, "k").await;
+    let mut other = shop.connect().await;
+    let other = holding(&mut other, &claim).await;
+    for way in [Way::Tokio, Way::SqlxCompleteIn] {
+        let commit = commit(way, &shop, &engine, &claim);
+        let failed = tokio::time::timeout(Duration::from_secs(60), commit).await.unwrap();
+        assert!(matches!(failed, Err(CommitError::NotCommitted(_))), "{way:?}: {failed:?}");
+    }
+    other.rollback().await.unwrap();
+    assert_eq!(shop.charges(), 0);
+    assert_eq!(commit(Way::Sqlx, &shop, &engine, &claim).await, Ok(()));
 }
 
 #[tokio::test]

@@ -264,6 +264,67 @@ async fn an_abandoned_claim_of_a_layer_that_does_not_defer_is_taken_over() {
     assert_eq!(shop.count("onceward.trail"), 1, "a take-over is noted");
 }
 
+/// A charge whose commit waits until nobody holds the advisory lock 8.
+const SLOW_COMMIT: &str = "
+    CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
+        $$BEGIN PERFORM pg_advisory_xact_lock(8); RETURN NULL; END$$;
+    CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON charges DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION wait()";
+
+/// Waits until a commit waits for that.
+async fn somebody_waits(till: &Till) {
+    let client = postgres_support::connect(&till.url).await;
+    let waits = "SELECT EXISTS (SELECT FROM pg_stat_activity
+        WHERE wait_event_type = 'Lock' AND datname = current_database())";
+    while !client.query_one(waits, &[]).await.unwrap().get::<_, bool>(0) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_is_under_way_is_not_nothing_although_the_handler_has_left() {
+    for way in [Way::Deadpool, Way::Sqlx] {
+        let shop = Shop::open().await;
+        shop.database.sql(SLOW_COMMIT);
+        let other = shop.connect().await;
+        other.batch_execute("SELECT pg_advisory_lock(8)").await.unwrap();
+        let app = service(&shop, move |till, deferred| async move {
+            tokio::select! {
+                completed = way.charge(&till, &deferred) => completed.into_response(),
+                () = somebody_waits(&till) => {
+                    (StatusCode::GATEWAY_TIMEOUT, "nothing happened").into_response()
+                }
+            }
+        });
+        is_problem(&ask(&app, "k").await, 503, "outcome-unknown");
+        assert_eq!(shop.status("k").await, None, "it is not committed");
+        other.batch_execute("SELECT pg_advisory_unlock(8)").await.unwrap();
+        let landed = async {
+            while shop.status("k").await.is_none() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), landed).await.unwrap();
+        let retry = ask(&charging(&shop, Way::Tokio), "k").await;
+        is_charged(&retry, "charged");
+        assert!(retry.is_replay());
+        assert_eq!(shop.charges(), 1, "{way:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_the_database_refuses_leaves_nothing_behind() {
+    let shop = Shop::open().await;
+    shop.database.sql(
+        "ALTER TABLE charges ADD CONSTRAINT one_note UNIQUE (note) DEFERRABLE INITIALLY DEFERRED",
+    );
+    shop.database.sql(INSERT);
+    for way in Way::ALL {
+        is_problem(&ask(&charging(&shop, way), "k").await, 503, "not-committed");
+        assert_eq!((shop.charges(), shop.status("k").await), (1, None), "{way:?}");
+    }
+}
+
 #[tokio::test]
 async fn three_round_trips_with_the_effect() {
     let shop = Shop::open().await;

@@ -6,8 +6,10 @@
 --
 -- Lengths are microseconds; null for `ttl` means that it does not end by itself, for `retain` and
 -- `sweep` that they stay as they are. `patience` is how many milliseconds an open transaction that
--- holds the record is waited for; after that the error is 55P03; null: as the session is told. `is_listed`:
--- a claim that is seen before it has ended, so that it is among what is open. `is_last`: a COMMIT is on its way,
+-- holds the record is waited for; after that the error is 55P03; null: as the session is told, or 5 s if it
+-- would wait for ever. `is_listed`: a claim that is seen before it has ended, so that it is among what is
+-- open. One that shall end in its own transaction is not: if somebody commits that without the end, nothing
+-- lists the claim before it is changed again, and only a request with its key finds it. `is_last`: a COMMIT is on its way,
 -- so that nothing but an error can keep it from being done: OW001, the claim is over; OW003, this is
 -- a savepoint inside another transaction. `is_durable`: whatever the session was told, an
 -- acknowledged commit shall survive.
@@ -29,8 +31,11 @@ BEGIN
     IF is_durable AND current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
+    usual_patience := current_setting('lock_timeout');
+    IF patience IS NULL AND usual_patience = '0' THEN
+        patience := 5000;
+    END IF;
     IF patience IS NOT NULL THEN
-        usual_patience := current_setting('lock_timeout');
         PERFORM set_config('lock_timeout', patience::text, true);
     END IF;
     IF expected IS NULL THEN

@@ -2,7 +2,7 @@
 
 use onceward_core::{Claim, Ending, Settlement};
 
-use super::{CommitError, Engine, Next, Proposal, judge};
+use super::{CommitError, Doubt, Engine, Next, Proposal, judge};
 use crate::{
     crashpoint,
     engine::{fresh_fence, injected},
@@ -62,7 +62,7 @@ impl Engine {
         let Err(error) = committed else { return Ok(()) };
         roll_back(&transaction);
         match store.renew_on(connection, &claim.renew()) {
-            Ok(swap) => judge(claim, fence, swap, error),
+            Ok(swap) => judge(claim, fence, swap, Doubt { error, was_made: true }),
             Err(_) => Err(CommitError::Doubtful(error)),
         }
     }

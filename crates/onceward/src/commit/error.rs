@@ -83,18 +83,70 @@ impl CommitError {
     }
 }
 
-/// The effect failed before it came to a commit: nothing was committed.
+/// Whether an error with this SQLSTATE is the server's own word that it did not do what it was asked.
+///
+/// Not where the connection or the server went away, whoever says so: a pooler may stand between, and
+/// a server that is told to stop while a commit waits for its standby has written it. Nor where the
+/// server itself does not know.
+#[cfg(any(feature = "postgres", feature = "sqlx"))]
+pub(crate) fn is_refusal(sqlstate: &str) -> bool {
+    !(sqlstate.starts_with("08") || sqlstate.starts_with("57P0") || sqlstate == "40003")
+}
+
+/// Whether an error of SQLite may be of a commit that comes back after a crash.
+#[cfg(any(feature = "sqlite", feature = "sqlx"))]
+fn may_come_back(code: i32) -> bool {
+    const IOERR: i32 = 10;
+    const FULL: i32 = 13;
+    matches!(code & 0xff, IOERR | FULL)
+}
+
+/// Nothing was committed if the error says so for certain. One without an answer may be that of a
+/// commit, and then it is in doubt.
 #[cfg(feature = "sqlx")]
 impl From<sqlx::Error> for CommitError {
     fn from(error: sqlx::Error) -> Self {
-        Self::NotCommitted(StoreError::Unavailable(error.to_string()))
+        use sqlx::Error as E;
+        let is_certain = match &error {
+            E::Database(error) => match error.code() {
+                // SQLite's codes are shorter.
+                Some(code) if code.len() == 5 => is_refusal(&code),
+                Some(code) => code.parse().is_ok_and(|code| !may_come_back(code)),
+                None => false,
+            },
+            // They come from the driver's side, or before a transaction.
+            E::Configuration(_)
+            | E::InvalidArgument(_)
+            | E::RowNotFound
+            | E::TypeNotFound { .. }
+            | E::ColumnIndexOutOfBounds { .. }
+            | E::ColumnNotFound(_)
+            | E::ColumnDecode { .. }
+            | E::Encode(_)
+            | E::Decode(_)
+            | E::PoolTimedOut
+            | E::PoolClosed
+            | E::BeginFailed => true,
+            _ => false,
+        };
+        let error = StoreError::Unavailable(error.to_string());
+        match is_certain {
+            true => Self::NotCommitted(error),
+            false => Self::Doubtful(error),
+        }
     }
 }
 
-/// The effect failed before it came to a commit: nothing was committed.
+/// Nothing was committed, unless the disk failed: that may be the error of a commit, which may come
+/// back after a crash.
 #[cfg(feature = "sqlite")]
 impl From<rusqlite::Error> for CommitError {
     fn from(error: rusqlite::Error) -> Self {
-        Self::NotCommitted(StoreError::Unavailable(error.to_string()))
+        let code = error.sqlite_error().map(|error| error.extended_code);
+        let error = StoreError::Unavailable(error.to_string());
+        match code.is_some_and(may_come_back) {
+            true => Self::Doubtful(error),
+            false => Self::NotCommitted(error),
+        }
     }
 }

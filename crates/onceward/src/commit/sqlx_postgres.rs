@@ -1,9 +1,9 @@
 //! Transactions of sqlx on PostgreSQL.
 
-use onceward_core::StoreError;
+use onceward_core::{Change, StoreError};
 use sqlx::{PgConnection, Postgres};
 
-use super::Transaction;
+use super::{Together, Transaction};
 use crate::stores::postgres::{PostgresStore, depth, sqlx_commit_error};
 
 impl Transaction for sqlx::Transaction<'_, Postgres> {
@@ -20,5 +20,11 @@ impl Transaction for sqlx::Transaction<'_, Postgres> {
 
     async fn commit(self) -> Result<(), StoreError> {
         self.commit().await.map_err(|error| sqlx_commit_error(&error))
+    }
+
+    /// Two round trips, because this driver waits for each answer; but what the first one tells of the
+    /// server is heeded.
+    async fn commit_with(self, store: &PostgresStore, change: &Change) -> Result<Together, Self> {
+        store.swap_then_commit(self, change).await
     }
 }

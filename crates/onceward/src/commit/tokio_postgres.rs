@@ -5,7 +5,7 @@ use std::time::Duration;
 use onceward_core::{Change, Request, StoreError, Verdict};
 use tokio_postgres::{Client, Transaction as PgTransaction};
 
-use super::{CommitError, Engine, Together, Transaction};
+use super::{CommitError, Engine, Together, Transaction, is_refusal};
 use crate::stores::postgres::{OwnTransaction, PostgresStore, commit_error};
 
 /// Commits and begins another one, which is empty and is rolled back when the driver's transaction is
@@ -58,7 +58,8 @@ impl<'c> Transaction for OwnTransaction<'c> {
         change: &Change,
     ) -> Result<Together, Self> {
         let together = store.swap_and_commit(&self, change, "COMMIT").await;
-        if together.is_some() {
+        // After a failure nothing may have been sent, and then it is still to be rolled back.
+        if !matches!(together, None | Some(Together::Failed(_))) {
             self.is_over();
         }
         together.ok_or(self)
@@ -95,9 +96,15 @@ impl Engine {
     }
 }
 
-/// The effect failed before it came to a commit: nothing was committed.
+/// Nothing was committed if the server says so. An error that is not its word may be that of a commit,
+/// and then it is in doubt.
 impl From<tokio_postgres::Error> for CommitError {
     fn from(error: tokio_postgres::Error) -> Self {
-        Self::NotCommitted(StoreError::Unavailable(crate::stores::postgres::describe(&error)))
+        let is_certain = error.code().is_some_and(|code| is_refusal(code.code()));
+        let error = StoreError::Unavailable(crate::stores::postgres::describe(&error));
+        match is_certain {
+            true => Self::NotCommitted(error),
+            false => Self::Doubtful(error),
+        }
     }
 }

@@ -33,6 +33,8 @@ struct Owned {
     lost: AtomicBool,
     /// What the handler's own commit has stored, if it is known for certain.
     end: Mutex<Option<Replay>>,
+    /// Whether a commit was sent of which nobody knows yet what became of it.
+    is_sent: AtomicBool,
 }
 
 /// In the extensions of a request that runs without a claim, so that an extractor can tell why.
@@ -53,8 +55,9 @@ impl Claim {
         asked_at: Instant,
     ) -> Self {
         let until = asked_at + claim.terms().max_run();
-        let lost = AtomicBool::new(false);
-        Self { owned: Arc::new(Owned { idempotency, claim, until, lost, end: Mutex::default() }) }
+        let (lost, is_sent) = (AtomicBool::new(false), AtomicBool::new(false));
+        let end = Mutex::default();
+        Self { owned: Arc::new(Owned { idempotency, claim, until, lost, end, is_sent }) }
     }
 
     /// The layer that the claim was made by.
@@ -95,6 +98,16 @@ impl Claim {
 
     pub(super) fn take_end(&self) -> Option<Replay> {
         self.owned.end.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Remembers that a commit is sent, before that, or that it has become something definite.
+    pub(super) fn sent(&self, is_sent: bool) {
+        self.owned.is_sent.store(is_sent, Ordering::Release);
+    }
+
+    /// Whether a commit may still be under way.
+    pub(super) fn is_sent(&self) -> bool {
+        self.owned.is_sent.load(Ordering::Acquire)
     }
 
     pub(super) fn until(&self) -> Instant {

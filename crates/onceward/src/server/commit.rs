@@ -78,7 +78,11 @@ impl Claim {
         let (end, completed) = End::soon(self, response).await?;
         let (outcome, fence) = (end.outcome.clone(), end.id.fence);
         let settlement = self.keep_in(&mut transaction, end).await?;
-        let at = self.engine().commit_with(self, transaction, settlement).await?;
+        // Whoever drops this future does not take a commit back.
+        self.sent(true);
+        let committed = self.engine().commit_with(self, transaction, settlement).await;
+        self.sent(matches!(committed, Err(CommitError::Doubtful(_))));
+        let at = committed?;
         self.keep_end(at.map(|completed_at| {
             let expires_at = Some(completed_at.plus(self.terms().retain()));
             Replay { outcome, fence, completed_at, expires_at }

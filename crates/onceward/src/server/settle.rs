@@ -54,6 +54,8 @@ pub(super) async fn settle_run_in(
                 None => settle_open(idempotency, claim, captured, |_| {}).await,
             }
         }
+        // Nobody sees it while the commit is under way.
+        Found::Record(_) | Found::Nothing if claim.is_sent() => Err(not_durable_yet()),
         Found::Record(_) | Found::Nothing => uncommitted(captured),
     }
 }

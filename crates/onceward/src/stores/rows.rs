@@ -1,8 +1,8 @@
 //! A proposed change and the columns it becomes; a row and what it means: the same in every SQL store.
 
 use onceward_core::{
-    Change, Digest, Execution, Fence, Found, Note, Started, State, StoreError, Stored, Timestamp,
-    Ttl, Unreadable,
+    Change, Digest, Fence, Found, Note, Started, State, StoreError, Stored, Timestamp, Ttl,
+    Unreadable,
     wire::{self, WireError},
 };
 
@@ -35,7 +35,8 @@ pub(super) struct Proposal {
     pub(super) id: Digest,
     pub(super) fence: Fence,
     pub(super) state: i64,
-    pub(super) execution: Execution,
+    #[cfg(feature = "postgres")]
+    pub(super) execution: onceward_core::Execution,
     pub(super) started: Started,
     pub(super) ttl: Ttl,
     pub(super) body: Vec<u8>,
@@ -66,6 +67,7 @@ impl Proposal {
             id: change.id,
             fence: record.fence,
             state: number_of(&record.state),
+            #[cfg(feature = "postgres")]
             execution: record.execution,
             started: record.started,
             ttl: record.ttl,

@@ -9,16 +9,17 @@ use std::{
     future::Future as _,
     ops::Deref,
     pin::pin,
-    sync::atomic::{AtomicBool, Ordering},
     task::{Context, Waker},
     time::Duration,
 };
 
 use onceward_core::{
-    BoxFuture, Change, Digest, Found, SpoolId, Started, StoreError, Swap, Timestamp, Transactional,
+    BoxFuture, Change, Digest, Fence, Found, SpoolId, Started, StoreError, Swap, Timestamp,
+    Transactional,
 };
 use tokio_postgres::{
     Client, Row as PgRow, Transaction,
+    error::SqlState,
     types::{ToSql, Type},
 };
 use uuid::Uuid;
@@ -31,7 +32,9 @@ use super::{
     sql,
 };
 use crate::{
-    Together, crashpoint,
+    Together,
+    commit::is_refusal,
+    crashpoint,
     engine::injected,
     stores::rows::{Row, Times},
 };
@@ -54,12 +57,9 @@ pub(super) enum How {
     Last,
 }
 
-/// What is learned about the server on the connections of others.
-#[derive(Default)]
-pub(super) struct Inside {
-    /// Whether a commit waited for standbys, when that was last seen.
-    has_standbys: AtomicBool,
-}
+/// What is larger is not sent: the server takes no message of this size, and a driver that notices it
+/// would send the commit alone.
+const LARGEST: usize = 1 << 30;
 
 /// A parameter, for drivers that bind it each in its own way.
 pub(super) enum Value<'a> {
@@ -112,7 +112,7 @@ impl Met {
         })
     }
 
-    fn at(&self) -> Timestamp {
+    pub(super) fn at(&self) -> Timestamp {
         Timestamp::from_unix_micros(self.updated_at.unwrap_or_default())
     }
 
@@ -176,16 +176,25 @@ impl PostgresStore {
 
     /// What a swap met, believed as a read is.
     pub(super) async fn judge(&self, id: &Digest, met: Met) -> Result<Swap, StoreError> {
-        self.inner.inside.has_standbys.store(met.has_standbys, Ordering::Relaxed);
         if met.was_made {
             return Ok(Swap::Stored { at: met.at() });
         }
-        // The user's connection may be to a server that was the primary once.
-        if met.has_standbys {
-            return Ok(Swap::Conflict(self.read(id).await?));
-        }
+        let has_standbys = met.has_standbys;
         let Some(row) = met.row() else { return Ok(Swap::Conflict(Found::Nothing)) };
-        Ok(Swap::Conflict(row.decode(id, &self.inner.sealing)?))
+        if !has_standbys {
+            return Ok(Swap::Conflict(row.decode(id, &self.inner.sealing)?));
+        }
+        // The server of this connection may be an old primary that nobody follows any more.
+        let found = self.read(id).await?;
+        match stored_fence(&found) == Some(row.fence) {
+            true => Ok(Swap::Conflict(found)),
+            // To propose another change here would meet the same again.
+            false => Err(StoreError::Unavailable(
+                "the server of the transaction has another record than the store: somebody has just \
+                 changed it, or the transaction is on a server that was replaced"
+                    .to_owned(),
+            )),
+        }
     }
 
     pub(super) fn work(&self, change: &Change) -> Work {
@@ -270,19 +279,30 @@ impl PostgresStore {
         if self.inner.how.dialect == Dialect::Wire {
             return None;
         }
+        if client.is_closed() {
+            let text = "the connection was closed before the commit was sent";
+            return Some(Together::Failed(StoreError::Unavailable(text.to_owned())));
+        }
         let work = self.work(change);
+        if work.proposal.body.len() >= LARGEST {
+            let text = "the answer is too large for a record; keep it beside, or do not keep it";
+            return Some(Together::Failed(StoreError::Unusable(text.to_owned())));
+        }
         let values = self.values(&work, How::Last);
         // Both are sent before the first is answered, in this order.
         let (met, committed) =
             tokio::join!(biased; met(client, &values), client.batch_execute(commit));
-        let committed = committed.map_err(|error| commit_error(&error));
-        let committed = crashpoint!("own.commit", committed, injected());
+        let committed = committed.map_err(|error| match is_refused(&error) {
+            true => Together::Failed(store_error(&error)),
+            false => Together::Doubtful { error: commit_error(&error), was_made: true },
+        });
+        let doubtful = || Together::Doubtful { error: injected(), was_made: true };
+        let committed = crashpoint!("own.commit", committed, doubtful());
         Some(match (met, committed) {
             (Ok(met), Ok(())) => {
-                self.inner.inside.has_standbys.store(met.has_standbys, Ordering::Relaxed);
-                Together::Committed { at: met.at() }
+                Together::Committed { at: met.at(), must_be_confirmed: met.has_standbys }
             }
-            (Ok(_), Err(error)) => Together::Doubtful(error),
+            (Ok(_), Err(together)) => together,
             (Err(error), _) => refused(&error),
         })
     }
@@ -293,22 +313,43 @@ impl PostgresStore {
         self.inner.how.dialect == Dialect::Postgres
     }
 
-    pub(super) async fn confirmed(&self, id: &Digest) -> Result<(), StoreError> {
-        if !self.inner.inside.has_standbys.load(Ordering::Relaxed) {
-            return Ok(());
+    /// A commit whose wait for the standby was cancelled counts as done, with a warning that only
+    /// whoever drives the connection hears; and its server may have been replaced meanwhile. A read
+    /// passes the barrier, on the server that counts.
+    pub(super) async fn confirmed(&self, id: &Digest, fence: Fence) -> Result<(), StoreError> {
+        match stored_fence(&self.read(id).await?) == Some(fence) {
+            true => Ok(()),
+            false => Err(StoreError::Unavailable(
+                "the commit was acknowledged, but what it wrote is not there; the server was replaced \
+                 meanwhile, or only a savepoint has ended"
+                    .to_owned(),
+            )),
         }
-        // A commit whose wait for the standby was cancelled counts as done, with a warning that only
-        // whoever drives the connection hears. A read passes the barrier.
-        self.read(id).await.map(drop)
     }
+}
+
+fn stored_fence(found: &Found) -> Option<Fence> {
+    match found {
+        Found::Record(stored) => Some(stored.record.fence),
+        Found::Unreadable { fence, .. } => Some(*fence),
+        Found::Nothing => None,
+    }
+}
+
+/// Whether the server itself has said that it did not do it.
+fn is_refused(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| is_refusal(code.code()))
 }
 
 /// What an error means of which nothing but the server's own word is certain.
 fn refused(error: &tokio_postgres::Error) -> Together {
-    let Some(code) = error.code() else { return Together::Doubtful(commit_error(error)) };
-    match code.code() {
-        "OW001" => Together::Conflict,
-        "OW003" => Together::Savepoint,
+    match error.code().map(SqlState::code) {
+        Some("OW001") => Together::Conflict,
+        Some("OW003") => Together::Savepoint,
+        // Both may still be on their way, or in the buffers of a server that was not told.
+        _ if !is_refused(error) => {
+            Together::Doubtful { error: commit_error(error), was_made: false }
+        }
         _ => match Trouble::of(error) {
             Trouble::Held => Together::Held,
             trouble => Together::Failed(trouble.into_error()),
@@ -363,8 +404,12 @@ impl Transactional<Transaction<'_>> for PostgresStore {
         Box::pin(self.swap_on(transaction.client(), change, How::Claim(patience)))
     }
 
-    fn confirm<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.confirmed(id))
+    fn confirm<'a>(
+        &'a self,
+        id: &'a Digest,
+        fence: Fence,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.confirmed(id, fence))
     }
 
     fn put_in<'a>(
@@ -464,8 +509,12 @@ impl Transactional<OwnTransaction<'_>> for PostgresStore {
         Box::pin(self.swap_first(transaction, change, How::Claim(patience)))
     }
 
-    fn confirm<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.confirmed(id))
+    fn confirm<'a>(
+        &'a self,
+        id: &'a Digest,
+        fence: Fence,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.confirmed(id, fence))
     }
 
     fn put_in<'a>(

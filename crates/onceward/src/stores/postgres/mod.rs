@@ -59,7 +59,6 @@ pub(crate) use sqlx::{depth, sqlx_commit_error};
 use super::{Census, known::Known, sealing::Sealing};
 use barrier::Barrier;
 use error::{Trouble, store_error};
-use inside::Inside;
 use link::{How, Line, Link};
 use rows::{Read, Work, timestamp, uuid_of};
 use sql::Query;
@@ -141,7 +140,6 @@ struct Inner {
     known: Known,
     sealing: Sealing,
     durability: Option<Durability>,
-    inside: Inside,
     bell: Option<Bell>,
 }
 
@@ -196,7 +194,6 @@ impl PostgresStore {
             barrier: Barrier::new(&how),
             broom: Broom::default(),
             known: Known::new(),
-            inside: Inside::default(),
             bell: Bell::start(&how),
             how,
             sealing,

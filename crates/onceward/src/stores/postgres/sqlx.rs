@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use onceward_core::{BoxFuture, Change, Digest, SpoolId, StoreError, Swap, Transactional};
+use onceward_core::{BoxFuture, Change, Digest, Fence, SpoolId, StoreError, Swap, Transactional};
 use sqlx::{
-    Database, PgConnection, Postgres, Row as _,
+    Database, PgConnection, Postgres, Row as _, Transaction,
     postgres::{PgArguments, PgRow},
     query::Query,
 };
@@ -17,6 +17,7 @@ use super::{
     rows::uuid_of,
     sql,
 };
+use crate::{Together, commit::is_refusal, crashpoint};
 
 /// sqlx waits for each answer before it sends the next statement, so that the end of a claim and its
 /// commit are two round trips here.
@@ -38,8 +39,12 @@ impl Transactional<PgConnection> for PostgresStore {
         Box::pin(self.swap_with_sqlx(connection, change, How::Claim(patience)))
     }
 
-    fn confirm<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.confirmed(id))
+    fn confirm<'a>(
+        &'a self,
+        id: &'a Digest,
+        fence: Fence,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.confirmed(id, fence))
     }
 
     fn put_in<'a>(
@@ -74,15 +79,58 @@ impl PostgresStore {
                         tokio-postgres with this dialect";
             return Err(StoreError::Unusable(text.to_owned()));
         }
+        match self.met_with_sqlx(connection, change, how).await {
+            Ok(met) => self.judge(&change.id, met).await,
+            Err(error) => explained(&error),
+        }
+    }
+
+    async fn met_with_sqlx(
+        &self,
+        connection: &mut PgConnection,
+        change: &Change,
+        how: How,
+    ) -> Result<Met, sqlx::Error> {
         let work = self.work(change);
         let values = self.values(&work, how);
         // Not kept: the connection may be behind a pooler.
         let query = values.iter().fold(sqlx::query(SWAP), bind).persistent(false);
-        let met = query.fetch_one(connection).await;
-        match met.and_then(|row| met_in(&row)) {
-            Ok(met) => self.judge(&change.id, met).await,
-            Err(error) => explained(&error),
+        met_in(&query.fetch_one(connection).await?)
+    }
+
+    /// Makes a change and commits. Gives the transaction back if the change is not simply made.
+    pub(crate) async fn swap_then_commit<'t>(
+        &self,
+        mut transaction: Transaction<'t, Postgres>,
+        change: &Change,
+    ) -> Result<Together, Transaction<'t, Postgres>> {
+        if self.inner.how.dialect == Dialect::Wire {
+            return Err(transaction);
         }
+        let met = crashpoint!(
+            "own.swap",
+            self.met_with_sqlx(&mut transaction, change, How::Swap).await,
+            sqlx::Error::WorkerCrashed
+        );
+        let met = match met {
+            Ok(met) if met.was_made => met,
+            Ok(_) => return Err(transaction),
+            // No commit was sent, so that dropping the transaction rolls it back.
+            Err(error) => {
+                return Ok(explained(&error).map_or_else(Together::Failed, |_| Together::Held));
+            }
+        };
+        // Not before: a savepoint that was dropped is rolled back by the next statement.
+        if depth(&transaction) > 1 {
+            return Ok(Together::Savepoint);
+        }
+        let committed =
+            crashpoint!("own.commit", transaction.commit().await, sqlx::Error::WorkerCrashed);
+        Ok(match committed {
+            Ok(()) => Together::Committed { at: met.at(), must_be_confirmed: met.has_standbys },
+            Err(error) if is_refused(&error) => Together::Failed(store_error(&error)),
+            Err(error) => Together::Doubtful { error: sqlx_commit_error(&error), was_made: true },
+        })
     }
 }
 
@@ -132,6 +180,11 @@ fn store_error(error: &sqlx::Error) -> StoreError {
         )),
         _ => StoreError::Unavailable(text),
     }
+}
+
+/// Whether the server itself has said that it did not do it.
+fn is_refused(error: &sqlx::Error) -> bool {
+    code(error).is_some_and(|code| is_refusal(&code))
 }
 
 fn code(error: &sqlx::Error) -> Option<String> {
