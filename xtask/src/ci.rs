@@ -56,6 +56,12 @@ fn steps() -> Vec<Step> {
             "lints of transactions without the layer",
             Cargo::new("clippy -p onceward --features sqlx -- -D warnings"),
         ),
+        call(
+            "lints of PostgreSQL alone",
+            Cargo::new(
+                "clippy -p onceward --no-default-features --features postgres,sqlx -- -D warnings",
+            ),
+        ),
         call("documentation", documentation),
         code("dependencies", DENY, dependencies),
         code("purity", "xtask purity", purity::check),

@@ -77,17 +77,6 @@ impl Proposal {
             over,
         }
     }
-
-    pub(super) fn started_at(&self, now: Timestamp) -> i64 {
-        match self.started {
-            Started::Now => now.unix_micros(),
-            Started::At(time) => time.unix_micros(),
-        }
-    }
-
-    pub(super) fn expires_at(&self, now: Timestamp) -> Option<i64> {
-        self.ttl.ends_at(now).map(Timestamp::unix_micros)
-    }
 }
 
 /// A record as it is stored, decoded by whoever asked for it.
@@ -110,10 +99,6 @@ pub(super) struct Times {
 impl Row {
     pub(super) fn fence(&self) -> Fence {
         self.fence
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.body.len()
     }
 
     /// What the row means; an unreadable one raises its alarm.

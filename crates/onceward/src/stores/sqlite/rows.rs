@@ -19,6 +19,17 @@ impl Proposal {
             (Over::Fence(_), Started::At(_)) => sql::UPDATE,
         }
     }
+
+    pub(super) fn started_at(&self, now: Timestamp) -> i64 {
+        match self.started {
+            Started::Now => now.unix_micros(),
+            Started::At(time) => time.unix_micros(),
+        }
+    }
+
+    pub(super) fn expires_at(&self, now: Timestamp) -> Option<i64> {
+        self.ttl.ends_at(now).map(Timestamp::unix_micros)
+    }
 }
 
 /// The columns of a row, as a driver gives them that checks their types by itself.
@@ -32,6 +43,10 @@ pub(super) struct Columns {
 }
 
 impl Row {
+    pub(super) fn bytes(&self) -> usize {
+        self.body.len()
+    }
+
     #[cfg(feature = "sqlx")]
     pub(super) fn new(columns: Columns, read_at: Timestamp) -> Self {
         // A fence of another length was not written by this software: it equals no other.
