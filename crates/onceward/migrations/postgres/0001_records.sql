@@ -6,8 +6,11 @@ CREATE SCHEMA IF NOT EXISTS onceward;
 -- It may have been made by an administrator for this role; somebody else's is not used.
 ALTER SCHEMA onceward OWNER TO CURRENT_USER;
 
+-- `needs` is the oldest version that software must know to work with the tables as they are after this
+-- one, so that older processes can be started during an upgrade; null: this very version.
 CREATE TABLE onceward.migration (
     version integer     PRIMARY KEY,
+    needs   integer,
     at      timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
@@ -68,4 +71,4 @@ CREATE TABLE onceward.spool (
 -- Finds chunks whose record was never written.
 CREATE INDEX spool_at ON onceward.spool (at);
 
-INSERT INTO onceward.migration (version) VALUES (1);
+INSERT INTO onceward.migration (version, needs) VALUES (1, 1);

@@ -226,4 +226,4 @@ BEGIN
 END
 $$;
 
-INSERT INTO onceward.migration (version) VALUES (2);
+INSERT INTO onceward.migration (version, needs) VALUES (2, 1);

@@ -98,4 +98,4 @@ $$;
 
 REVOKE ALL ON FUNCTION onceward.swap FROM PUBLIC;
 
-INSERT INTO onceward.migration (version) VALUES (3);
+INSERT INTO onceward.migration (version, needs) VALUES (3, 1);

@@ -1,6 +1,6 @@
 //! The tables: which version they have, how they are brought up to date, and what their server promises.
 
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, Row, types::Type};
 
 use super::{Dialect, OpenError, link::Link};
 
@@ -91,9 +91,12 @@ async fn version(client: &Client) -> Result<u32, OpenError> {
     if count == 0 {
         return missing_or_hidden(client).await;
     }
-    let newest = "SELECT coalesce(max(version), 0)::int8 FROM onceward.migration";
-    let version: i64 =
-        client.query_typed_one(newest, &[]).await.and_then(|row| row.try_get(0)).map_err(failed)?;
+    // Newer tables that this software may use are as good as the newest that it knows.
+    let usable = "SELECT coalesce(CASE WHEN max(coalesce(needs, version)) > $1 THEN max(version)
+                      ELSE least(max(version), $1) END, 0)::int8 FROM onceward.migration";
+    let known = i64::from(newest(Dialect::Postgres));
+    let row = client.query_typed_one(usable, &[(&known, Type::INT8)]).await;
+    let version: i64 = row.and_then(|row| row.try_get(0)).map_err(failed)?;
     Ok(u32::try_from(version).unwrap_or(u32::MAX))
 }
 
