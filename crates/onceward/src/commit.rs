@@ -305,8 +305,7 @@ impl Engine {
         let mut admission = Admission::new(request, fresh_fence(), fresh_execution());
         loop {
             let (connection, change) = (transaction.connection(), admission.change());
-            let claim = store.claim_in(connection, change, patience).await;
-            let swap = crashpoint!("own.claim", claim, injected());
+            let swap = store.claim_in(connection, change, patience).await;
             match admission.next(swap.map_err(CommitError::inside)?) {
                 Step::Swap(next) => admission = next,
                 Step::Newer { version } => {
