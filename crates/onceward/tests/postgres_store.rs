@@ -221,3 +221,20 @@ fn a_key_is_found_among_many_page_by_page() {
         assert!(pages >= 3, "{pages} pages: each looks at a bounded number of records");
     });
 }
+
+#[test]
+fn what_is_open_is_counted() {
+    block_on(async {
+        let (_database, store, engine) = open().await;
+        for effect in [Effect::External, Effect::Transactional] {
+            claim(&engine, &Sample::new(effect)).await;
+        }
+        let unknown = claim(&engine, &Sample::new(Effect::External)).await;
+        engine.settle(unknown, Ending::Unknown).await.unwrap();
+        let done = claim(&engine, &Sample::new(Effect::External)).await;
+        engine.settle(done, paid()).await.unwrap();
+        let census = store.census().await.unwrap();
+        assert_eq!((census.in_progress, census.unknown, census.is_complete), (2, 1, true));
+        assert!(census.file_bytes > 8192 && census.last_write.is_some(), "{census:?}");
+    });
+}

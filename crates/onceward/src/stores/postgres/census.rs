@@ -10,7 +10,7 @@ use super::{
     error::store_error,
     link::Link,
     rows::{Read, timestamp},
-    sql::columns,
+    sql::LOOKED_AT,
 };
 use crate::stores::{Census, sealing::Sealing};
 
@@ -49,13 +49,9 @@ pub(super) async fn census(
     dialect: Dialect,
     sealing: &Sealing,
 ) -> Result<Census, StoreError> {
-    let xid = match dialect {
-        Dialect::Postgres => columns!("r.xmin::text::int8, false"),
-        Dialect::Wire => columns!("0::int8, false"),
-    };
     let most = Census::MAX_COUNTED as usize;
     let open = format!(
-        "SELECT {xid} FROM onceward.open o JOIN onceward.record r ON r.digest = o.digest LIMIT {}",
+        "SELECT {LOOKED_AT} FROM onceward.open o JOIN onceward.record r ON r.digest = o.digest LIMIT {}",
         most + 1
     );
     let rows = ask(link, &open).await?;

@@ -12,11 +12,10 @@ use onceward_core::{
 use tokio_postgres::types::{ToSql, Type};
 
 use super::{
-    Dialect,
     error::store_error,
     link::Link,
     rows::{Read, system_time, timestamp},
-    sql::columns,
+    sql::LOOKED_AT,
 };
 use crate::stores::sealing::Sealing;
 
@@ -49,7 +48,6 @@ impl Place {
 struct Plan<'a> {
     filter: &'a Filter,
     from: &'static str,
-    xid: &'static str,
     /// `>` and `ASC`, or the other way round.
     behind: &'static str,
     until: &'static str,
@@ -57,7 +55,7 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    fn of(filter: &'a Filter, dialect: Dialect) -> Self {
+    fn of(filter: &'a Filter) -> Self {
         let is_open = matches!(
             filter.status,
             Some(
@@ -76,10 +74,6 @@ impl<'a> Plan<'a> {
             from: match is_open {
                 true => "onceward.open o JOIN onceward.record r ON r.digest = o.digest",
                 false => "onceward.record r",
-            },
-            xid: match dialect {
-                Dialect::Postgres => columns!("r.xmin::text::int8, false, clock_timestamp()"),
-                Dialect::Wire => columns!("0::int8, false, clock_timestamp()"),
             },
             behind,
             until,
@@ -109,10 +103,10 @@ impl<'a> Plan<'a> {
         (after, end): (Option<Place>, Option<Place>),
         limit: i64,
     ) -> Result<Vec<(Read, Place)>, StoreError> {
-        let Self { filter, from, xid, behind, until, direction } = self;
+        let Self { filter, from, behind, until, direction } = self;
         let text = format!(
             "SELECT * FROM (
-                SELECT {xid}, r.sweep_after,
+                SELECT {LOOKED_AT}, r.sweep_after,
                     sum(length(r.body)) OVER (ORDER BY r.sweep_after {direction}, r.digest {direction})
                         - length(r.body) AS bytes_before
                 FROM {from}
@@ -178,7 +172,6 @@ fn exactly(filter: &Filter) -> Option<Digest> {
 pub(super) async fn list(
     link: &Link,
     filter: &Filter,
-    dialect: Dialect,
     sealing: &Sealing,
 ) -> Result<Page, StoreError> {
     let bad = |text: &str| {
@@ -188,7 +181,7 @@ pub(super) async fn list(
         Some(Cursor(text)) => Some(Place::of(text).ok_or_else(|| bad(text))?),
         None => None,
     };
-    let plan = Plan::of(filter, dialect);
+    let plan = Plan::of(filter);
     let limit = filter.limit.clamp(1, Filter::MAX_PAGE);
     // One record needs no window.
     let end = match exactly(filter) {

@@ -291,7 +291,7 @@ impl Inspect for PostgresStore {
     fn list<'a>(&'a self, filter: &'a Filter) -> BoxFuture<'a, Result<Page, StoreError>> {
         Box::pin(async move {
             let link = self.desk().await?;
-            list::list(&link, filter, self.inner.how.dialect, &self.inner.sealing).await
+            list::list(&link, filter, &self.inner.sealing).await
         })
     }
 
