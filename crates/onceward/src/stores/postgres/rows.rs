@@ -146,7 +146,7 @@ impl Writer {
 }
 
 impl Read {
-    /// Takes the columns of [`columns`](super::sql::columns).
+    /// Takes the columns that every reading statement has.
     pub(super) fn of(row: &PgRow) -> Result<Self, StoreError> {
         Self::take(row).map_err(|error| {
             StoreError::Unusable(format!(

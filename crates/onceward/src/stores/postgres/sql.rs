@@ -27,8 +27,6 @@ macro_rules! columns {
         )
     };
 }
-pub(super) use columns;
-
 /// For whoever only looks: nothing is answered by these rows.
 pub(super) const LOOKED_AT: &str = columns!("0::int8, false, clock_timestamp()");
 
