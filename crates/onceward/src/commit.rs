@@ -89,7 +89,7 @@ pub trait Transaction: Send {
 /// use onceward::Together;
 ///
 /// fn is_certain(together: &Together) -> bool {
-///     !matches!(together, Together::Doubtful(_))
+///     !matches!(together, Together::Doubtful { .. })
 /// }
 /// assert!(is_certain(&Together::Conflict), "nothing was committed");
 /// ```
