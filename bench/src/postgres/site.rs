@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use onceward::{Store, stores::postgres::PostgresStore};
+use onceward::{
+    Store,
+    stores::postgres::{PostgresStore, PostgresStoreBuilder},
+};
 use testbed::{Database, Installation, Server};
 use tokio::runtime::Runtime;
 
@@ -141,7 +144,7 @@ impl Lanes {
 
     /// How many connections write; as many as a store has that is told nothing, if nothing is said.
     pub(crate) fn connections(self) -> usize {
-        2 * self.lanes.unwrap_or(2)
+        2 * self.lanes.unwrap_or(PostgresStoreBuilder::LANES)
     }
 }
 

@@ -38,12 +38,15 @@ pub struct PostgresStoreBuilder {
 }
 
 impl PostgresStoreBuilder {
+    /// How many connections write first claims, and as many again all else, if nobody says.
+    pub const LANES: usize = 4;
+
     pub(super) fn new(address: Address) -> Self {
         Self {
             address,
             dialect: Dialect::Postgres,
             sealing: Sealing::default(),
-            lanes: 4,
+            lanes: Self::LANES,
             batch: 256,
             is_unprepared: false,
             accepts_relaxed: false,
