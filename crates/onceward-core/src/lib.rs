@@ -14,7 +14,7 @@
 //! 4. [`Store`]: the one primitive that a backend implements.
 //!
 //! Beside them, [`Policy`] says what the reply of a run means, and [`Resolve`] how an unknown outcome
-//! is left.
+//! is left; [`retry`] is the client's half: when to send a request again.
 //!
 //! ```
 //! use onceward_core::*;
@@ -64,6 +64,7 @@ mod release;
 mod replay;
 mod request;
 mod resolve;
+pub mod retry;
 mod scope;
 mod seal;
 mod store;

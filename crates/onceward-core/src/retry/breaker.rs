@@ -1,0 +1,255 @@
+//! The circuit breaker: what is plainly down is left alone, in two steps.
+//!
+//! A breaker that refuses every call as soon as half of them fail turns a brown-out into an outage:
+//! the half that would have succeeded is lost, and when the target recovers the breaker is still
+//! open. So the first step, at the usual thresholds, only stops what is speculative: retries and
+//! hedges. First tries go on, and they are the probes. Only when they show nothing but failures the
+//! second step refuses them as well, for a while that doubles, and then lets a counted few through.
+
+use core::time::Duration;
+
+use super::{Moment, random::Random, window::Window};
+
+/// The numbers of a breaker.
+///
+/// ```
+/// use onceward_core::retry::Breaker;
+///
+/// let breaker = Breaker { trials: 1, ..Breaker::standard() };
+/// assert_eq!(breaker.in_a_row, 5);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Breaker {
+    /// The window over which calls are counted.
+    pub window: Duration,
+    /// So many calls in the window before a share of failures means anything.
+    pub calls: u32,
+    /// The share of failures at which retries and hedges stop.
+    pub share: f64,
+    /// So many failures one after the other stop them as well.
+    pub in_a_row: u32,
+    /// So many calls after that, without one success in the window, and first tries are refused too.
+    pub hopeless: u32,
+    /// For how long they are refused the first time; it doubles.
+    pub open: Duration,
+    /// For how long at most.
+    pub open_most: Duration,
+    /// How many are then let through; all of them must succeed.
+    pub trials: u32,
+}
+
+impl Breaker {
+    /// Half of 20 calls in 10 s or 5 in a row; 20 without a success; 5 s to 60 s; 3 trials.
+    #[must_use]
+    pub fn standard() -> Self {
+        Self {
+            window: Duration::from_secs(10),
+            calls: 20,
+            share: 0.5,
+            in_a_row: 5,
+            hopeless: 20,
+            open: Duration::from_secs(5),
+            open_most: Duration::from_secs(60),
+            trials: 3,
+        }
+    }
+
+    pub(super) fn problem(&self) -> Option<&'static str> {
+        if !(self.share > 0.0 && self.share <= 1.0) {
+            Some("the share of failures of a breaker lies above 0 and at most at 1")
+        } else if self.in_a_row == 0 || self.calls == 0 || self.hopeless == 0 || self.trials == 0 {
+            Some("a breaker must count at least one call, failure and trial")
+        } else if self.window.is_zero() || self.open.is_zero() || self.open > self.open_most {
+            Some("a breaker's times must be longer than nothing, and open no longer than its most")
+        } else {
+            None
+        }
+    }
+}
+
+/// What a breaker lets through, for people and for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Circuit {
+    /// Everything.
+    Closed,
+    /// First tries, but no retries and no hedges.
+    Guarded,
+    /// Nothing.
+    Open,
+    /// A counted few, to see whether it is better.
+    HalfOpen,
+}
+
+impl Circuit {
+    /// Its name, as in metrics and the admin API.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Guarded => "guarded",
+            Self::Open => "open",
+            Self::HalfOpen => "half_open",
+        }
+    }
+}
+
+/// The right to make one attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Passage {
+    Free,
+    /// One of the counted few: how it ends decides, and it must be given back.
+    Trial,
+    /// Not now; perhaps after this time.
+    Refused(Duration),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Closed,
+    Guarded { since: Moment },
+    Open { until: Moment },
+    HalfOpen { granted: u32, succeeded: u32 },
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Switch {
+    rules: Breaker,
+    state: State,
+    /// Calls and their failures: all of them when closed, those since it was guarded when it is.
+    window: Window,
+    in_a_row: u32,
+    /// How often it opened since it was closed.
+    openings: u32,
+    /// What the target asked for last.
+    hint: Option<Duration>,
+}
+
+impl Switch {
+    pub(super) fn new(rules: Breaker) -> Self {
+        let window = Window::new(rules.window);
+        Self { rules, state: State::Closed, window, in_a_row: 0, openings: 0, hint: None }
+    }
+
+    pub(super) fn circuit(&mut self, now: Moment) -> Circuit {
+        self.pass_time(now);
+        match self.state {
+            State::Closed => Circuit::Closed,
+            State::Guarded { .. } => Circuit::Guarded,
+            State::Open { .. } => Circuit::Open,
+            State::HalfOpen { .. } => Circuit::HalfOpen,
+        }
+    }
+
+    pub(super) fn admit(&mut self, now: Moment) -> Passage {
+        self.pass_time(now);
+        match &mut self.state {
+            State::Closed | State::Guarded { .. } => Passage::Free,
+            State::Open { until } => Passage::Refused(until.saturating_sub(now)),
+            State::HalfOpen { granted, .. } if *granted < self.rules.trials => {
+                *granted += 1;
+                Passage::Trial
+            }
+            State::HalfOpen { .. } => Passage::Refused(self.rules.open),
+        }
+    }
+
+    /// A trial that nobody will report on.
+    pub(super) fn give_back_trial(&mut self) {
+        if let State::HalfOpen { granted, .. } = &mut self.state {
+            *granted = granted.saturating_sub(1);
+        }
+    }
+
+    pub(super) fn ended(&mut self, seen: Ended, now: Moment, random: &mut Random) {
+        self.pass_time(now);
+        self.hint = seen.hint.or(self.hint);
+        match self.state {
+            State::Closed => self.count(seen.failed, now),
+            State::Guarded { .. } => self.count_guarded(seen.failed, now, random),
+            State::HalfOpen { .. } if seen.trial => self.count_trial(seen.failed, now, random),
+            // It began before: it says nothing about now.
+            State::Open { .. } | State::HalfOpen { .. } => {}
+        }
+    }
+
+    fn count(&mut self, failed: bool, now: Moment) {
+        self.in_a_row = if failed { self.in_a_row.saturating_add(1) } else { 0 };
+        self.window.add(1, u32::from(failed), now);
+        if !failed {
+            return;
+        }
+        let (calls, failures) = self.window.sums(now);
+        let share = f64::from(failures) >= self.rules.share * f64::from(calls);
+        if self.in_a_row >= self.rules.in_a_row || (calls >= self.rules.calls && share) {
+            self.become_state(State::Guarded { since: now });
+        }
+    }
+
+    fn count_guarded(&mut self, failed: bool, now: Moment, random: &mut Random) {
+        self.window.add(1, u32::from(failed), now);
+        let (calls, failures) = self.window.sums(now);
+        if failed && failures == calls && calls >= self.rules.hopeless {
+            self.open(now, random);
+        } else if !failed && f64::from(failures) < self.rules.share * f64::from(calls) {
+            self.become_state(State::Closed);
+        }
+    }
+
+    fn count_trial(&mut self, failed: bool, now: Moment, random: &mut Random) {
+        if failed {
+            self.open(now, random);
+        } else if let State::HalfOpen { succeeded, .. } = &mut self.state {
+            *succeeded += 1;
+            if *succeeded >= self.rules.trials {
+                self.openings = 0;
+                self.become_state(State::Closed);
+            }
+        }
+    }
+
+    fn open(&mut self, now: Moment, random: &mut Random) {
+        let doubled = self.rules.open.saturating_mul(1 << self.openings.min(16));
+        let time = match self.hint.take() {
+            Some(hint) => hint.saturating_add(random.up_to(hint / 10)),
+            // Clients that opened together must not come back together.
+            None => random.around(doubled, 0.2),
+        };
+        self.openings = self.openings.saturating_add(1);
+        self.become_state(State::Open {
+            until: now.saturating_add(time.min(self.rules.open_most)),
+        });
+    }
+
+    fn pass_time(&mut self, now: Moment) {
+        match self.state {
+            State::Open { until } if now >= until => {
+                self.become_state(State::HalfOpen { granted: 0, succeeded: 0 });
+            }
+            // Nobody has called for a whole window: what was seen is too old to hold against it.
+            State::Guarded { since }
+                if now.saturating_sub(since) >= self.rules.window
+                    && self.window.sums(now).0 == 0 =>
+            {
+                self.become_state(State::Closed);
+            }
+            _ => {}
+        }
+    }
+
+    fn become_state(&mut self, state: State) {
+        self.state = state;
+        self.in_a_row = 0;
+        self.window.clear();
+        if !matches!(self.state, State::Guarded { .. }) {
+            self.hint = None;
+        }
+    }
+}
+
+/// How one attempt ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ended {
+    pub(super) failed: bool,
+    pub(super) trial: bool,
+    pub(super) hint: Option<Duration>,
+}

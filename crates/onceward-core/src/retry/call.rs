@@ -1,0 +1,291 @@
+//! One logical call: what is at stake, and what its attempts have shown so far.
+
+use core::{fmt, time::Duration};
+
+use super::{Class, Method, Moment, Priority, Rules, priority::Rank};
+
+/// One call, over all its attempts.
+///
+/// ```
+/// use core::time::Duration;
+/// use onceward_core::retry::{Call, Method, Priority, Rules};
+///
+/// let now = Duration::from_secs(7);
+/// let call = Call::new(&Rules::standard(), Method::Other, now).keyed().priority(Priority::HIGHEST);
+/// assert_eq!(call.remaining(now), Duration::from_secs(10));
+/// assert_eq!(call.attempts(), 0);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub(super) method: Method,
+    pub(super) keyed: bool,
+    pub(super) body_gone: bool,
+    pub(super) nested: bool,
+    pub(super) refreshable: bool,
+    pub(super) rank: Rank,
+    pub(super) route: u32,
+    pub(super) deadline: Moment,
+    pub(super) attempts: u32,
+    /// Attempts that failed, without those that met a busy key.
+    pub(super) failures: u32,
+    /// Answers that said: not yet.
+    pub(super) busy: u32,
+    /// Some attempt may have been carried out without our knowing.
+    pub(super) ambiguous: bool,
+    pub(super) refreshed: bool,
+    pub(super) reconnected: bool,
+    /// The attempt that runs, or is about to, is a retry in the sense of budget and breaker.
+    pub(super) retrying: bool,
+    /// What that retry cost.
+    pub(super) paid: u32,
+    /// What the hedge beside it cost.
+    pub(super) hedge_paid: u32,
+    pub(super) began: Moment,
+    pub(super) trial: bool,
+    pub(super) waited: Duration,
+    pub(super) hint: Option<Duration>,
+}
+
+impl Call {
+    /// A call that starts now and has the time that the rules give.
+    #[must_use]
+    pub fn new(rules: &Rules, method: Method, now: Moment) -> Self {
+        Self {
+            method,
+            keyed: false,
+            body_gone: false,
+            nested: false,
+            refreshable: false,
+            rank: Rank { priority: Priority::NORMAL, level: 1.0 },
+            route: 0,
+            deadline: now.saturating_add(rules.deadline),
+            attempts: 0,
+            failures: 0,
+            busy: 0,
+            ambiguous: false,
+            refreshed: false,
+            reconnected: false,
+            retrying: false,
+            paid: 0,
+            hedge_paid: 0,
+            began: now,
+            trial: false,
+            waited: Duration::ZERO,
+            hint: None,
+        }
+    }
+
+    /// It carries a key, the same on every attempt: a repeat is the same operation.
+    #[must_use]
+    pub fn keyed(mut self) -> Self {
+        self.keyed = true;
+        self
+    }
+
+    /// Its body can be sent once only, because it was too large to keep.
+    #[must_use]
+    pub fn body_gone(mut self) -> Self {
+        self.body_gone = true;
+        self
+    }
+
+    /// It serves a request that is itself a retry: whoever sent that will try again, not we.
+    #[must_use]
+    pub fn nested(mut self) -> Self {
+        self.nested = true;
+        self
+    }
+
+    /// Somebody can get new credentials for it.
+    #[must_use]
+    pub fn refreshable(mut self) -> Self {
+        self.refreshable = true;
+        self
+    }
+
+    /// How important it is.
+    #[must_use]
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.rank.priority = priority;
+        self
+    }
+
+    /// Which of the target's routes it takes: each has latencies of its own.
+    #[must_use]
+    pub fn route(mut self, route: u32) -> Self {
+        self.route = route;
+        self
+    }
+
+    /// It has at most this much time from now on, if that is less than the rules give.
+    #[must_use]
+    pub fn within(mut self, time: Duration, now: Moment) -> Self {
+        self.deadline = self.deadline.min(now.saturating_add(time));
+        self
+    }
+
+    /// How many attempts have begun, without hedges.
+    #[must_use]
+    pub fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// What is left of its time.
+    #[must_use]
+    pub fn remaining(&self, now: Moment) -> Duration {
+        self.deadline.saturating_sub(now)
+    }
+
+    /// After which time the target asked to come back, in its last answer.
+    #[must_use]
+    pub fn hint(&self) -> Option<Duration> {
+        self.hint
+    }
+
+    /// Whether some attempt may have been carried out without an answer that says so.
+    #[must_use]
+    pub fn is_ambiguous(&self) -> bool {
+        self.ambiguous
+    }
+
+    pub(super) fn may_repeat(&self, class: Class) -> bool {
+        self.method.may_repeat(self.keyed, class)
+    }
+
+    /// To stop now, for this reason: what is then known of the operation.
+    pub(super) fn stop(&self, why: Why) -> Stop {
+        if self.ambiguous && self.method != Method::Safe {
+            Stop::Unknown(why)
+        } else {
+            Stop::Failed(why)
+        }
+    }
+}
+
+/// How a call ended that did not succeed.
+///
+/// ```
+/// use onceward_core::retry::{Stop, Why};
+///
+/// let stop = Stop::Unknown(Why::Deadline);
+/// assert!(stop.is_unknown());
+/// assert_eq!(stop.why(), Why::Deadline);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stop {
+    /// It is not known to have happened, and no attempt went unanswered.
+    Failed(Why),
+    /// It may have happened. With the same key it can be found out; with another it may happen twice.
+    Unknown(Why),
+}
+
+impl Stop {
+    /// The reason for stopping.
+    #[must_use]
+    pub fn why(self) -> Why {
+        let (Self::Failed(why) | Self::Unknown(why)) = self;
+        why
+    }
+
+    /// Whether the operation may have happened.
+    #[must_use]
+    pub fn is_unknown(self) -> bool {
+        matches!(self, Self::Unknown(_))
+    }
+}
+
+/// Why no further attempt is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Why {
+    /// The answer is final: another attempt would get the same.
+    Answered,
+    /// The state at the target is another one; refresh it first.
+    Conflict,
+    /// The credentials were refused.
+    Unauthorised,
+    /// It may have been carried out, and nothing makes a second run harmless: it has no key.
+    Unsafe,
+    /// Its body was too large to keep, or is a stream.
+    BodyGone,
+    /// An outer layer retries already.
+    Nested,
+    /// All attempts are used up.
+    Attempts,
+    /// Its time is over, or would be before the next attempt.
+    Deadline,
+    /// The retry budget of the target is spent.
+    Budget,
+    /// Retries are as large a share of the traffic as they may be.
+    Share,
+    /// The target fails, and is left alone.
+    Breaker,
+    /// The target refuses most calls, and this one was refused here.
+    Throttle,
+    /// There is too much to do, and this is less important.
+    Shed,
+    /// As many calls are in flight as may be.
+    Limit,
+}
+
+impl Why {
+    /// One word for it, as in metrics, logs and JSON.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Conflict => "conflict",
+            Self::Unauthorised => "unauthorised",
+            Self::Unsafe => "unsafe",
+            Self::BodyGone => "body_gone",
+            Self::Nested => "nested",
+            Self::Attempts => "attempts",
+            Self::Deadline => "deadline",
+            Self::Budget => "budget",
+            Self::Share => "share",
+            Self::Breaker => "breaker",
+            Self::Throttle => "throttle",
+            Self::Shed => "shed",
+            Self::Limit => "limit",
+        }
+    }
+
+    /// What to tell a person.
+    #[must_use]
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::Answered => "the answer is final: another attempt would get the same",
+            Self::Conflict => "the state at the server is another one: read it again, then decide",
+            Self::Unauthorised => "the credentials were refused",
+            Self::Unsafe => {
+                "it may have been carried out, and without a key a repeat could do it twice"
+            }
+            Self::BodyGone => "its body was too large to keep, so it cannot be sent again",
+            Self::Nested => {
+                "it serves a request that is itself a retry: the outer layer tries again"
+            }
+            Self::Attempts => "all attempts are used up",
+            Self::Deadline => "its time is over, or would be before another attempt",
+            Self::Budget => {
+                "the retry budget of this server is spent: too few of its answers are successes"
+            }
+            Self::Share => "retries are already as large a share of the traffic as they may be",
+            Self::Breaker => "this server keeps failing and is left alone for a while",
+            Self::Throttle => "this server refuses most calls, so some are refused here",
+            Self::Shed => "there is too much to do, and this call is less important",
+            Self::Limit => "as many calls to this server are in flight as are allowed",
+        }
+    }
+
+    /// Whether it was an answer of the target that ended the call, and not its lack.
+    #[must_use]
+    pub fn is_answer(self) -> bool {
+        matches!(self, Self::Answered | Self::Conflict | Self::Unauthorised)
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.sentence())
+    }
+}

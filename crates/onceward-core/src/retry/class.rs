@@ -1,0 +1,189 @@
+//! What an answer, or the lack of one, says about trying again.
+//!
+//! Most retry libraries ask "is this error transient?". That is the wrong question for a write: what
+//! matters is whether the request can have been carried out, and whether the server asks for less
+//! load. So failures without an answer are told apart by whether bytes can have arrived, and answers
+//! by what they say about this operation and about the server.
+
+/// What one attempt has shown.
+///
+/// ```
+/// use onceward_core::retry::{Answer, Class};
+///
+/// let busy = Answer { code: Some("in-progress"), ..Answer::of(409) };
+/// assert_eq!(busy.class(), Class::InProgress);
+/// assert_eq!(Answer::of(409).class(), Class::Conflict);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// It is done.
+    Success,
+    /// Nothing can have arrived: connect, DNS, TLS, a stream that the server refused.
+    NeverSent {
+        /// The connection had been used before: the server may only have closed it while it was idle.
+        reused: bool,
+    },
+    /// It may have been carried out: a time-out, a reset, a reply that was cut short.
+    Ambiguous,
+    /// The server asks for less: 429 and 503.
+    Overload,
+    /// The server failed: 500, 502, 504, 408, 425.
+    ServerFault,
+    /// Another attempt with the same key runs right now.
+    InProgress,
+    /// The server does not know whether it happened, and says so. Trying again cannot help.
+    Unknown,
+    /// The state at the server is another one: the caller refreshes what it knows first.
+    Conflict,
+    /// The credentials were refused; new ones may help, once.
+    Unauthorised,
+    /// Our 202: it is being carried out, and a status URL says how it ends.
+    Accepted,
+    /// That status URL says: not ended yet.
+    Pending,
+    /// That status URL says: send it again with the same key, for the answer or for another run.
+    Ended,
+    /// Refused before anything was done: it says nothing about attempts that went before.
+    Refused,
+    /// An answer that another attempt would not change.
+    Final,
+}
+
+impl Class {
+    /// Whether it is a sign that the target is in trouble.
+    ///
+    /// Refusals that concern one request alone (4xx, a key that is busy) say nothing of its health.
+    #[must_use]
+    pub fn is_failure(self) -> bool {
+        matches!(
+            self,
+            Self::NeverSent { .. } | Self::Ambiguous | Self::Overload | Self::ServerFault
+        )
+    }
+
+    /// Whether it is the kind of answer for which nobody sends the request again.
+    #[must_use]
+    pub fn is_settled(self) -> bool {
+        !self.is_failure() && self != Self::InProgress
+    }
+}
+
+/// What of an answer counts.
+///
+/// ```
+/// use onceward_core::retry::{Answer, Class};
+///
+/// // A 500 that is stored under the key is what every further attempt would get.
+/// assert_eq!(Answer::of(500).class(), Class::ServerFault);
+/// assert_eq!(Answer { bound: true, ..Answer::of(500) }.class(), Class::Final);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer<'a> {
+    /// Its HTTP status.
+    pub status: u16,
+    /// The `code` of its problem document, if it has one.
+    pub code: Option<&'a str>,
+    /// It has a `Retry-After` that could be read.
+    pub hinted: bool,
+    /// It is stored under the key: it has `Idempotent-Replayed` or `Idempotency-Expires`.
+    pub bound: bool,
+    /// It names an operation and a status URL of ours: `Onceward-Operation` and `Location`.
+    pub ours: bool,
+}
+
+impl<'a> Answer<'a> {
+    /// An answer of which only the status is known.
+    #[must_use]
+    pub fn of(status: u16) -> Answer<'a> {
+        Answer { status, code: None, hinted: false, bound: false, ours: false }
+    }
+
+    /// What it says about trying again.
+    #[must_use]
+    pub fn class(&self) -> Class {
+        match self.status {
+            202 if self.ours => Class::Accepted,
+            ..=399 => Class::Success,
+            _ if self.bound => Class::Final,
+            401 => Class::Unauthorised,
+            409 => self.class_of_409(),
+            403 | 407 | 412 | 421 | 423 | 428 | 431 => Class::Refused,
+            504 if self.code == Some("outcome-unknown") => Class::Unknown,
+            429 | 503 => Class::Overload,
+            408 | 425 | 500 | 502 | 504 => Class::ServerFault,
+            _ => Class::Final,
+        }
+    }
+
+    fn class_of_409(&self) -> Class {
+        match self.code {
+            Some("in-progress" | "lease-lost") => Class::InProgress,
+            Some("outcome-unknown") => Class::Unknown,
+            Some("result-unavailable") => Class::Final,
+            // Nobody asks to come back later for a conflict that stays.
+            None if self.hinted => Class::InProgress,
+            _ => Class::Conflict,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_has_the_class_of_the_table() {
+        for (status, class) in [
+            (200, Class::Success),
+            (202, Class::Success),
+            (304, Class::Success),
+            (400, Class::Final),
+            (401, Class::Unauthorised),
+            (403, Class::Refused),
+            (404, Class::Final),
+            (408, Class::ServerFault),
+            (409, Class::Conflict),
+            (412, Class::Refused),
+            (422, Class::Final),
+            (425, Class::ServerFault),
+            (429, Class::Overload),
+            (500, Class::ServerFault),
+            (501, Class::Final),
+            (502, Class::ServerFault),
+            (503, Class::Overload),
+            (504, Class::ServerFault),
+            (505, Class::Final),
+        ] {
+            assert_eq!(Answer::of(status).class(), class, "{status}");
+        }
+    }
+
+    #[test]
+    fn our_own_codes_are_understood() {
+        for (status, code, class) in [
+            (409, "in-progress", Class::InProgress),
+            (409, "lease-lost", Class::InProgress),
+            (409, "outcome-unknown", Class::Unknown),
+            (504, "outcome-unknown", Class::Unknown),
+            (503, "outcome-unknown", Class::Overload),
+            (409, "result-unavailable", Class::Final),
+            (409, "sold-out", Class::Conflict),
+            (422, "key-reused", Class::Final),
+            (429, "retry-budget-exhausted", Class::Overload),
+        ] {
+            let answer = Answer { code: Some(code), ..Answer::of(status) };
+            assert_eq!(answer.class(), class, "{status} {code}");
+        }
+        assert_eq!(Answer { hinted: true, ..Answer::of(409) }.class(), Class::InProgress);
+        assert_eq!(Answer { ours: true, ..Answer::of(202) }.class(), Class::Accepted);
+    }
+
+    #[test]
+    fn what_is_stored_under_the_key_is_final_whatever_its_status() {
+        for status in 400..600 {
+            let answer = Answer { bound: true, ..Answer::of(status) };
+            assert_eq!(answer.class(), Class::Final, "{status}");
+        }
+        assert_eq!(Answer { bound: true, ..Answer::of(201) }.class(), Class::Success);
+    }
+}

@@ -1,0 +1,360 @@
+//! The decision: what to do after an attempt. Read this file first; the others are its parts.
+
+use core::time::Duration;
+
+use super::{
+    Call, Class, Moment, Rules, Stop, Target, Why,
+    breaker::Passage,
+    priority::Rank,
+    random::Random,
+    saturation::{allows_first_try, allows_hedge, allows_retry, widened},
+};
+
+/// What one attempt has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// What it says about trying again.
+    pub class: Class,
+    /// After which time the target asks to come back: `Retry-After`, as a duration from now.
+    pub hint: Option<Duration>,
+}
+
+impl From<Class> for Seen {
+    fn from(class: Class) -> Self {
+        Self { class, hint: None }
+    }
+}
+
+/// What to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Give the answer to the caller.
+    Succeed,
+    /// Give up, with the answer if there was one.
+    Stop(Stop),
+    /// Wait so long, then [`begin`](Context::begin) another attempt.
+    Attempt {
+        /// How long to wait first.
+        wait: Duration,
+    },
+    /// Wait so long, then ask the status URL; what it says is the next thing [`decide`] is told.
+    Poll {
+        /// How long to wait first.
+        wait: Duration,
+    },
+    /// Get new credentials, then [`begin`](Context::begin) another attempt.
+    Refresh,
+}
+
+/// An attempt may be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Go {
+    /// It ends after this time at the latest; also what the target is told as its deadline.
+    pub timeout: Duration,
+    /// After this time without an answer, [`hedge`](Context::hedge) may be asked.
+    pub hedge_after: Option<Duration>,
+}
+
+/// Everything that a decision looks at and learns from, apart from time and chance.
+///
+/// ```
+/// use core::time::Duration;
+/// use onceward_core::retry::*;
+///
+/// let rules = Rules::standard();
+/// let mut target = Target::new(&rules);
+/// let now = Duration::ZERO;
+/// let mut call = Call::new(&rules, Method::of("POST"), now).keyed();
+///
+/// let mut context = Context { rules: &rules, call: &mut call, target: &mut target };
+/// let go = context.begin(now, 1)?;
+/// assert_eq!(go.timeout, Duration::from_secs(4));
+/// // … the attempt is sent, and its connection is reset.
+/// let action = decide(&mut context, Class::Ambiguous.into(), Duration::from_millis(20), 2);
+/// assert!(matches!(action, Action::Attempt { wait } if wait <= Duration::from_millis(50)));
+/// # Ok::<(), Stop>(())
+/// ```
+#[derive(Debug)]
+pub struct Context<'a> {
+    /// By which rules.
+    pub rules: &'a Rules,
+    /// For which call.
+    pub call: &'a mut Call,
+    /// What is known of its target.
+    pub target: &'a mut Target,
+}
+
+/// What to do after an attempt that has shown this.
+///
+/// `now` is monotonic time; `random` is fresh for each decision, or waits would not be spread.
+#[must_use]
+pub fn decide(context: &mut Context<'_>, seen: Seen, now: Moment, random: u64) -> Action {
+    let mut random = Random::new(random);
+    context.learn(seen, now, &mut random);
+    let call = &mut *context.call;
+    match seen.class {
+        Class::Success => Action::Succeed,
+        // Under a key it is the answer of this operation, also when earlier attempts went unanswered.
+        Class::Final if call.keyed => Action::Stop(Stop::Failed(Why::Answered)),
+        Class::Conflict if call.keyed => Action::Stop(Stop::Failed(Why::Conflict)),
+        Class::Final | Class::Refused => Action::Stop(call.stop(Why::Answered)),
+        Class::Conflict => Action::Stop(call.stop(Why::Conflict)),
+        Class::Unknown => Action::Stop(Stop::Unknown(Why::Answered)),
+        Class::Unauthorised if call.refreshable && !call.refreshed => context.refresh(seen.class),
+        Class::Unauthorised => Action::Stop(call.stop(Why::Unauthorised)),
+        Class::Accepted if !context.rules.until_done => Action::Succeed,
+        Class::Accepted | Class::Pending | Class::Ended => context.follow(seen, now, &mut random),
+        Class::InProgress => context.wait_for_owner(seen, now, &mut random),
+        Class::NeverSent { .. } | Class::Ambiguous | Class::Overload | Class::ServerFault => {
+            match context.retry(seen, now, &mut random) {
+                Ok(wait) => Action::Attempt { wait },
+                Err(why) => Action::Stop(context.call.stop(why)),
+            }
+        }
+    }
+}
+
+impl Context<'_> {
+    /// Asks for leave to make an attempt, and counts it.
+    ///
+    /// # Errors
+    ///
+    /// The call ends here: its time is over, or the target is to be left alone.
+    pub fn begin(&mut self, now: Moment, random: u64) -> Result<Go, Stop> {
+        let mut random = Random::new(random);
+        if self.call.attempts == 0 {
+            self.call.rank = Rank::new(self.call.rank.priority, &mut random);
+        }
+        if let Err(why) = self.admit(now, &mut random) {
+            self.target.put_back(core::mem::take(&mut self.call.paid));
+            return Err(self.call.stop(why));
+        }
+        self.call.attempts = self.call.attempts.saturating_add(1);
+        self.call.began = now;
+        self.call.hedge_paid = 0;
+        self.target.take_off();
+        let timeout = self.rules.attempt_timeout.min(self.call.remaining(now));
+        let hedge_after = self
+            .target
+            .late_after(self.call.route)
+            .filter(|after| self.call.may_repeat(Class::Ambiguous) && *after < timeout);
+        Ok(Go { timeout, hedge_after })
+    }
+
+    /// Asks for leave to send a second request beside one that is late, and pays for it.
+    pub fn hedge(&mut self, now: Moment) -> bool {
+        let price = self.rules.budget.map_or(0, |budget| budget.retry);
+        let may = !self.call.body_gone
+            && !self.call.nested
+            && self.call.may_repeat(Class::Ambiguous)
+            && self.target.has_room()
+            && self.target.allows_retries(now)
+            && allows_hedge(self.target.saturation(now))
+            && self.target.pay_hedge(price);
+        if may {
+            self.call.hedge_paid = price;
+            self.target.take_off();
+        }
+        may
+    }
+
+    /// The hedge gave the answer that is taken. To be followed by [`decide`].
+    pub fn hedge_won(&mut self) {
+        self.target.put_back(core::mem::take(&mut self.call.hedge_paid));
+    }
+
+    /// The hedge failed: the target is known better, and the first request goes on as if alone.
+    pub fn hedge_failed(&mut self, seen: Seen, now: Moment, random: u64) {
+        self.call.hedge_paid = 0;
+        self.call.ambiguous |= seen.class == Class::Ambiguous;
+        let took = now.saturating_sub(self.call.began);
+        self.target.learn(seen, false, took, now, &mut Random::new(random));
+    }
+
+    /// Nobody waits for the attempt that runs: what it was given for trial is given back.
+    pub fn abandon(&mut self) {
+        if core::mem::take(&mut self.call.trial) {
+            self.target.give_back_trial();
+        }
+    }
+
+    fn admit(&mut self, now: Moment, random: &mut Random) -> Result<(), Why> {
+        let first = self.call.attempts == 0;
+        if self.call.remaining(now).is_zero() {
+            return Err(Why::Deadline);
+        }
+        if first && !allows_first_try(self.target.pressure(now), self.call.rank) {
+            return Err(Why::Shed);
+        }
+        if self.target.throttles(now, random) {
+            return Err(Why::Throttle);
+        }
+        if !self.target.has_room() {
+            return Err(Why::Limit);
+        }
+        // It may have changed its mind since the wait began.
+        if self.call.retrying && !self.target.allows_retries(now) {
+            return Err(Why::Breaker);
+        }
+        match self.target.admit(now) {
+            Passage::Free => self.call.trial = false,
+            Passage::Trial => self.call.trial = true,
+            Passage::Refused(after) => {
+                self.call.hint = Some(after);
+                return Err(Why::Breaker);
+            }
+        }
+        if let Some(traffic) = self.target.traffic.as_mut().filter(|_| first) {
+            traffic.first_try(now);
+        }
+        Ok(())
+    }
+
+    fn learn(&mut self, seen: Seen, now: Moment, random: &mut Random) {
+        let call = &mut *self.call;
+        call.hint = seen.hint;
+        let took = now.saturating_sub(call.began);
+        if matches!(seen.class, Class::Pending | Class::Ended) {
+            // What a status URL says is about the operation, not about the target's health.
+            return;
+        }
+        let trial = core::mem::take(&mut call.trial);
+        self.target.learn(seen, trial, took, now, random);
+        let paid = core::mem::take(&mut call.paid);
+        if seen.class.is_failure() {
+            call.failures = call.failures.saturating_add(1);
+            call.ambiguous |= seen.class == Class::Ambiguous;
+        } else if seen.class.is_settled() {
+            let earned = self.rules.budget.map_or(0, |budget| budget.success);
+            self.target.put_back(if paid == 0 { earned } else { paid });
+            self.target.succeeded(call.route, took);
+        }
+    }
+
+    fn refresh(&mut self, class: Class) -> Action {
+        if self.call.body_gone || !self.call.may_repeat(class) {
+            return Action::Stop(self.call.stop(Why::Unauthorised));
+        }
+        self.call.refreshed = true;
+        self.call.retrying = false;
+        Action::Refresh
+    }
+
+    /// The operation is carried out elsewhere: ask how it ends, then send the key for its answer.
+    fn follow(&mut self, seen: Seen, now: Moment, random: &mut Random) -> Action {
+        let ended = seen.class == Class::Ended;
+        // The first of them is believed at once; a server that says so again and again waits.
+        let wait = if ended && self.call.busy == 0 {
+            Ok(Duration::ZERO)
+        } else {
+            self.patience(seen, now, random)
+        };
+        self.call.retrying = false;
+        match wait {
+            Ok(_) if self.call.body_gone && ended => Action::Stop(Stop::Unknown(Why::BodyGone)),
+            Ok(wait) if ended => Action::Attempt { wait },
+            Ok(wait) => Action::Poll { wait },
+            Err(why) => Action::Stop(Stop::Unknown(why)),
+        }
+    }
+
+    /// Another attempt with the same key runs: that is no failure, costs nothing and does not count.
+    fn wait_for_owner(&mut self, seen: Seen, now: Moment, random: &mut Random) -> Action {
+        let may = if !self.call.may_repeat(seen.class) {
+            Err(Why::Unsafe)
+        } else if self.call.body_gone {
+            Err(Why::BodyGone)
+        } else if self.call.nested {
+            Err(Why::Nested)
+        } else if self.rules.attempts == 1 {
+            Err(Why::Attempts)
+        } else {
+            self.patience(seen, now, random)
+        };
+        self.call.retrying = false;
+        match may {
+            Ok(wait) => Action::Attempt { wait },
+            // Somebody is at it: what it comes to is not known here.
+            Err(why) => Action::Stop(Stop::Unknown(why)),
+        }
+    }
+
+    /// The wait for something that is not ended yet.
+    fn patience(&mut self, seen: Seen, now: Moment, random: &mut Random) -> Result<Duration, Why> {
+        self.call.busy = self.call.busy.saturating_add(1);
+        let own = self.rules.backoff.wait(self.call.busy, self.call.waited, random.next());
+        self.in_time(own, seen.hint, now, random)
+    }
+
+    /// Whether to try again, and after which wait; the order is that of the harm done by a mistake.
+    fn retry(&mut self, seen: Seen, now: Moment, random: &mut Random) -> Result<Duration, Why> {
+        let call = &mut *self.call;
+        if !call.may_repeat(seen.class) {
+            return Err(Why::Unsafe);
+        }
+        if call.body_gone {
+            return Err(Why::BodyGone);
+        }
+        if call.nested {
+            return Err(Why::Nested);
+        }
+        if call.failures >= self.rules.attempts {
+            return Err(Why::Attempts);
+        }
+        if !self.target.allows_retries(now) {
+            return Err(Why::Breaker);
+        }
+        let saturation = self.target.saturation(now);
+        if !allows_retry(saturation, call.rank) {
+            return Err(Why::Shed);
+        }
+        let backoff = match seen.class {
+            Class::Overload => &self.rules.overload_backoff,
+            _ => &self.rules.backoff,
+        };
+        let own = backoff.wait(call.failures, call.waited, random.next());
+        let wait = self.in_time(widened(own, saturation), seen.hint, now, random)?;
+        self.pay(seen, now)?;
+        self.call.retrying = true;
+        Ok(wait)
+    }
+
+    /// The longer of the own wait and the hint, if there is time for an attempt after it.
+    fn in_time(
+        &mut self,
+        own: Duration,
+        hint: Option<Duration>,
+        now: Moment,
+        random: &mut Random,
+    ) -> Result<Duration, Why> {
+        let hinted =
+            hint.map_or(Duration::ZERO, |hint| hint.saturating_add(random.up_to(hint / 10)));
+        let wait = own.max(hinted);
+        if wait >= self.call.remaining(now) {
+            return Err(Why::Deadline);
+        }
+        self.call.waited = wait;
+        Ok(wait)
+    }
+
+    fn pay(&mut self, seen: Seen, now: Moment) -> Result<(), Why> {
+        if self.target.traffic.as_mut().is_some_and(|traffic| !traffic.admits_retry(now)) {
+            return Err(Why::Share);
+        }
+        let price = match (self.rules.budget, seen.class) {
+            (None, _) => 0,
+            // The server closed a connection that was idle: that is no sign of trouble, once.
+            (_, Class::NeverSent { reused: true }) if !self.call.reconnected => {
+                self.call.reconnected = true;
+                0
+            }
+            (Some(budget), Class::Overload) if seen.hint.is_some() => budget.hinted,
+            (Some(budget), _) => budget.retry,
+        };
+        if !self.target.pay(price) {
+            return Err(Why::Budget);
+        }
+        self.call.paid = price;
+        Ok(())
+    }
+}

@@ -1,0 +1,188 @@
+//! What is known of one target: the memory that all calls to it share.
+
+use alloc::collections::BTreeMap;
+use core::time::Duration;
+
+use super::{
+    Circuit, Class, Hedge, Moment, Purse, Rules, Seen, Shared,
+    breaker::{Ended, Passage, Switch},
+    hedge::HedgePurse,
+    latency::Latency,
+    limit::Flights,
+    random::Random,
+    saturation,
+    throttle::Throttled,
+};
+
+/// With more routes than this, the further ones share their latencies.
+const ROUTES: u32 = 64;
+
+/// One target: its budget, breaker, throttle, latencies, and how many calls it has in flight.
+///
+/// ```
+/// use core::time::Duration;
+/// use onceward_core::retry::{Circuit, Rules, Target};
+///
+/// let mut target = Target::new(&Rules::standard());
+/// assert_eq!(target.budget_left(), Some(30));
+/// assert_eq!(target.circuit(Duration::ZERO), Circuit::Closed);
+/// assert_eq!(target.saturation(Duration::ZERO), 0.0);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub(super) purse: Option<Purse>,
+    pub(super) traffic: Option<Shared>,
+    breaker: Option<Switch>,
+    throttle: Option<Throttled>,
+    hedges: Option<(Hedge, HedgePurse)>,
+    latencies: BTreeMap<u32, Latency>,
+    flights: Flights,
+}
+
+impl Target {
+    /// A target of which nothing is known yet.
+    #[must_use]
+    pub fn new(rules: &Rules) -> Self {
+        Self {
+            purse: rules.budget.map(Purse::new),
+            traffic: rules.share.map(Shared::new),
+            breaker: rules.breaker.map(Switch::new),
+            throttle: rules.throttle.map(Throttled::new),
+            hedges: rules.hedge.map(|hedge| (hedge, HedgePurse::new(&hedge))),
+            latencies: BTreeMap::new(),
+            flights: Flights::new(rules.limit),
+        }
+    }
+
+    /// What is left to pay retries with.
+    #[must_use]
+    pub fn budget_left(&self) -> Option<u32> {
+        self.purse.as_ref().map(Purse::left)
+    }
+
+    /// What its breaker lets through.
+    #[must_use]
+    pub fn circuit(&mut self, now: Moment) -> Circuit {
+        self.breaker.as_mut().map_or(Circuit::Closed, |breaker| breaker.circuit(now))
+    }
+
+    /// How many calls are in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.flights.in_flight
+    }
+
+    /// How many may be.
+    #[must_use]
+    pub fn limit(&self) -> u32 {
+        self.flights.limit()
+    }
+
+    /// How much too much there is, from 0 to 1.
+    #[must_use]
+    pub fn saturation(&mut self, now: Moment) -> f64 {
+        let need = self.purse.as_ref().map_or(0.0, Purse::need);
+        self.pressure(now).max(need)
+    }
+
+    /// An attempt has left nothing behind any more: its answer was read to the end, or dropped.
+    ///
+    /// To be called once for each attempt that [`begin`](super::Context::begin) or
+    /// [`hedge`](super::Context::hedge) let go.
+    pub fn landed(&mut self) {
+        self.flights.in_flight = self.flights.in_flight.saturating_sub(1);
+    }
+
+    /// The saturation without the budget.
+    pub(super) fn pressure(&mut self, now: Moment) -> f64 {
+        let chance = self.throttle.as_mut().map_or(0.0, |throttle| throttle.chance(now));
+        chance.max(self.flights.use_of())
+    }
+
+    pub(super) fn throttles(&mut self, now: Moment, random: &mut Random) -> bool {
+        let Some(throttle) = &mut self.throttle else { return false };
+        let refused = random.unit() < throttle.chance(now);
+        throttle.asked(now);
+        refused
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.flights.has_room()
+    }
+
+    pub(super) fn take_off(&mut self) {
+        self.flights.in_flight = self.flights.in_flight.saturating_add(1);
+    }
+
+    pub(super) fn allows_retries(&mut self, now: Moment) -> bool {
+        self.circuit(now) == Circuit::Closed
+    }
+
+    pub(super) fn admit(&mut self, now: Moment) -> Passage {
+        self.breaker.as_mut().map_or(Passage::Free, |breaker| breaker.admit(now))
+    }
+
+    pub(super) fn give_back_trial(&mut self) {
+        if let Some(breaker) = &mut self.breaker {
+            breaker.give_back_trial();
+        }
+    }
+
+    pub(super) fn pay(&mut self, price: u32) -> bool {
+        self.purse.as_mut().is_none_or(|purse| purse.pay(price))
+    }
+
+    pub(super) fn put_back(&mut self, paid: u32) {
+        if let Some(purse) = &mut self.purse {
+            purse.put(paid);
+        }
+    }
+
+    /// One attempt ended so, after this time.
+    pub(super) fn learn(
+        &mut self,
+        seen: Seen,
+        trial: bool,
+        took: Duration,
+        now: Moment,
+        random: &mut Random,
+    ) {
+        let failed = seen.class.is_failure();
+        if let Some(breaker) = &mut self.breaker {
+            let hint = seen.hint.filter(|_| seen.class == Class::Overload);
+            breaker.ended(Ended { failed, trial, hint }, now, random);
+        }
+        if let Some(throttle) = self.throttle.as_mut().filter(|_| !failed) {
+            throttle.accepted(now);
+        }
+        let lost = matches!(seen.class, Class::Ambiguous | Class::Overload);
+        self.flights.ended(took, lost, now);
+    }
+
+    /// A call was answered, and nobody hedged or retried it in vain.
+    pub(super) fn succeeded(&mut self, route: u32, took: Duration) {
+        if let Some((hedge, purse)) = &mut self.hedges {
+            purse.success();
+            let latency = self.latencies.entry(route.min(ROUTES));
+            latency.or_insert_with(|| Latency::new(hedge.quantile)).add(took);
+        }
+    }
+
+    /// After which time an answer of this route is late.
+    pub(super) fn late_after(&self, route: u32) -> Option<Duration> {
+        let (hedge, _) = self.hedges.as_ref()?;
+        let late = self.latencies.get(&route.min(ROUTES))?.quantile(hedge.samples)?;
+        Some(saturation::times(late, hedge.stretch))
+    }
+
+    pub(super) fn pay_hedge(&mut self, price: u32) -> bool {
+        let enough = self.hedges.as_ref().is_some_and(|(_, purse)| purse.has_one());
+        if !enough || !self.pay(price) {
+            return false;
+        }
+        if let Some((_, purse)) = &mut self.hedges {
+            purse.pay();
+        }
+        true
+    }
+}
