@@ -15,6 +15,7 @@ mod proxy;
 mod records;
 mod redact;
 mod serve;
+mod simulate;
 
 use std::process::ExitCode;
 
@@ -45,6 +46,7 @@ enum Command {
     Migrate(migrate::Options),
     Probe(Box<probe::Options>),
     Serve(serve::Options),
+    Simulate(simulate::Options),
 }
 
 fn main() -> ExitCode {
@@ -57,5 +59,6 @@ fn main() -> ExitCode {
         Command::Migrate(options) => migrate::run(&options),
         Command::Probe(options) => probe::run(&options),
         Command::Serve(options) => serve::run(&options),
+        Command::Simulate(options) => simulate::run(&options),
     }
 }

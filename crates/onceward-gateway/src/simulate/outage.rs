@@ -21,7 +21,7 @@ const CLIENTS: u32 = 100;
 const RUNS: u32 = 3;
 const GAP: Nanos = SECOND / 10;
 const LASTS: Nanos = 60 * SECOND;
-const RATES: [f64; 12] = [0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9, 1.0];
+const RATES: [f64; 9] = [0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0];
 
 pub(super) fn run(setting: &mut Setting<'_>) -> Findings {
     let attempts = setting.attempts.unwrap_or(4);

@@ -10,7 +10,8 @@ use super::{
     policy::{Contender, Next, Ongoing, Origin, Outcome, Policy, Start},
     random::Random,
 };
-use budgets::{Bucket, Budget, Quota, Refilled, Throttle, Unlimited, Window};
+pub(super) use budgets::{Budget, Unlimited, Window};
+use budgets::{Bucket, Quota, Refilled, Throttle};
 
 /// What a scenario gives all policies alike.
 #[derive(Clone, Copy)]

@@ -1,6 +1,6 @@
 //! What a client asks before and after each attempt, whoever answers it.
 
-use onceward_core::retry;
+use onceward::retry;
 
 use super::{agenda::Nanos, random::Random};
 

@@ -26,6 +26,7 @@ impl Budget for Unlimited {
 /// Finagle's and tower's: what was paid in and taken out in the last ten slots of a second, above a
 /// reserve that is always there.
 pub(crate) struct Window {
+    share: f64,
     by_request: bool,
     slots: [f64; SLOTS],
     /// The second of the newest slot.
@@ -39,10 +40,14 @@ impl Window {
     pub(crate) const DEPOSIT_BY_SUCCESS: bool = false;
     /// 10 a second, over the 10 s that the window has.
     const RESERVE: f64 = 100.0;
-    const SHARE: f64 = 0.2;
 
+    /// 20 % of the requests.
     pub(crate) fn new(by_request: bool) -> Self {
-        Self { by_request, slots: [0.0; SLOTS], newest: 0 }
+        Self::of_share(0.2, by_request)
+    }
+
+    pub(crate) fn of_share(share: f64, by_request: bool) -> Self {
+        Self { share, by_request, slots: [0.0; SLOTS], newest: 0 }
     }
 
     fn slot(&mut self, now: Nanos) -> &mut f64 {
@@ -59,13 +64,15 @@ impl Window {
 impl Budget for Window {
     fn opened(&mut self, now: Nanos) {
         if self.by_request {
-            *self.slot(now) += Self::SHARE;
+            let share = self.share;
+            *self.slot(now) += share;
         }
     }
 
     fn succeeded(&mut self, _: &Ongoing, now: Nanos) {
         if !self.by_request {
-            *self.slot(now) += Self::SHARE;
+            let share = self.share;
+            *self.slot(now) += share;
         }
     }
 
