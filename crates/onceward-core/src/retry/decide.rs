@@ -341,7 +341,7 @@ impl Context<'_> {
     }
 
     fn pay(&mut self, seen: Seen, now: Moment) -> Result<(), Why> {
-        if self.target.traffic.as_mut().is_some_and(|traffic| !traffic.admits_retry(now)) {
+        if self.target.traffic.as_mut().is_some_and(|traffic| !traffic.has_room(now)) {
             return Err(Why::Share);
         }
         let price = match (self.rules.budget, seen.class) {
@@ -356,6 +356,9 @@ impl Context<'_> {
         };
         if !self.target.pay(price) {
             return Err(Why::Budget);
+        }
+        if let Some(traffic) = &mut self.target.traffic {
+            traffic.retry(now);
         }
         self.call.paid = price;
         Ok(())
