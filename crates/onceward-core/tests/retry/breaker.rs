@@ -19,9 +19,9 @@ fn fail(bench: &mut Bench, times: u32) {
     }
 }
 
-/// Five to be guarded, twenty more to be open.
+/// Five to be guarded, thirty more to be open.
 fn open(bench: &mut Bench) {
-    fail(bench, 25);
+    fail(bench, 35);
     assert_eq!(circuit(bench), Circuit::Open);
 }
 
@@ -34,8 +34,11 @@ fn five_failures_in_a_row_stop_retries_but_not_first_tries() {
     let stop = Action::Stop(Stop::Failed(Why::Breaker));
     assert_eq!(bench.run(call, Class::ServerFault), (1, stop));
     assert_eq!(circuit(&mut bench), Circuit::Guarded);
-    assert!(bench.attempt(Class::Success).is_ok(), "first tries are the probes");
-    assert_eq!(circuit(&mut bench), Circuit::Closed, "and one success is enough");
+    for _ in 0..5 {
+        assert_eq!(circuit(&mut bench), Circuit::Guarded, "one success is no recovery");
+        assert!(bench.attempt(Class::Success).is_ok(), "first tries are the probes");
+    }
+    assert_eq!(circuit(&mut bench), Circuit::Closed);
 }
 
 #[test]
@@ -58,6 +61,19 @@ fn a_brown_out_does_not_become_an_outage() {
         assert!(bench.attempt(class).is_ok(), "a quarter succeeds: {turn}");
         bench.now += millis(1);
     }
+}
+
+#[test]
+fn a_brown_out_by_chance_does_not_become_an_outage_either() {
+    let mut bench = Bench::new(rules());
+    let mut refused = 0;
+    for _ in 0..100_000 {
+        let class =
+            if bench.random() >> 32 < 0x3851_eb85 { Class::Success } else { Class::Ambiguous };
+        refused += u32::from(bench.attempt(class).is_err());
+        bench.now += millis(1);
+    }
+    assert_eq!(refused, 0, "22 % succeed");
 }
 
 #[test]
@@ -122,7 +138,7 @@ fn a_trial_that_nobody_waits_for_is_given_to_another() {
 #[test]
 fn the_target_says_itself_how_long_it_wants_to_be_left_alone() {
     let mut bench = Bench::new(rules());
-    for _ in 0..25 {
+    for _ in 0..35 {
         let mut call = bench.call(Method::Safe);
         bench.begin(&mut call).unwrap();
         bench.ended(&mut call, Seen { class: Class::Overload, hint: Some(seconds(30)) });
