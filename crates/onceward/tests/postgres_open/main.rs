@@ -5,7 +5,9 @@
 use std::path::Path;
 
 use onceward::{
+    Effect, Engine, Verdict,
     conformance::block_on,
+    core::conformance::Sample,
     stores::postgres::{MIGRATIONS, OpenError, PostgresStore},
 };
 use testbed::{Installation, Server};
@@ -92,6 +94,17 @@ fn asynchronous_standbys_are_refused_unless_none_is_ever_promoted() {
     });
 }
 
+/// Writes down, when a transaction that claimed something is about to be committed, how that is done.
+const WITNESS: &str = "
+    CREATE TABLE witness (setting text);
+    GRANT INSERT ON witness TO shop;
+    CREATE FUNCTION witness() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO public.witness VALUES (current_user || ' ' || current_setting('synchronous_commit'));
+        RETURN NULL;
+    END $$;
+    CREATE CONSTRAINT TRIGGER witness AFTER INSERT ON onceward.record
+        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION witness()";
+
 #[test]
 fn a_weaker_synchronous_commit_of_the_role_is_raised() {
     block_on(async {
@@ -100,10 +113,17 @@ fn a_weaker_synchronous_commit_of_the_role_is_raised() {
         server.sql("GRANT CREATE ON DATABASE postgres TO shop; ALTER ROLE shop SET synchronous_commit = off");
         let store = PostgresStore::connect(&url).await.unwrap();
         assert_eq!(store.durability().unwrap().synchronous_commit, "off", "as the role has it");
-        let sessions = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'shop'";
-        assert_ne!(server.sql(sessions), "0");
         // What a role that may not make the role `onceward_app` is told is a notice, and no error.
         assert_eq!(server.sql("SELECT count(*) FROM pg_roles WHERE rolname = 'onceward_app'"), "0");
+
+        server.sql(WITNESS);
+        let relaxed = PostgresStore::builder(&url).unwrap().accept_relaxed().open().await.unwrap();
+        for (store, seen) in [(store, "shop on"), (relaxed, "shop off")] {
+            let sample = Sample::new(Effect::Transactional);
+            let verdict = Engine::new(store).admit(sample.request(b'a')).await.unwrap();
+            assert!(matches!(verdict, Verdict::Run(_)), "{verdict:?}");
+            assert_eq!(server.sql("DELETE FROM witness RETURNING setting"), seen);
+        }
     });
 }
 
