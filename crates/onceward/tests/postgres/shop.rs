@@ -1,5 +1,4 @@
 //! A shop on PostgreSQL, its till with each driver, and what its customers are told.
-#![allow(dead_code, reason = "each test program uses its part of it")]
 
 use std::{
     pin::Pin,

@@ -1,5 +1,4 @@
 //! What the tests on PostgreSQL share: a bench whose stores have a database each.
-#![allow(dead_code, reason = "each test program uses its part of it")]
 
 use std::{
     collections::HashMap,

@@ -1,8 +1,6 @@
 //! A shop on PostgreSQL: a database with the tables of Onceward and those of the examples, a role for the
 //! service, and gateways on it.
 
-#![allow(dead_code, unused_imports, reason = "each file of tests uses its part")]
-
 mod example;
 
 use std::process::{Command, Output};
