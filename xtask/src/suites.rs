@@ -1,8 +1,8 @@
 //! The suites: which test targets belong together, and what real thing each of them runs against.
 //!
 //! A new test target in a crate of the table joins that crate's suite by itself. A new engine is one
-//! more row: a name, a rule that claims its targets (by the first word of their file name, as
-//! `sqlite_conformance`), and a function that says what it was found to be, or why it is absent.
+//! more row: a name, a rule that claims its targets (by the first word of their name, as `sqlite` and
+//! `sqlite_store`), and a function that says what it was found to be, or why it is absent.
 
 use std::any::Any;
 
@@ -218,7 +218,7 @@ fn is_probe(target: &TestTarget) -> bool {
 }
 
 fn is_operators(target: &TestTarget) -> bool {
-    target.kind == Kind::Integration && ["admin", "doctor", "keys"].contains(&target.name.as_str())
+    target.kind == Kind::Integration && target.name.starts_with("operators")
 }
 
 /// The tests that run tools of the Python environment.
@@ -282,24 +282,28 @@ mod tests {
             ("onceward-core", Integration, "wire", "protocol core"),
             ("onceward-core", Integration, "model", "model"),
             ("onceward", Library, "onceward", "library and drivers, memory store"),
-            ("onceward", Integration, "memory_conformance", "library and drivers, memory store"),
+            ("onceward", Integration, "memory", "library and drivers, memory store"),
+            ("onceward", Integration, "server", "server layer"),
             ("onceward", Integration, "server_rules", "server layer"),
             ("onceward", Integration, "simulation", "simulation"),
-            ("onceward", Integration, "sqlite_conformance", "SQLite store"),
+            ("onceward", Integration, "sqlite", "SQLite store"),
+            ("onceward", Integration, "sqlite_store", "SQLite store"),
             ("onceward-crash", Library, "onceward_crash", "crash proof"),
             ("onceward-crash", Integration, "load", "crash proof"),
             ("onceward-crash", Integration, "syscalls", "crash proof, system calls"),
             ("onceward-gateway", Binary, "onceward", "command line"),
-            ("onceward-gateway", Integration, "serve_rules", "gateway"),
+            ("onceward-gateway", Integration, "command_line", "command line"),
+            ("onceward-gateway", Integration, "serve", "gateway"),
+            ("onceward-gateway", Integration, "serve_hostile", "gateway"),
             ("onceward-gateway", Integration, "probe", "probe"),
-            ("onceward-gateway", Integration, "keys", "operators"),
+            ("onceward-gateway", Integration, "operators", "operators"),
             ("onceward-gateway", Integration, "admin_openapi", "operators, as others read them"),
             ("onceward-bench", Binary, "onceward-bench", "tooling"),
             ("xtask", Binary, "xtask", "tooling"),
             ("testbed", Library, "testbed", "tooling"),
             ("testbed", Integration, "postgres_servers", "PostgreSQL"),
-            ("onceward", Integration, "postgres_conformance", "PostgreSQL"),
-            ("onceward-gateway", Integration, "postgres_kill", "PostgreSQL"),
+            ("onceward", Integration, "postgres", "PostgreSQL"),
+            ("onceward-gateway", Integration, "postgres", "PostgreSQL"),
             ("onceward", Integration, "failover", "PostgreSQL, failing servers"),
         ] {
             assert_eq!(suite_of(&target(package, kind, name)), suite, "{package} {name}");
@@ -308,8 +312,8 @@ mod tests {
 
     #[test]
     fn a_repeated_suite_runs_what_another_one_runs() {
-        let conformance = target("onceward", Kind::Integration, "postgres_conformance");
-        assert!(REPEATS.iter().any(|suite| (suite.claims)(&conformance)));
+        let postgres = target("onceward", Kind::Integration, "postgres");
+        assert!(REPEATS.iter().any(|suite| (suite.claims)(&postgres)));
         let wire = target("onceward-core", Kind::Integration, "wire");
         assert!(!REPEATS.iter().any(|suite| (suite.claims)(&wire)));
     }

@@ -72,7 +72,7 @@ impl TestTarget {
         Cargo::new(&format!("test -p {} --all-features {which}", self.package))
     }
 
-    /// The name by which people know it: `onceward tests/sqlite_conformance.rs`.
+    /// The name by which people know it: `onceward tests/sqlite_store.rs`.
     pub(crate) fn label(&self) -> String {
         let Self { package, name, .. } = self;
         match self.kind {

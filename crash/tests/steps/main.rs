@@ -40,7 +40,7 @@ const PASSED_BY_NOBODY: [(&str, &str); 2] = [
     ("crash/src/service/bug/", "a bug on purpose, which only the tests of the oracle ask for"),
     (
         "crates/onceward/src/stores/postgres/",
-        "the service of these tests is on SQLite; `failover` and `postgres_kill` kill PostgreSQL's",
+        "the service of these tests is on SQLite; `failover` and `postgres/kill` kill PostgreSQL's",
     ),
 ];
 

@@ -28,7 +28,7 @@ pub struct Breaker {
     pub share: f64,
     /// So many failures one after the other stop them as well.
     pub in_a_row: u32,
-    /// So many calls after that, without one success in the window, and first tries are refused too.
+    /// So many failures after that, and not one success in the window: first tries are refused too.
     pub hopeless: u32,
     /// For how long they are refused the first time; it doubles.
     pub open: Duration,
@@ -39,7 +39,7 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// Half of 20 calls in 10 s or 5 in a row; 20 without a success; 5 s to 60 s; 3 trials.
+    /// Half of 20 calls in 10 s or 5 in a row; 30 without a success; 5 s to 60 s; 3 trials.
     #[must_use]
     pub fn standard() -> Self {
         Self {
@@ -47,7 +47,7 @@ impl Breaker {
             calls: 20,
             share: 0.5,
             in_a_row: 5,
-            hopeless: 20,
+            hopeless: 30,
             open: Duration::from_secs(5),
             open_most: Duration::from_secs(60),
             trials: 3,
@@ -186,11 +186,16 @@ impl Switch {
     }
 
     fn count_guarded(&mut self, failed: bool, now: Moment, random: &mut Random) {
+        self.in_a_row = if failed { self.in_a_row.saturating_add(1) } else { 0 };
         self.window.add(1, u32::from(failed), now);
         let (calls, failures) = self.window.sums(now);
-        if failed && failures == calls && calls >= self.rules.hopeless {
+        if failures == calls && self.in_a_row >= self.rules.hopeless {
             self.open(now, random);
-        } else if !failed && f64::from(failures) < self.rules.share * f64::from(calls) {
+        } else if calls >= self.rules.in_a_row
+            && f64::from(failures) < self.rules.share * f64::from(calls)
+        {
+            // One success among failures is no recovery: a breaker that believed it would be guarded
+            // anew every other moment, and some day see nothing but bad luck.
             self.become_state(State::Closed);
         }
     }

@@ -61,6 +61,27 @@ impl Class {
         )
     }
 
+    /// One word for it, as in metrics, logs and JSON.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::NeverSent { .. } => "never_sent",
+            Self::Ambiguous => "ambiguous",
+            Self::Overload => "overload",
+            Self::ServerFault => "server_fault",
+            Self::InProgress => "in_progress",
+            Self::Unknown => "unknown",
+            Self::Conflict => "conflict",
+            Self::Unauthorised => "unauthorised",
+            Self::Accepted => "accepted",
+            Self::Pending => "pending",
+            Self::Ended => "ended",
+            Self::Refused => "refused",
+            Self::Final => "final",
+        }
+    }
+
     /// Whether it is the kind of answer for which nobody sends the request again.
     #[must_use]
     pub fn is_settled(self) -> bool {

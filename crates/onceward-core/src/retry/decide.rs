@@ -10,6 +10,9 @@ use super::{
     saturation::{allows_first_try, allows_hedge, allows_retry, widened},
 };
 
+/// What is still being carried out is asked for at least this often, unless it says otherwise.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// What one attempt has shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
@@ -245,7 +248,7 @@ impl Context<'_> {
         let ended = seen.class == Class::Ended;
         // The first of them is believed at once; a server that says so again and again waits.
         let wait = if ended && self.call.busy == 0 {
-            Ok(Duration::ZERO)
+            self.in_time(Duration::ZERO, None, now, random)
         } else {
             self.patience(seen, now, random)
         };
@@ -283,7 +286,7 @@ impl Context<'_> {
     fn patience(&mut self, seen: Seen, now: Moment, random: &mut Random) -> Result<Duration, Why> {
         self.call.busy = self.call.busy.saturating_add(1);
         let own = self.rules.backoff.wait(self.call.busy, self.call.waited, random.next());
-        self.in_time(own, seen.hint, now, random)
+        self.in_time(own.min(PATIENCE), seen.hint, now, random)
     }
 
     /// Whether to try again, and after which wait; the order is that of the harm done by a mistake.
@@ -338,7 +341,7 @@ impl Context<'_> {
     }
 
     fn pay(&mut self, seen: Seen, now: Moment) -> Result<(), Why> {
-        if self.target.traffic.as_mut().is_some_and(|traffic| !traffic.admits_retry(now)) {
+        if self.target.traffic.as_mut().is_some_and(|traffic| !traffic.has_room(now)) {
             return Err(Why::Share);
         }
         let price = match (self.rules.budget, seen.class) {
@@ -353,6 +356,9 @@ impl Context<'_> {
         };
         if !self.target.pay(price) {
             return Err(Why::Budget);
+        }
+        if let Some(traffic) = &mut self.target.traffic {
+            traffic.retry(now);
         }
         self.call.paid = price;
         Ok(())

@@ -45,7 +45,7 @@ fn below(saturation: f64, bound: f64, rank: Rank) -> bool {
 
 /// The wait, up to five times as long.
 pub(super) fn widened(wait: Duration, saturation: f64) -> Duration {
-    times(wait, 1.0 + 4.0 * saturation)
+    if saturation == 0.0 { wait } else { times(wait, 1.0 + 4.0 * saturation) }
 }
 
 /// A product that ends at the longest duration there is.

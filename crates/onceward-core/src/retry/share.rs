@@ -78,7 +78,7 @@ impl Shared {
     pub fn admits_retry(&mut self, now: Moment) -> bool {
         let room = self.has_room(now);
         if room {
-            self.window.add(1, 1, now);
+            self.retry(now);
         }
         room
     }
@@ -88,6 +88,10 @@ impl Shared {
     pub fn share(&mut self, now: Moment) -> f64 {
         let (all, retries) = self.window.sums(now);
         if all == 0 { 0.0 } else { f64::from(retries) / f64::from(all) }
+    }
+
+    pub(super) fn retry(&mut self, now: Moment) {
+        self.window.add(1, 1, now);
     }
 
     pub(super) fn has_room(&mut self, now: Moment) -> bool {

@@ -1,0 +1,171 @@
+//! When a target is left alone, and how it comes back.
+
+use onceward_core::retry::{Action, Circuit, Class, Method, Rules, Seen, Stop, Why};
+
+use crate::{Bench, millis, seconds};
+
+fn rules() -> Rules {
+    Rules::standard().to_builder().without_budget().build().unwrap()
+}
+
+fn circuit(bench: &mut Bench) -> Circuit {
+    let now = bench.now;
+    bench.target.circuit(now)
+}
+
+fn fail(bench: &mut Bench, times: u32) {
+    for _ in 0..times {
+        let _ = bench.attempt(Class::ServerFault);
+    }
+}
+
+/// Five to be guarded, thirty more to be open.
+fn open(bench: &mut Bench) {
+    fail(bench, 35);
+    assert_eq!(circuit(bench), Circuit::Open);
+}
+
+#[test]
+fn five_failures_in_a_row_stop_retries_but_not_first_tries() {
+    let mut bench = Bench::new(rules());
+    fail(&mut bench, 4);
+    assert_eq!(circuit(&mut bench), Circuit::Closed);
+    let call = bench.call(Method::Safe);
+    let stop = Action::Stop(Stop::Failed(Why::Breaker));
+    assert_eq!(bench.run(call, Class::ServerFault), (1, stop));
+    assert_eq!(circuit(&mut bench), Circuit::Guarded);
+    for _ in 0..5 {
+        assert_eq!(circuit(&mut bench), Circuit::Guarded, "one success is no recovery");
+        assert!(bench.attempt(Class::Success).is_ok(), "first tries are the probes");
+    }
+    assert_eq!(circuit(&mut bench), Circuit::Closed);
+}
+
+#[test]
+fn half_of_many_calls_stop_retries() {
+    let mut bench = Bench::new(rules());
+    for turn in 0..19 {
+        let class = if turn % 2 == 0 { Class::Ambiguous } else { Class::Success };
+        bench.attempt(class).unwrap();
+        assert_eq!(circuit(&mut bench), Circuit::Closed, "{turn}: too few to say");
+    }
+    bench.attempt(Class::Ambiguous).unwrap();
+    assert_eq!(circuit(&mut bench), Circuit::Guarded);
+}
+
+#[test]
+fn a_brown_out_does_not_become_an_outage() {
+    let mut bench = Bench::new(rules());
+    for turn in 0..10_000 {
+        let class = if turn % 4 == 0 { Class::Success } else { Class::Ambiguous };
+        assert!(bench.attempt(class).is_ok(), "a quarter succeeds: {turn}");
+        bench.now += millis(1);
+    }
+}
+
+#[test]
+fn a_brown_out_by_chance_does_not_become_an_outage_either() {
+    let mut bench = Bench::new(rules());
+    let mut refused = 0;
+    for _ in 0..100_000 {
+        let class =
+            if bench.random() >> 32 < 0x3851_eb85 { Class::Success } else { Class::Ambiguous };
+        refused += u32::from(bench.attempt(class).is_err());
+        bench.now += millis(1);
+    }
+    assert_eq!(refused, 0, "22 % succeed");
+}
+
+#[test]
+fn nothing_but_failures_refuses_first_tries_for_a_while() {
+    let mut bench = Bench::new(rules());
+    open(&mut bench);
+    let mut call = bench.call(Method::Safe);
+    assert_eq!(bench.begin(&mut call), Err(Stop::Failed(Why::Breaker)));
+    let hint = call.hint().unwrap();
+    assert!((seconds(4)..=seconds(6)).contains(&hint), "it says for how long: {hint:?}");
+    assert_eq!(bench.target.in_flight(), 0);
+}
+
+#[test]
+fn a_counted_few_are_let_through_and_all_must_succeed() {
+    let mut bench = Bench::new(rules());
+    open(&mut bench);
+    bench.now += seconds(7);
+    assert_eq!(circuit(&mut bench), Circuit::HalfOpen);
+    let mut trials: Vec<_> = (0..3).map(|_| bench.call(Method::Safe)).collect();
+    for trial in &mut trials {
+        bench.begin(trial).unwrap();
+    }
+    let mut fourth = bench.call(Method::Safe);
+    assert_eq!(bench.begin(&mut fourth), Err(Stop::Failed(Why::Breaker)));
+    for trial in &mut trials {
+        assert_eq!(circuit(&mut bench), Circuit::HalfOpen);
+        bench.ended(trial, Class::Success);
+    }
+    assert_eq!(circuit(&mut bench), Circuit::Closed);
+}
+
+#[test]
+fn a_failed_trial_opens_it_for_twice_as_long_up_to_a_minute() {
+    let mut bench = Bench::new(rules());
+    open(&mut bench);
+    for expected in [10, 20, 40, 60, 60, 60] {
+        bench.now += seconds(61);
+        assert!(bench.attempt(Class::ServerFault).is_ok());
+        let mut call = bench.call(Method::Safe);
+        bench.begin(&mut call).unwrap_err();
+        let hint = call.hint().unwrap();
+        let around = seconds(expected).mul_f64(0.8)..=seconds(expected).mul_f64(1.2);
+        assert!(around.contains(&hint) && hint <= seconds(60), "{expected} s: {hint:?}");
+    }
+}
+
+#[test]
+fn a_trial_that_nobody_waits_for_is_given_to_another() {
+    let mut bench = Bench::new(rules());
+    open(&mut bench);
+    bench.now += seconds(7);
+    for _ in 0..50 {
+        let mut call = bench.call(Method::Safe);
+        bench.begin(&mut call).unwrap();
+        bench.context(&mut call, |context, _| context.abandon());
+        bench.target.landed();
+    }
+    assert_eq!(circuit(&mut bench), Circuit::HalfOpen);
+}
+
+#[test]
+fn the_target_says_itself_how_long_it_wants_to_be_left_alone() {
+    let mut bench = Bench::new(rules());
+    for _ in 0..35 {
+        let mut call = bench.call(Method::Safe);
+        bench.begin(&mut call).unwrap();
+        bench.ended(&mut call, Seen { class: Class::Overload, hint: Some(seconds(30)) });
+    }
+    let mut call = bench.call(Method::Safe);
+    bench.begin(&mut call).unwrap_err();
+    let hint = call.hint().unwrap();
+    assert!((seconds(30)..=seconds(33)).contains(&hint), "{hint:?}");
+}
+
+#[test]
+fn refusals_of_one_request_say_nothing_about_the_target() {
+    let mut bench = Bench::new(rules());
+    for class in [Class::Final, Class::Refused, Class::Conflict, Class::InProgress, Class::Unknown]
+    {
+        for _ in 0..100 {
+            bench.attempt(class).unwrap();
+        }
+        assert_eq!(circuit(&mut bench), Circuit::Closed, "{class:?}");
+    }
+}
+
+#[test]
+fn what_was_seen_long_ago_is_not_held_against_it() {
+    let mut bench = Bench::new(rules());
+    fail(&mut bench, 5);
+    assert_eq!(circuit(&mut bench), Circuit::Guarded);
+    bench.now += seconds(11);
+    assert_eq!(circuit(&mut bench), Circuit::Closed);
+}

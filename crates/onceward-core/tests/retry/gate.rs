@@ -1,0 +1,176 @@
+//! Whether it is sent again at all.
+
+use onceward_core::retry::{Action, Answer, Class, Method, Seen, Stop, Why};
+
+use crate::{Bench, CLASSES, METHODS, bare, millis};
+
+/// Every way in which one request without an answer of its own can end.
+const FAILURES: [Class; 8] = [
+    Class::Ambiguous,
+    Class::ServerFault,
+    Class::Overload,
+    Class::InProgress,
+    Class::Conflict,
+    Class::Unknown,
+    Class::Final,
+    Class::Refused,
+];
+
+#[test]
+fn a_write_without_a_key_is_sent_once_unless_it_certainly_was_not_sent() {
+    for class in FAILURES {
+        let mut bench = Bench::new(bare());
+        let call = bench.call(Method::Other);
+        assert_eq!(bench.run(call, class).0, 1, "{class:?}");
+    }
+    let mut bench = Bench::new(bare());
+    let call = bench.call(Method::Other);
+    assert_eq!(bench.run(call, Class::NeverSent { reused: false }).0, 3);
+}
+
+#[test]
+fn a_key_or_the_method_opens_the_gate() {
+    for class in [Class::Ambiguous, Class::ServerFault, Class::Overload] {
+        let mut bench = Bench::new(bare());
+        let call = bench.call(Method::Other).keyed();
+        assert_eq!(bench.run(call, class).0, 3, "{class:?} with a key");
+        for method in [Method::Safe, Method::Idempotent] {
+            let call = bench.call(method);
+            assert_eq!(bench.run(call, class).0, 3, "{class:?} {method:?}");
+        }
+    }
+}
+
+#[test]
+fn every_pair_of_method_and_class_is_repeated_exactly_where_it_is_harmless() {
+    for method in METHODS {
+        for keyed in [false, true] {
+            for class in CLASSES {
+                let mut bench = Bench::new(bare());
+                let mut call = bench.call(method);
+                if keyed {
+                    call = call.keyed();
+                }
+                bench.begin(&mut call).unwrap();
+                let again = matches!(bench.ended(&mut call, class), Action::Attempt { .. });
+                let harmless = method != Method::Other
+                    || keyed
+                    || matches!(class, Class::NeverSent { .. })
+                    // The status URL itself says so, and only an operation with a key has one.
+                    || class == Class::Ended;
+                let useful =
+                    class.is_failure() || matches!(class, Class::InProgress | Class::Ended);
+                assert_eq!(again, harmless && useful, "{method:?} keyed {keyed} {class:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_bound_answer_is_never_asked_for_again() {
+    for status in [500, 502, 503, 504, 429] {
+        let class = Answer { bound: true, ..Answer::of(status) }.class();
+        let mut bench = Bench::new(bare());
+        let call = bench.call(Method::Other).keyed();
+        let (sent, action) = bench.run(call, class);
+        assert_eq!((sent, action), (1, Action::Stop(Stop::Failed(Why::Answered))), "{status}");
+    }
+}
+
+#[test]
+fn a_body_that_is_gone_and_a_call_inside_a_retry_are_sent_once() {
+    for (why, class) in [(Why::BodyGone, Class::Ambiguous), (Why::Nested, Class::Ambiguous)] {
+        let mut bench = Bench::new(bare());
+        let call = bench.call(Method::Other).keyed();
+        let call = if why == Why::Nested { call.nested() } else { call.body_gone() };
+        assert_eq!(bench.run(call, class), (1, Action::Stop(Stop::Unknown(why))));
+    }
+}
+
+#[test]
+fn to_give_up_after_an_attempt_without_an_answer_is_to_not_know() {
+    for (method, keyed, unknown) in [
+        (Method::Other, true, true),
+        (Method::Other, false, true),
+        (Method::Idempotent, false, true),
+        (Method::Safe, false, false),
+    ] {
+        let mut bench = Bench::new(bare());
+        let mut call = bench.call(method);
+        if keyed {
+            call = call.keyed();
+        }
+        let (_, action) = bench.run(call, Class::Ambiguous);
+        let Action::Stop(stop) = action else { panic!("{action:?}") };
+        assert_eq!(stop.is_unknown(), unknown, "{method:?} keyed {keyed}");
+    }
+    let mut bench = Bench::new(bare());
+    let call = bench.call(Method::Other).keyed();
+    let (_, action) = bench.run(call, Class::ServerFault);
+    assert_eq!(action, Action::Stop(Stop::Failed(Why::Attempts)), "every attempt was answered");
+}
+
+#[test]
+fn an_answer_under_the_key_ends_the_doubt_and_a_refusal_before_it_does_not() {
+    for (class, stop) in [
+        (Class::Final, Stop::Failed(Why::Answered)),
+        (Class::Refused, Stop::Unknown(Why::Answered)),
+        (Class::Unauthorised, Stop::Unknown(Why::Unauthorised)),
+    ] {
+        let mut bench = Bench::new(bare());
+        let mut call = bench.call(Method::Other).keyed();
+        bench.begin(&mut call).unwrap();
+        assert!(matches!(bench.ended(&mut call, Class::Ambiguous), Action::Attempt { .. }));
+        bench.begin(&mut call).unwrap();
+        assert_eq!(bench.ended(&mut call, class), Action::Stop(stop), "{class:?}");
+    }
+}
+
+#[test]
+fn new_credentials_are_asked_for_once() {
+    let mut bench = Bench::new(bare());
+    let mut call = bench.call(Method::Other).keyed().refreshable();
+    bench.begin(&mut call).unwrap();
+    assert_eq!(bench.ended(&mut call, Class::Unauthorised), Action::Refresh);
+    bench.begin(&mut call).unwrap();
+    let stop = Action::Stop(Stop::Failed(Why::Unauthorised));
+    assert_eq!(bench.ended(&mut call, Class::Unauthorised), stop);
+
+    let mut unkeyed = bench.call(Method::Other).refreshable();
+    bench.begin(&mut unkeyed).unwrap();
+    assert_eq!(bench.ended(&mut unkeyed, Class::Unauthorised), stop);
+}
+
+#[test]
+fn a_busy_key_is_waited_for_beyond_the_attempts_and_costs_nothing() {
+    let mut bench = Bench::new(onceward_core::retry::Rules::standard());
+    let mut call = bench.call(Method::Other).keyed();
+    let busy = Seen { class: Class::InProgress, hint: Some(millis(1_000)) };
+    for _ in 0..8 {
+        bench.begin(&mut call).unwrap();
+        let Action::Attempt { wait } = bench.ended(&mut call, busy) else { panic!() };
+        bench.now += wait;
+    }
+    assert_eq!(bench.target.budget_left(), Some(30));
+    bench.begin(&mut call).unwrap();
+    let Action::Stop(stop) = bench.run(call, busy).1 else { panic!() };
+    assert_eq!(stop, Stop::Unknown(Why::Deadline), "somebody is still at it");
+}
+
+#[test]
+fn an_accepted_operation_is_followed_only_when_asked() {
+    let mut bench = Bench::new(bare());
+    let call = bench.call(Method::Other).keyed();
+    assert_eq!(bench.run(call, Class::Accepted), (1, Action::Succeed));
+
+    let mut bench = Bench::new(bare().to_builder().until_done().build().unwrap());
+    let mut call = bench.call(Method::Other).keyed();
+    bench.begin(&mut call).unwrap();
+    for class in [Class::Accepted, Class::Pending, Class::Pending] {
+        let Action::Poll { wait } = bench.ended(&mut call, class) else { panic!("{class:?}") };
+        bench.now += wait;
+    }
+    assert!(matches!(bench.ended(&mut call, Class::Ended), Action::Attempt { .. }));
+    bench.begin(&mut call).unwrap();
+    assert_eq!(bench.ended(&mut call, Class::Success), Action::Succeed);
+}

@@ -1,0 +1,10 @@
+//! `onceward check` and `onceward init`: what a person reads who has written a configuration.
+
+mod check;
+mod identity;
+mod init;
+mod places;
+mod protection;
+mod routes;
+mod support;
+mod values;

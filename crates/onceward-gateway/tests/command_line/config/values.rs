@@ -1,0 +1,149 @@
+//! Values that are wrong by themselves, and options that do not exist.
+
+use crate::config::support::{
+    TOP, each_is_explained, mistake_of_route, only_mistake, refused, route,
+};
+
+#[test]
+fn unknown_options_get_a_suggestion() {
+    let (said, help) = mistake_of_route("retian = \"24h\"");
+    assert_eq!(said, "6:1: there is no option `retian` here");
+    assert_eq!(help, "did you mean `retain`?");
+    let (_, help) = mistake_of_route("colour = 1");
+    assert!(help.starts_with("choose of authorize, drop_headers, effect, "), "{help}");
+    let (said, help) = only_mistake(&format!("upsteam = 1\n{}", route("")));
+    assert_eq!(
+        (said.as_str(), help.as_str()),
+        ("1:1: there is no option `upsteam` here", "did you mean `upstream`?")
+    );
+    let jwt = "[jwt]\nsecret_env = \"A\"\naudiense = 1\n";
+    let (said, help) = only_mistake(&(route("") + jwt));
+    assert!(said.contains("`audiense`") && help.contains("`audience`"), "{said} {help}");
+}
+
+#[test]
+fn values_of_another_type_are_named() {
+    each_is_explained(&[
+        ("lease = 30", "6:9: `lease` is a number; it must be a duration", "did you mean \"30s\"?"),
+        ("lease = 3.5", "`lease` is a number with a point; it must be a duration", "\"30s\""),
+        ("retain = true", "`retain` is true or false; it must be a duration", "\"30s\""),
+        ("retain = 2026-01-01", "`retain` is a date; it must be a duration", "\"30s\""),
+        ("max_request = 1048576", "`max_request` is a number; it must be a size", "\"64KiB\""),
+        ("effect = []", "`effect` is a list; it must be a text", "write effect = \"external\""),
+        ("mismatch = \"422\"", "`mismatch` is a text; it must be a number", "422, 409, 400"),
+        (
+            "keep_headers = \"etag\"",
+            "`keep_headers` is a text; it must be a list",
+            "[\"x-currency\"]",
+        ),
+        ("name = { a = 1 }", "`name` is a table; it must be a text", "\"charge.create\""),
+    ]);
+    let said = refused(&format!("{TOP}route = 1\ntls = 1\ndefaults = [1]\n"));
+    for part in ["`route` is a number", "`tls` is a number", "`defaults` is a list"] {
+        assert!(said.contains(part), "{said}");
+    }
+    let said = refused(&format!("{TOP}route = [1]\n"));
+    assert!(said.contains("`route` has an item that is not a table"), "{said}");
+}
+
+#[test]
+fn words_are_chosen_from_a_list() {
+    each_is_explained(&[
+        ("key = \"requird\"", "6:7: `key` must be one of required, optional, off", "\"required\"?"),
+        ("effect = \"extrenal\"", "`effect` must be one of external", "did you mean \"external\"?"),
+        ("profile = \"strip\"", "`profile` must be one of strict, stripe, rerun", "\"stripe\"?"),
+        ("on_500 = \"x\"", "`on_500` must be one of replay, hold", "choose of replay, hold"),
+        ("in_flight = \"waits\"", "`in_flight` must be one of", "did you mean \"wait\"?"),
+        ("stale_keys = \"x\"", "`stale_keys` must be one of run, refuse", "choose of run, refuse"),
+        ("on_store_down = \"fail\"", "`on_store_down` must be one of refuse, pass", "choose of"),
+        ("mismatch = 418", "`mismatch` is not a status for it", "choose of 422, 409, 400"),
+        ("mismatch = 99999999999999999999", "`mismatch` is not a status for it", "choose of 422"),
+    ]);
+}
+
+#[test]
+fn durations_have_units_and_bounds() {
+    each_is_explained(&[
+        ("lease = \"30 sec\"", "`lease` is not a duration", "did you mean \"30s\"?"),
+        ("lease = \"soon\"", "`lease` is not a duration", "ms, s, m, h or d"),
+        ("lease = \"99ms\"", "`lease` is 99ms", "between 100ms and 24h"),
+        ("lease = \"25h\"\nmax_run = \"24h\"", "`lease` is 25h", "between 100ms and 24h"),
+        ("retain = \"999ms\"", "`retain` is 999ms", "between 1s and"),
+        ("timeout = \"9ms\"", "`timeout` is 9ms", "between 10ms and 24h"),
+        ("unknown_retain = \"0s\"", "`unknown_retain` is 0s", "between 1s and"),
+        ("unknown_retain = \"nver\"", "`unknown_retain` is not a duration", "ms, s, m, h or d"),
+        (
+            "rerun_within = \"0s\"\neffect = \"repeatable\"",
+            "`rerun_within` is 0s",
+            "between 1s and",
+        ),
+        ("wait = \"31s\"\nin_flight = \"wait\"", "`wait` is 31s", "between 0s and 30s"),
+        ("retry_window = \"9999d\"", "`retry_window` is 9999d", "between 0s and 3653d"),
+    ]);
+}
+
+#[test]
+fn sizes_have_units_and_bounds() {
+    each_is_explained(&[
+        ("max_request = \"8MB\"", "`max_request` is not a size", "did you mean \"8MiB\"?"),
+        ("max_request = \"big\"", "`max_request` is not a size", "KiB"),
+        ("max_request = \"0B\"", "`max_request` is 0B", "between 1B and 64MiB"),
+        ("max_response = \"65MiB\"", "`max_response` is 65MiB", "between 1B and 64MiB"),
+    ]);
+}
+
+#[test]
+fn the_smallest_and_largest_values_are_right() {
+    for lines in [
+        "lease = \"100ms\"\nmax_run = \"100ms\"\nretain = \"1s\"\ntimeout = \"10ms\"",
+        "lease = \"24h\"\nwait = \"0s\"\nin_flight = \"wait\"",
+        "wait = \"30s\"\nin_flight = \"wait\"\nmax_request = \"1B\"\nmax_response = \"64MiB\"",
+        "effect = \"repeatable\"\nrerun_within = \"1s\"\nlease = \"1s\"",
+        "unknown_retain = \"24h\"\nretry_window = \"24h\"\nmax_response = \"1B\"",
+    ] {
+        crate::config::support::accepted(&route(lines));
+    }
+}
+
+#[test]
+fn lists_name_what_they_hold() {
+    each_is_explained(&[
+        ("not_applied = [429]", "6:16: `not_applied` has an item", "[503]"),
+        ("not_applied = [503, 600]", "6:21: `not_applied` has an item", "[503]"),
+        ("fingerprint_headers = [\"a b\"]", "`fingerprint_headers` has an item", "x-currency"),
+        ("drop_headers = [1]", "`drop_headers` has an item that is no header name", "x-currency"),
+    ]);
+}
+
+#[test]
+fn urls_and_templates_are_checked() {
+    each_is_explained(&[
+        ("reconcile = \"did-it\"", "`reconcile` has no scheme", "http://"),
+        ("reconcile = \"ftp://a/b\"", "`reconcile` has an unknown scheme", "https://"),
+        ("reconcile = \"http://a:b@c/\"", "`reconcile` has a name or password", "leave it out"),
+        ("rebuild = \"/v1/{id}\"", "`rebuild` is not a method and a path", "GET /v1/payments/{id}"),
+        ("rebuild = \"POST /v1/{id}\"", "its method is GET", "GET /v1/payments/{id}"),
+        ("rebuild = \"GET /v1/payments\"", "one `{id}` in its path", "GET /v1/payments/{id}"),
+        ("rebuild = \"GET /{id}/{x}\"", "one `{id}` in its path", "GET /v1/payments/{id}"),
+        ("rebuild = \"GET v1/{id}\"", "not a path behind its method", "GET /v1/payments/{id}"),
+    ]);
+}
+
+#[test]
+fn what_comes_later_is_not_ignored_in_silence() {
+    for option in ["retry_share = 0.2", "retry = \"off\"", "breaker = true", "hedge = false"] {
+        let (said, help) = mistake_of_route(option);
+        assert!(said.contains("comes with a later version"), "{said}");
+        assert!(help.contains("would ignore it"), "{help}");
+    }
+}
+
+#[test]
+fn what_is_not_toml_is_placed_and_not_quoted() {
+    let said = refused("upstream = \"sesame\nstore = sesame\n[[route]\n");
+    assert!(said.starts_with("o.toml:1:19: error: "), "{said}");
+    assert!(said.contains("o.toml:2:9: error: ") && said.contains("o.toml:3:"), "{said}");
+    assert!(!said.contains("sesame"), "{said}");
+    let (said, _) = only_mistake(&format!("{TOP}{}", route("")));
+    assert_eq!(said, "2:1: duplicate key");
+}

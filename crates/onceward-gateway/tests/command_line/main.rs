@@ -1,0 +1,6 @@
+//! The command on the command line: its words, the files that it reads, the tables that it makes.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod config;
+mod migrate;
+mod words;

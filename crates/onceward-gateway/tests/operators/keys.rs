@@ -1,0 +1,279 @@
+//! `onceward keys`, on the store itself and through the operators' listener.
+
+use std::{
+    process::{Command, Output, Stdio},
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+
+use crate::gateway_support::{Call, Gateway, Plan, Upstream, route};
+
+fn pay(key: &str) -> Call {
+    Call::post("/pay").key(key).header("x-api-key", "alice").json(json!({"amount": 5}))
+}
+
+async fn lose(gateway: &Gateway, key: &str) -> String {
+    let reply = gateway.send(&pay(key).told(json!({"status": 503}))).await;
+    reply.header("onceward-operation").unwrap().to_owned()
+}
+
+const TOKEN: &str = "a-token-of-the-operators";
+
+fn start(upstream: &Upstream) -> Gateway {
+    let lines =
+        "name = \"charge.create\"\nlease = \"200ms\"\nmax_run = \"200ms\"\nretain = \"48h\"";
+    let tokens = "[admin_tokens]\nops = { token_env = \"OPS\", role = \"purge\" }\n";
+    let text = format!("admin = \"127.0.0.1:0\"\n{}{tokens}", route(lines));
+    Plan::new(&upstream.url(), &text).variable("OPS", TOKEN).start()
+}
+
+/// Where a command asks.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Usual,
+    Config,
+    Store,
+    Admin,
+}
+
+impl Place {
+    const ALL: [Self; 4] = [Self::Usual, Self::Config, Self::Store, Self::Admin];
+}
+
+fn keys(gateway: &Gateway, place: Place, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
+    command.arg("keys").args(arguments).current_dir(gateway.directory.path());
+    command.env("ONCEWARD_ADMIN_TOKEN", TOKEN).env("USER", "ada").env_remove("SUDO_USER");
+    let admin = format!("http://{}", gateway.admin.unwrap());
+    match place {
+        Place::Usual => {}
+        Place::Config => drop(command.args(["--config", "onceward.toml"])),
+        Place::Store => drop(command.args(["--store", "sqlite://onceward.db"])),
+        Place::Admin => drop(command.args(["--admin", &admin])),
+    }
+    command
+}
+
+fn text(output: &Output) -> (bool, String, String) {
+    let of = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (output.status.success(), of(&output.stdout), of(&output.stderr))
+}
+
+/// What it says, and that it went well.
+fn said(gateway: &Gateway, place: Place, arguments: &[&str]) -> String {
+    let (is_done, out, error) = text(&keys(gateway, place, arguments).output().unwrap());
+    assert!(is_done, "{place:?} {arguments:?}: {out}{error}");
+    out
+}
+
+fn document(gateway: &Gateway, place: Place, arguments: &[&str]) -> Value {
+    let out = said(gateway, place, &[arguments, &["--json"]].concat());
+    serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"))
+}
+
+fn refused(gateway: &Gateway, place: Place, arguments: &[&str]) -> String {
+    let (is_done, out, error) = text(&keys(gateway, place, arguments).output().unwrap());
+    assert!(!is_done && out.is_empty(), "{place:?} {arguments:?}: {out}{error}");
+    error
+}
+
+#[tokio::test]
+async fn the_same_is_found_wherever_it_asks() {
+    let upstream = Upstream::any();
+    let gateway = start(&upstream);
+    let lost = lose(&gateway, "lost").await;
+    gateway.send(&pay("paid")).await;
+    for place in Place::ALL {
+        let all = document(&gateway, place, &["list"]);
+        assert_eq!(all.as_array().unwrap().len(), 2, "{place:?}");
+        let mut names: Vec<_> = all[0].as_object().unwrap().keys().map(String::as_str).collect();
+        names.sort_unstable();
+        let expected = [
+            "attempt",
+            "expires_at",
+            "key_digest",
+            "name",
+            "operation",
+            "scope",
+            "started_at",
+            "state",
+            "updated_at",
+        ];
+        assert_eq!(names, expected);
+        let unknown =
+            document(&gateway, place, &["list", "--state", "unknown", "--name", "charge.create"]);
+        assert_eq!(unknown[0]["operation"], *lost, "{place:?}");
+        assert_eq!(document(&gateway, place, &["list", "--older", "1h"]), json!([]));
+        let newest = document(&gateway, place, &["list", "--newest", "--limit", "1"]);
+        assert_eq!(newest[0]["state"], "succeeded");
+        let table = said(&gateway, place, &["list"]);
+        assert!(table.starts_with("OPERATION") && table.contains(&lost), "{table}");
+        assert!(
+            said(&gateway, place, &["list", "--state", "released"]).contains("nothing is found")
+        );
+        for which in [["--key", "lost"], ["--operation", &lost]] {
+            let shown = said(&gateway, place, &[&["show"][..], &which].concat());
+            assert!(shown.contains("unknown") && shown.contains("keys resolve"), "{shown}");
+        }
+        assert_eq!(document(&gateway, place, &["show", "--key", "lost"])["operation"], *lost);
+        assert!(refused(&gateway, place, &["show", "--key", "none"]).contains("no such operation"));
+        assert!(refused(&gateway, place, &["show", "--operation", "x"]).contains("43 characters"));
+        assert!(refused(&gateway, place, &["list", "--state", "lost"]).contains("in_progress"));
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_several_callers_have_is_not_guessed() {
+    let upstream = Upstream::any();
+    let gateway = start(&upstream);
+    gateway.send(&pay("k")).await;
+    gateway.send(&pay("k").without("x-api-key").header("x-api-key", "bob")).await;
+    let error = refused(&gateway, Place::Store, &["show", "--key", "k"]);
+    assert!(error.contains("several") && error.contains("OPERATION"), "{error}");
+    let all = document(&gateway, Place::Store, &["list"]);
+    let scope = all[0]["scope"].as_str().unwrap();
+    let exact = ["show", "--key", "k", "--scope", scope, "--name", "charge.create"];
+    assert_eq!(document(&gateway, Place::Store, &exact)["operation"], all[0]["operation"]);
+}
+
+#[tokio::test]
+async fn an_outcome_is_resolved_with_the_answer_of_a_file() {
+    let upstream = Upstream::any();
+    let gateway = start(&upstream);
+    for (place, actor) in [(Place::Config, "store/ada"), (Place::Admin, "ops/ada")] {
+        let key = format!("{place:?}");
+        let lost = lose(&gateway, &key).await;
+        let answer = json!({"status": 201, "headers": [["x-number", "7"]], "body": "receipt 7"});
+        std::fs::write(gateway.directory.path().join("answer.json"), answer.to_string()).unwrap();
+        let resolve = ["resolve", "--operation", &lost, "--applied", "--response", "answer.json"];
+        let (is_done, ..) = text(&keys(&gateway, place, &resolve).output().unwrap());
+        assert!(!is_done, "a reason is needed");
+        let resolve = [&resolve[..], &["--reason", "seen"]].concat();
+        let shown = document(&gateway, place, &resolve);
+        assert_eq!(shown["state"], "succeeded");
+        let last = shown["trail"].as_array().unwrap().last().unwrap().clone();
+        assert_eq!((&last["actor"], &last["reason"]), (&json!(actor), &json!("seen")));
+        let replay = gateway.send(&pay(&key)).await;
+        assert_eq!((replay.status, replay.text()), (201, "receipt 7"));
+        assert!(refused(&gateway, place, &resolve).contains("succeeded"));
+        let at = |name: &str| {
+            shown[name].as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_second()
+        };
+        let kept = at("expires_at") - at("updated_at");
+        assert!((kept - 48 * 3600).abs() <= 1, "as long as the route keeps it: {shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_filter_is_a_dry_run_until_it_is_confirmed() {
+    let upstream = Upstream::any();
+    let gateway = start(&upstream);
+    for place in [Place::Config, Place::Admin] {
+        for key in 0..3 {
+            lose(&gateway, &format!("{place:?}{key}")).await;
+        }
+        let bulk = ["resolve", "--state", "unknown", "--applied", "--reason", "all booked"];
+        assert!(said(&gateway, place, &bulk).contains("dry run: 3 operations would be"));
+        let early = ["resolve", "--state", "unknown", "--not-applied", "--reason", "x", "--yes"];
+        let (is_done, ..) = text(&keys(&gateway, Place::Store, &early).output().unwrap());
+        assert!(!is_done, "a store alone does not say how long it may run");
+        assert_eq!(
+            document(&gateway, place, &["list", "--state", "unknown"]).as_array().unwrap().len(),
+            3
+        );
+        let done = document(&gateway, place, &[&bulk[..], &["--yes"]].concat());
+        assert_eq!(done["resolved"].as_array().unwrap().len(), 3);
+        assert_eq!(document(&gateway, place, &["list", "--state", "unknown"]), json!([]));
+    }
+    let both = ["show", "--operation", "x", "--older", "1s"];
+    assert!(refused(&gateway, Place::Store, &both).contains("leave the other filters out"));
+    let without = ["resolve", "--applied", "--reason", "x"];
+    assert!(refused(&gateway, Place::Store, &without).contains("--state unknown"));
+}
+
+#[tokio::test]
+async fn keys_are_given_back_and_forgotten() {
+    let upstream = Upstream::any();
+    let gateway = start(&upstream);
+    lose(&gateway, "k").await;
+    let release = ["release", "--key", "k", "--reason", "x"];
+    assert!(refused(&gateway, Place::Admin, &release).contains("resolve"));
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let resolve = ["resolve", "--key", "k", "--not-applied", "--reason", "x"];
+    assert_eq!(document(&gateway, Place::Admin, &resolve)["state"], "released");
+    let purge = ["purge", "--key", "k", "--reason", "x"];
+    assert!(refused(&gateway, Place::Store, &purge).contains("minute"));
+    let connection = rusqlite::Connection::open(gateway.store()).unwrap();
+    connection
+        .execute("UPDATE onceward_record SET updated_at = updated_at - 60000000", [])
+        .unwrap();
+    assert_eq!(document(&gateway, Place::Store, &purge)["state"], Value::Null);
+}
+
+#[tokio::test]
+async fn watching_shows_what_happens() {
+    let upstream = Upstream::any();
+    let gateway = start(&upstream);
+    let lost = lose(&gateway, "lost").await;
+    for place in [Place::Config, Place::Admin] {
+        let mut command =
+            keys(&gateway, place, &["watch", "--every", "100ms", "--for", "4s", "--json"]);
+        let watching = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        let paid = gateway.send(&pay(&format!("paid{place:?}"))).await;
+        let paid = paid.header("onceward-operation").unwrap().to_owned();
+        let resolve = ["resolve", "--operation", &lost, "--applied", "--reason", "x"];
+        if matches!(place, Place::Config) {
+            said(&gateway, place, &resolve);
+        }
+        let (is_done, out, error) = text(&watching.wait_with_output().unwrap());
+        assert!(is_done, "{error}");
+        let lines: Vec<Value> =
+            out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let of = |reference: &str| lines.iter().rfind(|line| line["operation"] == *reference);
+        assert_eq!(of(&paid).unwrap()["state"], "succeeded", "{out}");
+        if matches!(place, Place::Config) {
+            let ended = of(&lost).unwrap();
+            assert_eq!((&ended["was"], &ended["state"]), (&json!("unknown"), &json!("succeeded")));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_sent_to_operators_listeners_only() {
+    let upstream = Upstream::any();
+    let gateway = start(&upstream);
+    let before = upstream.seen().await.len();
+    let public = format!("http://{}", gateway.address);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
+    command.args(["keys", "list", "--admin", &public]).env("ONCEWARD_ADMIN_TOKEN", TOKEN);
+    let (is_done, _, error) = text(&command.output().unwrap());
+    assert!(!is_done && error.contains("no token was sent"), "{error}");
+    for seen in &upstream.seen().await[before..] {
+        assert!(!seen.to_string().contains(TOKEN), "{seen}");
+    }
+}
+
+#[test]
+fn wrong_places_are_told_in_words() {
+    let directory = tempfile::tempdir().unwrap();
+    for (arguments, word) in [
+        (&["list"][..], "--admin"),
+        (&["list", "--store", "sqlite://none.db"], "none.db"),
+        (&["list", "--store", "redis://x"], "sqlite"),
+        (&["list", "--config", "none.toml"], "no such file"),
+        (&["list", "--admin", "http://127.0.0.1:1"], "is the gateway running"),
+        (&["list", "--admin", "127.0.0.1:1"], "http://"),
+        (&["list", "--store", "sqlite://a", "--admin", "http://b"], "cannot be used with"),
+        (&["list", "--older", "soon"], "30s"),
+        (&["list", "--limit", "0"], "--limit"),
+        (&["list", "--admin", "http://127.0.0.1:1", "--token-env", "NOT_SET"], "NOT_SET"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
+        let output = command.arg("keys").args(arguments).current_dir(directory.path()).output();
+        let (is_done, _, error) = text(&output.unwrap());
+        assert!(!is_done && error.contains(word), "{arguments:?}: {error}");
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing was made");
+}

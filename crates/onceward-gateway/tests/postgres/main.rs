@@ -1,0 +1,10 @@
+//! The gateway with its records in PostgreSQL, and services that end them in their own transactions.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "../gateway_support/mod.rs"]
+mod gateway_support;
+mod kill;
+mod languages;
+mod operators;
+mod serve;
+mod support;

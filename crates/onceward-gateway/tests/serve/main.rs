@@ -1,0 +1,8 @@
+//! `onceward serve` among friends; among enemies it is in `serve_hostile`, which also measures.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "../gateway_support/mod.rs"]
+mod gateway_support;
+mod observe;
+mod protection;
+mod rules;

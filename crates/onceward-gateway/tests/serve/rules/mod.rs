@@ -1,0 +1,23 @@
+//! `onceward serve`, rule by rule: what the contract says, as clients and upstreams see it.
+
+mod framing;
+mod gates;
+mod http2_upstream;
+mod in_flight;
+mod keys;
+mod meaning;
+mod process;
+mod replay;
+mod retention;
+mod scopes;
+mod unknown;
+mod upstream_side;
+
+use serde_json::json;
+
+use crate::gateway_support::Call;
+
+/// A payment of Alice.
+fn pay(key: &str) -> Call {
+    Call::post("/pay").key(key).header("x-api-key", "alice").json(json!({"amount": 5}))
+}

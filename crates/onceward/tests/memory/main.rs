@@ -1,0 +1,6 @@
+//! The engine, and the store that keeps nothing.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod conformance;
+mod engine;
+mod store;

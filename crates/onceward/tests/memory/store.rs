@@ -1,0 +1,77 @@
+//! What is particular about the memory store.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use onceward::{
+    Store, StoreError,
+    clock::{Clock, ManualClock},
+    stores::memory::MemoryStore,
+    telemetry,
+};
+use tracing::{Event, Metadata, Subscriber, span};
+
+/// Whoever opens it by its name has read the words; whoever reads the log sees them too.
+#[test]
+fn a_memory_store_says_that_it_is_not_durable() {
+    let warnings = Warnings::default();
+    tracing::subscriber::with_default(warnings.clone(), || {
+        let _ = MemoryStore::not_durable();
+    });
+    let warnings = warnings.0.lock().unwrap();
+    assert!(warnings.iter().any(|text| text.contains("memory only")), "{warnings:?}");
+}
+
+#[tokio::test]
+async fn a_clock_that_was_set_stops_the_sweep_and_raises_an_alarm() {
+    let clock = Arc::new(ManualClock::default());
+    let store = MemoryStore::not_durable_with_clock(clock.clone());
+    clock.advance(Duration::from_secs(1_000_000));
+    assert_eq!(store.sweep(10).await, Ok(0), "time that passes is no jump");
+    for jump_micros in [61_000_000, -122_000_000] {
+        let alarms = telemetry::CLOCK_JUMPED.count();
+        clock.jump_micros(jump_micros);
+        let swept = store.sweep(10).await;
+        assert!(matches!(swept, Err(StoreError::Unusable(_))), "{swept:?}");
+        assert!(telemetry::CLOCK_JUMPED.count() > alarms);
+    }
+    clock.jump_micros(60_000_000);
+    assert!(clock.disagreement() <= onceward::clock::MAX_DISAGREEMENT);
+    assert_eq!(store.sweep(10).await, Ok(0), "set right again");
+}
+
+/// Collects the texts of warnings.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        struct Text(String);
+        impl tracing::field::Visit for Text {
+            fn record_debug(&mut self, _: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                self.0 += &format!("{value:?} ");
+            }
+        }
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        self.0.lock().unwrap().push(text.0);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}

@@ -1,0 +1,23 @@
+//! The PostgreSQL store: on servers of the crate `testbed`, one module for each of its sides.
+#![cfg(feature = "postgres")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[cfg(all(feature = "axum", feature = "deadpool", feature = "sqlx"))]
+mod commit;
+mod conformance;
+#[cfg(all(feature = "axum", feature = "deadpool", feature = "sqlx"))]
+mod deferred;
+mod dialects;
+mod functions;
+mod open;
+#[cfg(all(feature = "axum", feature = "deadpool", feature = "sqlx"))]
+#[path = "../server_support/mod.rs"]
+mod server_support;
+#[cfg(all(feature = "axum", feature = "deadpool", feature = "sqlx"))]
+mod shop;
+mod store;
+mod support;
+#[cfg(all(feature = "deadpool", feature = "sqlx"))]
+mod transactional_conformance;
+#[cfg(all(feature = "axum", feature = "deadpool", feature = "sqlx"))]
+mod wake;

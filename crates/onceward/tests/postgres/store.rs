@@ -1,0 +1,236 @@
+//! How the PostgreSQL store behaves beside others: open transactions, broken connections, many at once.
+
+use std::time::Duration;
+
+use onceward::{
+    Claim, Effect, Ending, Engine, Filter, Inspect as _, Outcome, Renewal, Settled, Spool as _,
+    SpoolId, Status, Store as _, StoreError, Swap, Verdict,
+    conformance::block_on,
+    core::conformance::{Sample, answer, fresh_fence},
+    stores::postgres::PostgresStore,
+};
+use testbed::Database;
+use tokio::time::{Instant, timeout};
+use tokio_postgres::{Client, NoTls};
+
+async fn open() -> (Database, PostgresStore, Engine) {
+    let database = testbed::postgres().database();
+    let store = PostgresStore::connect(database.url()).await.unwrap();
+    (database, store.clone(), Engine::new(store))
+}
+
+async fn claim(engine: &Engine, sample: &Sample) -> Claim {
+    match engine.admit(sample.request(b'a')).await.unwrap() {
+        Verdict::Run(claim) => claim,
+        other => panic!("expected to run: {other:?}"),
+    }
+}
+
+async fn client(database: &Database) -> Client {
+    let (client, connection) = tokio_postgres::connect(database.url(), NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+fn paid() -> Ending {
+    Ending::Succeeded(Outcome::inline(201, b"paid".to_vec()))
+}
+
+/// Somebody's transaction that stays open on one record.
+async fn hold(database: &Database, claim: &Claim) -> Client {
+    let client = client(database).await;
+    client.batch_execute("BEGIN").await.unwrap();
+    let touch = "UPDATE onceward.record SET scope = scope WHERE digest = $1";
+    assert_eq!(client.execute(touch, &[&claim.id().0.as_slice()]).await.unwrap(), 1);
+    client
+}
+
+#[test]
+fn a_transaction_that_stays_open_on_one_record_stalls_no_other() {
+    block_on(async {
+        let (database, store, engine) = open().await;
+        let held = claim(&engine, &Sample::new(Effect::Transactional)).await;
+        let holder = hold(&database, &held).await;
+        assert_eq!(store.swap(&held.renew()).await, Ok(Swap::Held));
+        assert_eq!(engine.renew(&held).await, Ok(Renewal::Held), "as good as renewed");
+
+        // The end of the held claim is in one batch with those of many others.
+        let late = tokio::spawn({
+            let engine = engine.clone();
+            let held = held.clone();
+            async move { engine.settle(held, paid()).await }
+        });
+        let many = (0..200).map(|_| {
+            let engine = engine.clone();
+            tokio::spawn(async move {
+                let sample = Sample::new(Effect::External);
+                let claim = claim(&engine, &sample).await;
+                engine.settle(claim, paid()).await.unwrap()
+            })
+        });
+        let many: Vec<_> = many.collect();
+        let all = async {
+            for one in many {
+                assert!(matches!(one.await.unwrap(), Settled::Stored { .. }));
+            }
+        };
+        timeout(Duration::from_secs(20), all).await.expect("nobody waits for the held record");
+        assert!(late.await.unwrap().is_err(), "its caller is told that it is not durable yet");
+        assert_eq!(engine.unsettled(), 1, "it goes on in the background");
+
+        holder.batch_execute("ROLLBACK").await.unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        while engine.unsettled() > 0 && Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let sample = Filter { status: Some(Status::Succeeded), ..Filter::default() };
+        assert_eq!(store.list(&Filter { limit: 500, ..sample }).await.unwrap().listed.len(), 201);
+    });
+}
+
+#[test]
+fn a_claim_that_another_transaction_is_about_to_make_is_in_progress() {
+    block_on(async {
+        let (database, store, engine) = open().await;
+        let sample = Sample::new(Effect::Transactional);
+        let made = claim(&engine, &sample).await;
+        // As a claim inside somebody's own transaction: there, but not to be seen.
+        let holder = client(&database).await;
+        holder
+            .batch_execute(
+                "BEGIN;
+                 CREATE TEMPORARY TABLE copy ON COMMIT DROP AS TABLE onceward.record;
+                 DELETE FROM onceward.record; COMMIT;",
+            )
+            .await
+            .unwrap();
+        let rival = client(&database).await;
+        rival.batch_execute("BEGIN").await.unwrap();
+        let insert = "INSERT INTO onceward.record SELECT $1, gen_random_uuid(), gen_random_uuid(), 0, \
+                      now(), now(), now(), now(), interval '1 day', '', '', '\\x01'";
+        rival.execute(insert, &[&made.id().0.as_slice()]).await.unwrap();
+        let verdict = engine.admit(sample.request(b'a')).await.unwrap();
+        assert!(matches!(verdict, Verdict::Busy { .. }), "{verdict:?}");
+        rival.batch_execute("ROLLBACK").await.unwrap();
+        assert!(matches!(engine.admit(sample.request(b'a')).await.unwrap(), Verdict::Run(_)));
+        drop(store);
+    });
+}
+
+#[test]
+fn connections_that_break_are_opened_anew() {
+    block_on(async {
+        let (database, _, engine) = open().await;
+        for _ in 0..5 {
+            let sample = Sample::new(Effect::External);
+            let owned = claim(&engine, &sample).await;
+            database.sql(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                 WHERE datname = current_database() AND application_name = 'onceward'",
+            );
+            let settled = engine.settle(owned, paid()).await.unwrap();
+            assert!(matches!(settled, Settled::Stored { .. }), "{settled:?}");
+            let again = engine.admit(sample.request(b'a')).await.unwrap();
+            assert!(matches!(again, Verdict::Replay(_)), "{again:?}");
+        }
+    });
+}
+
+#[test]
+fn a_statement_that_takes_too_long_is_an_error_that_says_what_to_do() {
+    block_on(async {
+        let (database, store, _) = open().await;
+        let name = database.name();
+        database.sql(&format!(
+            "ALTER DATABASE {name} SET statement_timeout = '1s';
+             ALTER TABLE onceward.spool RENAME TO chunks;
+             CREATE VIEW onceward.spool AS SELECT sha256(random()::text::bytea) AS digest,
+                 gen_random_uuid() AS fence, 0 AS chunk, now() AS at, ''::bytea AS bytes
+             FROM pg_sleep(60)"
+        ));
+        drop(store);
+        let store = PostgresStore::connect(database.url()).await.unwrap();
+        let id = SpoolId { operation: Sample::new(Effect::External).id(), fence: fresh_fence() };
+        let error = store.chunk(&id, 0).await.unwrap_err();
+        let StoreError::Unavailable(text) = &error else { panic!("{error:?}") };
+        assert!(text.contains("raise the statement_timeout"), "{text}");
+        database.sql("DROP VIEW onceward.spool; ALTER TABLE onceward.chunks RENAME TO spool");
+        assert_eq!(store.chunk(&id, 0).await, Ok(None), "it goes on by itself");
+    });
+}
+
+#[test]
+fn tables_that_vanish_and_rights_that_are_taken_are_named() {
+    block_on(async {
+        let (database, store, _) = open().await;
+        database.sql("ALTER SCHEMA onceward RENAME TO elsewhere");
+        let error = store.get(&Sample::new(Effect::External).id()).await.unwrap_err();
+        let StoreError::Unusable(text) = &error else { panic!("{error:?}") };
+        assert!(text.contains("onceward migrate"), "{text}");
+        database.sql("ALTER SCHEMA elsewhere RENAME TO onceward");
+        store.get(&Sample::new(Effect::External).id()).await.unwrap();
+    });
+}
+
+#[test]
+fn completions_are_heap_only_updates() {
+    block_on(async {
+        let (database, _, engine) = open().await;
+        for _ in 0..50 {
+            let owned = claim(&engine, &Sample::new(Effect::External)).await;
+            engine.settle(owned, Ending::Succeeded(answer(201))).await.unwrap();
+        }
+        // The server counts when it has time.
+        let until = Instant::now() + Duration::from_secs(20);
+        let counted =
+            "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'record'";
+        while !database.sql(counted).starts_with("50|") && Instant::now() < until {
+            database.sql("SELECT pg_stat_clear_snapshot()");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(database.sql(counted), "50|50");
+    });
+}
+
+#[test]
+fn a_key_is_found_among_many_page_by_page() {
+    block_on(async {
+        let (database, store, engine) = open().await;
+        let wanted = Sample::new(Effect::External);
+        claim(&engine, &wanted).await;
+        // Neighbours that cannot be read, so that more than one window must be looked at.
+        database.sql(
+            "INSERT INTO onceward.record SELECT sha256(int8send(i)), gen_random_uuid(), gen_random_uuid(), 3,
+                 now(), now(), now(), now() + i * interval '1 ms', interval '1 day', 'tenant=x', 'y', '\\x01'
+             FROM generate_series(1, 45000) i",
+        );
+        let mut filter = Filter { key: Some(wanted.operation.key().clone()), ..Filter::default() };
+        let (mut found, mut pages) = (Vec::new(), 0);
+        loop {
+            let page = store.list(&filter).await.unwrap();
+            found.extend(page.listed.into_iter().map(|listed| listed.id));
+            pages += 1;
+            let Some(next) = page.next else { break };
+            filter.after = Some(next);
+        }
+        assert_eq!(found, [wanted.id()]);
+        assert!(pages >= 3, "{pages} pages: each looks at a bounded number of records");
+    });
+}
+
+#[test]
+fn what_is_open_is_counted() {
+    block_on(async {
+        let (_database, store, engine) = open().await;
+        for effect in [Effect::External, Effect::Transactional] {
+            claim(&engine, &Sample::new(effect)).await;
+        }
+        let unknown = claim(&engine, &Sample::new(Effect::External)).await;
+        engine.settle(unknown, Ending::Unknown).await.unwrap();
+        let done = claim(&engine, &Sample::new(Effect::External)).await;
+        engine.settle(done, paid()).await.unwrap();
+        let census = store.census().await.unwrap();
+        assert_eq!((census.in_progress, census.unknown, census.is_complete), (2, 1, true));
+        assert!(census.file_bytes > 8192 && census.last_write.is_some(), "{census:?}");
+    });
+}

@@ -1,0 +1,21 @@
+//! The `SQLite` store, one module for each of its sides. What counts alarms, which belong to the whole
+//! process, is in programs of its own: `sqlite_store` and `sqlite_sealed`.
+#![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod behaviour;
+#[cfg(feature = "sqlx")]
+mod commit;
+mod conformance;
+mod files;
+mod lists;
+mod processes;
+mod server;
+#[cfg(feature = "sqlx")]
+#[path = "../server_support/mod.rs"]
+mod server_support;
+#[cfg(feature = "sqlx")]
+mod transactional_conformance;
+mod waiters;
+#[path = "../waiters_support/mod.rs"]
+mod waiters_support;
