@@ -169,7 +169,10 @@ fn tell(options: &Options, findings: &Findings) -> io::Result<()> {
 fn draw(directory: &Path, findings: &Findings) -> io::Result<()> {
     let explained = |path: &Path, error: &io::Error| {
         let advice = "no chart is there; give another directory";
-        io::Error::new(error.kind(), format!("{} was not written ({error}): {advice}", path.display()))
+        io::Error::new(
+            error.kind(),
+            format!("{} was not written ({error}): {advice}", path.display()),
+        )
     };
     fs::create_dir_all(directory).map_err(|error| explained(directory, &error))?;
     for chart in &findings.charts {

@@ -84,7 +84,8 @@ mod tests {
         for (at, event) in [(5, 'c'), (3, 'a'), (5, 'd'), (4, 'b')] {
             agenda.note(at, event);
         }
-        let order: Vec<char> = std::iter::from_fn(|| agenda.next()).map(|(_, event)| event).collect();
+        let order: Vec<char> =
+            std::iter::from_fn(|| agenda.next()).map(|(_, event)| event).collect();
         assert_eq!(order, ['a', 'b', 'c', 'd']);
     }
 }

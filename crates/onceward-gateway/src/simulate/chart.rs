@@ -78,7 +78,8 @@ const BOTTOM: f64 = 348.0;
 
 /// Told apart also by those who do not see red and green, on white and on black (after Okabe and Ito).
 const COLOURS: [&str; 9] = [
-    "#999999", "#56b4e9", "#009e73", "#cc79a7", "#e69f00", "#0072b2", "#8c6bb1", "#b8860b", "#4daf4a",
+    "#999999", "#56b4e9", "#009e73", "#cc79a7", "#e69f00", "#0072b2", "#8c6bb1", "#b8860b",
+    "#4daf4a",
 ];
 const OURS: &str = "#d55e00";
 
@@ -116,20 +117,21 @@ impl Chart {
     fn shade(&self, frame: &Frame, svg: &mut String) {
         let Some((from, to, what)) = self.shade else { return };
         let (left, right) = (frame.x.place(from), frame.x.place(to));
-        line(svg, format_args!(
-            "<rect class=\"shade\" x=\"{left:.1}\" y=\"{TOP}\" width=\"{:.1}\" height=\"{}\"/>",
-            right - left,
-            BOTTOM - TOP
-        ));
+        line(
+            svg,
+            format_args!(
+                "<rect class=\"shade\" x=\"{left:.1}\" y=\"{TOP}\" width=\"{:.1}\" height=\"{}\"/>",
+                right - left,
+                BOTTOM - TOP
+            ),
+        );
         text(svg, (f64::midpoint(left, right), TOP - 5.0), "middle", "", what);
     }
 
     fn axes(&self, frame: &Frame, svg: &mut String) {
         for tick in frame.x.ticks() {
             let x = frame.x.place(tick);
-            line(svg, format_args!(
-                "<path class=\"grid\" d=\"M{x:.1} {TOP}V{BOTTOM}\"/>"
-            ));
+            line(svg, format_args!("<path class=\"grid\" d=\"M{x:.1} {TOP}V{BOTTOM}\"/>"));
             text(svg, (x, BOTTOM + 17.0), "middle", "", &number(tick));
         }
         for tick in frame.y.ticks() {
@@ -145,19 +147,20 @@ impl Chart {
     }
 
     fn lines(&self, frame: &Frame, svg: &mut String) {
-        let mut colours = COLOURS.iter().cycle();
+        // More lines than colours: the second round is dashed.
+        let dashes = ["", " stroke-dasharray=\"6 3\""];
+        let mut looks = dashes.iter().flat_map(|dash| COLOURS.map(|colour| (colour, *dash)));
         let mut last = String::new();
         for (place, drawn) in self.lines.iter().enumerate() {
-            let colour = if drawn.ours { OURS } else { colours.next().copied().unwrap_or(OURS) };
+            let own = if drawn.ours { None } else { looks.next() };
+            let (colour, dash) = own.unwrap_or((OURS, ""));
             let class = if drawn.ours { "line ours" } else { "line" };
+            let look = format!("class=\"{class}\" stroke=\"{colour}\"{dash}");
             let path = frame.path(&drawn.points);
             let to = if drawn.ours { &mut last } else { &mut *svg };
-            line(to, format_args!("<path class=\"{class}\" stroke=\"{colour}\" d=\"{path}\"/>"));
+            line(to, format_args!("<path {look} d=\"{path}\"/>"));
             let y = TOP + 8.0 + 20.0 * place as f64;
-            line(svg, format_args!(
-                "<path class=\"{class}\" stroke=\"{colour}\" d=\"M{} {y}h22\"/>",
-                RIGHT + 14.0
-            ));
+            line(svg, format_args!("<path {look} d=\"M{} {y}h22\"/>", RIGHT + 14.0));
             text(svg, (RIGHT + 42.0, y + 4.0), "start", "", &drawn.name);
         }
         svg.push_str(&last);
@@ -238,7 +241,10 @@ impl Range {
             return (0..=decades).map(|decade| self.least * 10_f64.powi(decade)).collect();
         }
         let step = round_step(self.most / 6.0);
-        (0..).map(|tick| f64::from(tick) * step).take_while(|tick| *tick <= self.most * 1.001).collect()
+        (0..)
+            .map(|tick| f64::from(tick) * step)
+            .take_while(|tick| *tick <= self.most * 1.001)
+            .collect()
     }
 }
 
@@ -262,10 +268,13 @@ fn number(value: f64) -> String {
 }
 
 fn text(svg: &mut String, (x, y): (f64, f64), anchor: &str, more: &str, words: &str) {
-    line(svg, format_args!(
-        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\"{more}>{}</text>",
-        escape(words)
-    ));
+    line(
+        svg,
+        format_args!(
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\"{more}>{}</text>",
+            escape(words)
+        ),
+    );
 }
 
 fn line(svg: &mut String, words: std::fmt::Arguments<'_>) {

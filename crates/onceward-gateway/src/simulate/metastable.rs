@@ -56,14 +56,14 @@ fn contenders(attempts: u32) -> Vec<(Contender, Expired)> {
     let rules = ours::timed(attempts, attempt_timeout, deadline);
     let client_alone = {
         let rules = rules.clone();
-        Contender::new("onceward, server keeps expired", move |_| Ours::new(&rules))
+        Contender::new("onceward, no drop", move |_| Ours::new(&rules))
     };
     let mut all = vec![(peers::none(limits), Expired::Kept)];
     all.extend(peers::all(limits).into_iter().map(|peer| (peer, Expired::Kept)));
     let dropped = |name, contender: Contender| (Contender { name, ..contender }, Expired::Dropped);
-    all.push(dropped("no retries, expired dropped", peers::none(limits)));
+    all.push(dropped("no retries + drop", peers::none(limits)));
     let retries = peers::all(limits).swap_remove(0);
-    all.push(dropped("plain retries, expired dropped", retries));
+    all.push(dropped("plain retries + drop", retries));
     all.push((client_alone, Expired::Kept));
     let whole = Contender::new("onceward", move |_| Ours::new(&rules)).ours();
     all.push((whole, Expired::Dropped));

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use onceward::retry::{
-    Action, Backoff, Call, Class, Context, Go, Hedge, Limit, Method, Rules, RulesBuilder, Target, decide,
+    Action, Backoff, Call, Class, Context, Go, Hedge, Limit, Method, Rules, RulesBuilder, Target,
+    decide,
 };
 
 use super::{

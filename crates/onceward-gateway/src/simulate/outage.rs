@@ -99,7 +99,8 @@ impl Client {
     fn attempt(&mut self, call: usize, now: Nanos, count: &mut Count, random: &mut Random) {
         if let Start::Go { .. } = self.policy.begin(&mut self.calls[call], now, random) {
             count.attempts += 1;
-            let there_and_back = random.exponential(10 * MILLISECOND) + random.exponential(10 * MILLISECOND);
+            let there_and_back =
+                random.exponential(10 * MILLISECOND) + random.exponential(10 * MILLISECOND);
             self.agenda.note(now + there_and_back, Event::Answer { call });
         }
     }

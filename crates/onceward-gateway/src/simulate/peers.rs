@@ -10,8 +10,8 @@ use super::{
     policy::{Contender, Next, Ongoing, Origin, Outcome, Policy, Start},
     random::Random,
 };
-pub(super) use budgets::{Budget, Unlimited, Window};
 use budgets::{Bucket, Quota, Refilled, Throttle};
+pub(super) use budgets::{Budget, Unlimited, Window};
 
 /// What a scenario gives all policies alike.
 #[derive(Clone, Copy)]
@@ -207,7 +207,9 @@ mod tests {
             let now = call * SECOND / 10;
             let mut call = policy.open(Origin::FIRST, now);
             policy.begin(&mut call, now, &mut random);
-            while let Next::Attempt { .. } = policy.ended(&mut call, Outcome::Fault, now, &mut random) {
+            while let Next::Attempt { .. } =
+                policy.ended(&mut call, Outcome::Fault, now, &mut random)
+            {
                 retries += 1;
                 policy.begin(&mut call, now, &mut random);
             }

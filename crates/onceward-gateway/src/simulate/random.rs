@@ -14,7 +14,8 @@ impl Random {
     /// `stream` tells the rows of one seed apart.
     pub(super) fn new(seed: u64, stream: u64) -> Self {
         // Neighbouring seeds must not give neighbouring streams, so both are mixed first.
-        let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ stream.wrapping_mul(0xd1b5_4a32_d192_ed03);
+        let mixed =
+            seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ stream.wrapping_mul(0xd1b5_4a32_d192_ed03);
         Self { generator: fastrand::Rng::with_seed(mixed), second: None }
     }
 

@@ -63,7 +63,12 @@ fn contention(rows: &[Row]) -> Table {
         };
         let calls = [10, 50, 100, 190].map(|clients| number(at(clients).calls, 0));
         let times = [100, 190].map(|clients| number(at(clients).time_s, 1));
-        table.add(policy, at(100).ours, calls.into_iter().chain(times), study("contention", policy));
+        table.add(
+            policy,
+            at(100).ours,
+            calls.into_iter().chain(times),
+            study("contention", policy),
+        );
     }
     table
 }
@@ -88,8 +93,7 @@ fn metastable(rows: &[Row]) -> Table {
             Some(false) => "never".to_owned(),
             _ => number(row.recovery_s, 1),
         };
-        let cells =
-            [recovery, number(row.success, 3), number(row.goodput, 3), number(row.load, 2)];
+        let cells = [recovery, number(row.success, 3), number(row.goodput, 3), number(row.load, 2)];
         table.add(&row.policy, row.ours, cells, study("metastable", &row.policy));
     }
     table
@@ -166,7 +170,9 @@ fn promises(scenario: Scenario, attempts: Option<u32>, rows: &[Row]) -> Vec<Prom
         Scenario::Tail => {
             let calm = |ours: bool| {
                 find(rows, |row| {
-                    row.shift_ms == Some(0.0) && (row.ours == ours) && (ours || row.extra == Some(0.0))
+                    row.shift_ms == Some(0.0)
+                        && (row.ours == ours)
+                        && (ours || row.extra == Some(0.0))
                 })
             };
             let (without, with) = (calm(false), calm(true));

@@ -63,7 +63,8 @@ mod tests {
         let mut table = Table::new(&["calls"]);
         table.add("short", false, ["5".to_owned()], "");
         table.add("rather long", true, ["12345".to_owned()], "12,000");
-        let expected = "policy         calls   study\n  short            5\n→ rather long  12345   12,000\n";
+        let expected =
+            "policy         calls   study\n  short            5\n→ rather long  12345   12,000\n";
         assert_eq!(table.text(), expected);
     }
 }

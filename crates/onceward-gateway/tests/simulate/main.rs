@@ -1,0 +1,8 @@
+//! `onceward simulate`: the figures that we promise, and those of others beside them, through its JSON.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod command_line;
+mod figures;
+mod run;
+mod statements;
