@@ -46,7 +46,8 @@ Examples:
   onceward simulate outage
   onceward simulate metastable --svg charts
   onceward simulate contention --seed 7 --json
-  onceward simulate outage --attempts 3")]
+  onceward simulate outage --attempts 3
+  onceward simulate metastable --service-time")]
 pub(crate) struct Options {
     scenario: Scenario,
     /// Other chance, other numbers; the same seed gives the same numbers.
@@ -55,6 +56,9 @@ pub(crate) struct Options {
     /// Attempts in all [default: those of the study; outage and metastable 4, layers 3].
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=10))]
     attempts: Option<u32>,
+    /// metastable: the work itself takes the server's time, instead of the wait for its turn alone.
+    #[arg(long)]
+    service_time: bool,
     /// Prints the rows as JSON; what is for people goes to standard error.
     #[arg(long)]
     json: bool,
@@ -103,6 +107,7 @@ impl Scenario {
 struct Setting<'a> {
     seed: u64,
     attempts: Option<u32>,
+    service_time: bool,
     progress: &'a mut dyn FnMut(&str),
 }
 
@@ -125,6 +130,10 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         eprintln!("error: the attempts of {scenario} are given by the study: leave --attempts out");
         return ExitCode::from(2);
     }
+    if options.service_time && options.scenario != Scenario::Metastable {
+        eprintln!("error: only metastable has a server that works: leave --service-time out");
+        return ExitCode::from(2);
+    }
     let began = Instant::now();
     let mut said = began;
     let mut progress = |policy: &str| {
@@ -133,8 +142,12 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             eprintln!("{scenario}: {policy}, {} s so far", began.elapsed().as_secs());
         }
     };
-    let mut setting =
-        Setting { seed: options.seed, attempts: options.attempts, progress: &mut progress };
+    let mut setting = Setting {
+        seed: options.seed,
+        attempts: options.attempts,
+        service_time: options.service_time,
+        progress: &mut progress,
+    };
     let findings = options.scenario.run(&mut setting);
     match tell(options, &findings) {
         Ok(()) => ExitCode::SUCCESS,
@@ -148,7 +161,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 }
 
 fn tell(options: &Options, findings: &Findings) -> io::Result<()> {
-    let words = report::words(options.scenario, options.attempts, options.seed, &findings.rows);
+    let words = report::words(options, &findings.rows);
     let mut out = io::stdout().lock();
     if options.json {
         io::stderr().write_all(words.as_bytes())?;

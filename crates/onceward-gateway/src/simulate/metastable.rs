@@ -7,6 +7,9 @@
 //! about time-outs, it works off requests for which nobody waits any more, and with retries there are
 //! always more of them: the metastable state. A server that knows each attempt's deadline drops what has
 //! expired when its turn comes, which costs it nothing.
+//!
+//! By choice the work itself takes the server's time, without memory and with the same mean, and only then
+//! comes the answer: that is harder, because such a queue serves what is about to expire.
 
 mod fleet;
 
@@ -20,7 +23,7 @@ use super::{
     random::Random,
     row::{Findings, Row},
 };
-use fleet::{Course, Expired};
+use fleet::{Course, Expired, Service};
 
 pub(super) const CLIENTS: u32 = 100;
 /// The mean time between two requests of the whole fleet: 850 a second.
@@ -39,11 +42,12 @@ pub(super) fn turn(now: Nanos) -> Nanos {
 pub(super) fn run(setting: &mut Setting<'_>) -> Findings {
     let attempts = setting.attempts.unwrap_or(4);
     let mut rows = Vec::new();
+    let service = if setting.service_time { Service::TakesTime } else { Service::AtItsTurn };
     let mut courses = Vec::new();
     for (number, (contender, expired)) in contenders(attempts).into_iter().enumerate() {
         setting.progress(contender.name);
         let mut random = Random::new(setting.seed, number as u64);
-        let course = fleet::run(&contender, expired, &mut random);
+        let course = fleet::run(&contender, expired, service, &mut random);
         rows.push(row(&contender, &course));
         courses.push((contender, course));
     }

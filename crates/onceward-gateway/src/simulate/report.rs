@@ -5,14 +5,15 @@ mod table;
 
 use std::fmt::Write as _;
 
-use super::{Scenario, row::Row};
+use super::{Options, Scenario, row::Row};
 use published::study;
 use table::Table;
 
 /// Everything that is said about a run.
-pub(super) fn words(scenario: Scenario, attempts: Option<u32>, seed: u64, rows: &[Row]) -> String {
+pub(super) fn words(options: &Options, rows: &[Row]) -> String {
+    let scenario = options.scenario;
     let (title, seen) = heading(scenario);
-    let mut words = format!("{title} (seed {seed})\n{seen}\n\n");
+    let mut words = format!("{title} (seed {})\n{seen}\n\n", options.seed);
     let table = match scenario {
         Scenario::Contention => contention(rows),
         Scenario::Outage => outage(rows),
@@ -21,13 +22,24 @@ pub(super) fn words(scenario: Scenario, attempts: Option<u32>, seed: u64, rows: 
         Scenario::Layers => layers(rows),
     };
     words.push_str(&table.text());
-    for promise in promises(scenario, attempts, rows) {
+    if options.service_time {
+        words.push_str(WITH_SERVICE_TIME);
+        return words;
+    }
+    for promise in promises(scenario, options.attempts, rows) {
         let verdict = if promise.held { "held" } else { "MISSED" };
         write!(words, "\n{}: {verdict}", promise.words).expect("text takes whatever is written");
     }
     words.push('\n');
     words
 }
+
+/// What is said instead of a verdict.
+const WITH_SERVICE_TIME: &str = "
+Our figures are promised for a server that answers when a request's turn comes; here its work takes time
+as well, and they are missed. A queue that drops only what has expired serves what is about to expire:
+hardly anything succeeds during the brown-out, so breakers open, and stay open for some seconds after it.
+";
 
 fn heading(scenario: Scenario) -> (&'static str, &'static str) {
     match scenario {

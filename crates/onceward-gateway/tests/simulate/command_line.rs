@@ -83,6 +83,8 @@ fn wrong_words_are_refused_with_what_is_right() {
     let attempts = onceward(&["tail", "--attempts", "3"]);
     assert_eq!((attempts.status.code(), attempts.stdout.len()), (Some(2), 0));
     assert!(text(&attempts.stderr).contains("leave --attempts out"));
+    let service = onceward(&["layers", "--service-time"]);
+    assert_eq!((service.status.code(), service.stdout.len()), (Some(2), 0));
     let help = text(&onceward(&["--help"]).stdout);
     for part in ["contention", "outage", "metastable", "tail", "layers", "--svg", "Examples:"] {
         assert!(help.contains(part), "no {part:?}: {help}");

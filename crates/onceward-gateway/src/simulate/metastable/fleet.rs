@@ -17,6 +17,15 @@ pub(crate) enum Expired {
     Dropped,
 }
 
+/// What happens to a request whose turn has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Service {
+    /// It is answered.
+    AtItsTurn,
+    /// It is worked on, and answered after that.
+    TakesTime,
+}
+
 /// What happened, in bins of a tenth of a second.
 pub(crate) struct Course {
     pub(crate) arrived: Vec<u32>,
@@ -60,6 +69,7 @@ enum Event {
     Arrive,
     Attempt { call: usize },
     Turn,
+    Answered { call: usize, attempt: u32 },
     TimedOut { call: usize, attempt: u32 },
 }
 
@@ -82,19 +92,26 @@ struct Fleet<'a> {
     calls: Vec<Called>,
     queue: VecDeque<Request>,
     expired: Expired,
+    service: Service,
     /// When the server can take another.
     free: Nanos,
     course: Course,
     random: &'a mut Random,
 }
 
-pub(crate) fn run(contender: &Contender, expired: Expired, random: &mut Random) -> Course {
+pub(crate) fn run(
+    contender: &Contender,
+    expired: Expired,
+    service: Service,
+    random: &mut Random,
+) -> Course {
     let mut fleet = Fleet {
         agenda: Agenda::new(),
         clients: (0..CLIENTS).map(|_| (contender.make)(random)).collect(),
         calls: Vec::new(),
         queue: VecDeque::new(),
         expired,
+        service,
         free: 0,
         course: Course::new(),
         random,
@@ -114,11 +131,8 @@ impl Fleet<'_> {
             Event::Arrive => self.arrive(now),
             Event::Attempt { call } => self.attempt(call, now),
             Event::Turn => self.take_turn(now),
-            Event::TimedOut { call, attempt } => {
-                if self.calls[call].waits_for == Some(attempt) {
-                    self.ended(call, Outcome::TimedOut, now);
-                }
-            }
+            Event::Answered { call, attempt } => self.ended(call, attempt, Outcome::Success, now),
+            Event::TimedOut { call, attempt } => self.ended(call, attempt, Outcome::TimedOut, now),
         }
     }
 
@@ -154,9 +168,13 @@ impl Fleet<'_> {
             if self.expired == Expired::Dropped && request.expires <= now {
                 continue;
             }
-            self.free = now + turn(now);
-            if self.calls[request.call].waits_for == Some(request.attempt) {
-                self.ended(request.call, Outcome::Success, now);
+            let Request { call, attempt, .. } = request;
+            if self.service == Service::AtItsTurn {
+                self.free = now + turn(now);
+                self.ended(call, attempt, Outcome::Success, now);
+            } else {
+                self.free = now + self.random.exponential(turn(now));
+                self.agenda.note(self.free, Event::Answered { call, attempt });
             }
             break;
         }
@@ -165,9 +183,12 @@ impl Fleet<'_> {
         }
     }
 
-    fn ended(&mut self, call: usize, outcome: Outcome, now: Nanos) {
+    fn ended(&mut self, call: usize, attempt: u32, outcome: Outcome, now: Nanos) {
         let called = &mut self.calls[call];
-        called.waits_for = None;
+        // Nobody waits any more for what comes too late.
+        if called.waits_for.take_if(|waited| *waited == attempt).is_none() {
+            return;
+        }
         let client = &mut self.clients[called.client];
         match client.ended(&mut called.ongoing, outcome, now, self.random) {
             Next::Attempt { wait } => self.agenda.note(now + wait, Event::Attempt { call }),
