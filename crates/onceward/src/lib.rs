@@ -6,8 +6,11 @@
 //! in [`onceward_core`], which is re-exported here.
 //!
 //! Start with `server::Idempotency` (features `axum`, `tower`) for a service over HTTP, or with
-//! [`Engine`] for anything else; `docs/guarantees.md` in the repository says what is promised.
+//! [`Engine`] for anything else, and with `client::Retry` (features `client`, `reqwest`) on the side
+//! that calls; `docs/guarantees.md` in the repository says what is promised.
 
+#[cfg(feature = "client")]
+pub mod client;
 pub mod clock;
 mod commit;
 #[cfg(feature = "conformance")]

@@ -265,7 +265,7 @@ labels! {
 
 /// Declares families, each with its name and its meaning, and lists them.
 macro_rules! metrics {
-    ($list:ident: $(
+    ($visible:vis $list:ident: $(
         #[doc = $about:literal]
         $metric:ident = $name:literal, $series:ty, $labels:ty;
     )*) => {
@@ -274,9 +274,13 @@ macro_rules! metrics {
             pub static $metric: Family<$series, $labels, { <$labels as Labels>::COUNT }> =
                 Family::new($name, $about);
         )*
-        static $list: &[&dyn Metric] = &[$(&$metric),*];
+        $visible static $list: &[&dyn Metric] = &[$(&$metric),*];
     };
 }
+
+// Below the macro that it uses.
+mod client;
+pub use client::*;
 
 metrics! { LIBRARY:
     /// Claims that were made: executions begun.
@@ -454,6 +458,9 @@ pub fn prometheus() -> String {
     #[cfg(feature = "tower")]
     requests::write(&mut text);
     LIBRARY.iter().for_each(|metric| metric.write(&mut text));
+    if CLIENT_ATTEMPTS.get(ClientAttempt::First) > 0 {
+        CLIENT.iter().for_each(|metric| metric.write(&mut text));
+    }
     if START_TIME.get() > 0 {
         GATEWAY.iter().for_each(|metric| metric.write(&mut text));
     }
@@ -467,7 +474,7 @@ pub fn prometheus() -> String {
 /// ```
 #[must_use]
 pub fn names() -> Vec<&'static str> {
-    let families = LIBRARY.iter().chain(GATEWAY).map(|metric| metric.name());
+    let families = LIBRARY.iter().chain(CLIENT).chain(GATEWAY).map(|metric| metric.name());
     #[cfg(feature = "tower")]
     let families = families.chain(requests::NAMES);
     families.chain([ALARMS_TOTAL, BUILD_INFO]).collect()

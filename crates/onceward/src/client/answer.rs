@@ -1,0 +1,154 @@
+//! One attempt: sent, given its time, and understood.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, Response, StatusCode, Uri, header};
+use onceward_core::retry::{Answer, Class, Seen};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::{
+    AnswerBody, Attempt, BoxError, Retry,
+    body::read_up_to,
+    exchange::Sent,
+    failure::{self, CutShort, TimedOut},
+    follow, retry_after,
+    target::Flight,
+};
+use crate::telemetry;
+
+/// Up to this length the body of an answer is read for what it says about trying again.
+const MAX_READ: usize = 64 << 10;
+
+const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
+const OPERATION: HeaderName = HeaderName::from_static("onceward-operation");
+const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// How an attempt has ended.
+pub(super) struct Ended<B> {
+    pub(super) reply: Result<Response<AnswerBody<B>>, BoxError>,
+    pub(super) seen: Seen,
+    pub(super) attempt: Attempt,
+}
+
+/// Sends one request and waits for its answer, no longer than its time.
+pub(super) async fn one<B>(
+    answer: impl Future<Output = Result<Response<B>, BoxError>> + Send,
+    sent: Sent,
+    about: About,
+) -> Ended<B>
+where
+    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send,
+{
+    let About { number, hedge, started, timeout: time, flight, retry, uri } = about;
+    let begun = retry.now();
+    let whole = retry.options().whole_answers;
+    let understood = async { understand(answer.await?, &uri, whole, flight).await };
+    let reply = match timeout(time, understood).await {
+        Ok(reply) => reply,
+        Err(_) => {
+            let late = TimedOut { after: time, unsent: !sent.is_raised() };
+            if !late.unsent {
+                telemetry::CLIENT_LATE.add(());
+            }
+            Err(late.into())
+        }
+    };
+    let (reply, seen) = match reply {
+        Ok((response, seen)) => (Ok(response), seen),
+        Err(error) => {
+            let known = retry.options().classify.as_ref().and_then(|known| known(&*error));
+            let class = known.unwrap_or_else(|| failure::class(&*error));
+            (Err(error), class.into())
+        }
+    };
+    let attempt = Attempt {
+        number,
+        hedge,
+        started,
+        took: retry.now().saturating_sub(begun),
+        class: seen.class,
+        status: reply.as_ref().ok().map(Response::status),
+        failure: reply.as_ref().err().map(|error| failure::text(&**error)),
+        hint: seen.hint,
+        wait: None,
+    };
+    Ended { reply, seen, attempt }
+}
+
+/// What is known of an attempt before it is sent.
+pub(super) struct About {
+    pub(super) number: u32,
+    pub(super) hedge: bool,
+    pub(super) started: Duration,
+    pub(super) timeout: Duration,
+    pub(super) flight: Flight,
+    pub(super) retry: Retry,
+    pub(super) uri: Uri,
+}
+
+/// What an answer says; its body is read only where that says more.
+async fn understand<B>(
+    response: Response<B>,
+    uri: &Uri,
+    whole: Option<usize>,
+    flight: Flight,
+) -> Result<(Response<AnswerBody<B>>, Seen), BoxError>
+where
+    B: http_body::Body<Data = Bytes, Error: Into<BoxError>>,
+{
+    let (parts, body) = response.into_parts();
+    let headers = &parts.headers;
+    let ours = parts.status == StatusCode::ACCEPTED
+        && headers.contains_key(OPERATION)
+        && follow::location(headers, uri).is_some();
+    let telling = ours || (matches!(parts.status.as_u16(), 409 | 504) && is_json(headers));
+    let body = if let Some(most) = whole.or_else(|| telling.then_some(MAX_READ)) {
+        let read = read_up_to(Box::pin(body), most).await;
+        AnswerBody::read(read.map_err(|error| CutShort(error.into()))?, flight)
+    } else {
+        AnswerBody::streamed(body, flight)
+    };
+    let hint = retry_after::hint(headers);
+    let code = if telling && !ours { body.whole().and_then(code) } else { None };
+    let answer = Answer {
+        status: parts.status.as_u16(),
+        code: code.as_deref(),
+        hinted: hint.is_some(),
+        bound: headers.contains_key(REPLAYED) || headers.contains_key(EXPIRES),
+        ours,
+    };
+    let seen = Seen { class: answer.class(), hint };
+    Ok((Response::from_parts(parts, body), seen))
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    kind.eq_ignore_ascii_case("application/problem+json")
+        || kind.eq_ignore_ascii_case("application/json")
+}
+
+/// The `code` of a problem document.
+fn code(body: &[u8]) -> Option<String> {
+    match serde_json::from_slice(body).ok()? {
+        Value::Object(mut fields) => match fields.remove("code")? {
+            Value::String(code) => Some(code),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether an answer to a hedge may be taken for the answer of the call.
+///
+/// The first request may have been carried out already, so an answer that this alone could explain
+/// (a 404 to the second DELETE, a 412, a busy key) is never taken.
+pub(super) fn is_acceptable(class: Class, repeatable: bool) -> bool {
+    match class {
+        Class::Success | Class::Accepted => true,
+        Class::Final => repeatable,
+        _ => false,
+    }
+}

@@ -1,0 +1,50 @@
+//! What a call does, told while it does it.
+
+use std::time::Duration;
+
+use onceward_core::retry::Stop;
+
+use super::Attempt;
+
+/// Something that a call does now: see [`Retry::observe`](super::Retry::observe).
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A request is sent.
+    Began {
+        /// Its number: 1 is the first of the call.
+        attempt: u32,
+        /// Beside one that is late.
+        hedge: bool,
+        /// When it is given up.
+        timeout: Duration,
+        /// The key under which it is sent.
+        key: Option<&'a str>,
+    },
+    /// It has ended, and shown this.
+    Ended {
+        /// What it has shown.
+        attempt: &'a Attempt,
+        /// What is left of the target's retry budget.
+        budget_left: Option<u32>,
+    },
+    /// The call waits before it tries again.
+    Waiting {
+        /// How long.
+        wait: Duration,
+        /// What is left of the target's retry budget, with this retry paid.
+        budget_left: Option<u32>,
+    },
+    /// The operation is carried out elsewhere; its status URL is asked after a wait.
+    Following {
+        /// How long the wait is.
+        wait: Duration,
+    },
+    /// The credentials were refused, and new ones are asked for.
+    Refreshing,
+    /// No further attempt is made.
+    Stopped {
+        /// Why.
+        stop: Stop,
+    },
+}

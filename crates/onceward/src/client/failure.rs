@@ -1,0 +1,156 @@
+//! Failures without an answer: can the request have arrived?
+//!
+//! "Never sent" opens the safety gate for every request, so it is said only where it is certain: no
+//! connection came about, or the server itself says that it did not look. Everything else may have
+//! been carried out. A GOAWAY is no such word: it means that for requests above its last id, but a
+//! client shows it also at one below, and nobody can tell them apart.
+
+use std::{error::Error, fmt, io, iter};
+
+use onceward_core::retry::Class;
+
+use super::body::BoxError;
+
+/// No answer within the time of the attempt.
+#[derive(Debug)]
+pub(super) struct TimedOut {
+    pub(super) after: std::time::Duration,
+    /// It was waiting for its turn, and nothing was sent.
+    pub(super) unsent: bool,
+}
+
+impl fmt::Display for TimedOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.unsent {
+            true => write!(f, "not sent within {:?}: the client was not ready", self.after),
+            false => write!(f, "no answer within {:?}", self.after),
+        }
+    }
+}
+
+impl Error for TimedOut {}
+
+/// The answer began and was cut short.
+#[derive(Debug)]
+pub(super) struct CutShort(pub(super) BoxError);
+
+impl fmt::Display for CutShort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the answer was cut short")
+    }
+}
+
+impl Error for CutShort {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.0)
+    }
+}
+
+/// What a failure says about trying again.
+pub(super) fn class(error: &(dyn Error + 'static)) -> Class {
+    for cause in causes(error) {
+        if cause.is::<CutShort>() {
+            return Class::Ambiguous;
+        }
+        if let Some(class) = timed_out(cause).or_else(|| refused(cause)).or_else(|| of_hyper(cause))
+        {
+            return class;
+        }
+    }
+    Class::Ambiguous
+}
+
+fn timed_out(error: &(dyn Error + 'static)) -> Option<Class> {
+    let late: &TimedOut = error.downcast_ref()?;
+    Some(if late.unsent { Class::NeverSent { reused: false } } else { Class::Ambiguous })
+}
+
+/// Only a connect can fail so.
+fn refused(error: &(dyn Error + 'static)) -> Option<Class> {
+    let error: &io::Error = error.downcast_ref()?;
+    let never =
+        matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::AddrNotAvailable);
+    never.then_some(Class::NeverSent { reused: false })
+}
+
+#[cfg(feature = "hyper")]
+fn of_hyper(error: &(dyn Error + 'static)) -> Option<Class> {
+    use hyper_util::client::legacy;
+
+    if error.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect) {
+        // DNS, TCP and TLS: no request before all of them are done.
+        return Some(Class::NeverSent { reused: false });
+    }
+    if error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled) {
+        // The connection closed before hyper took the request from its queue.
+        return Some(Class::NeverSent { reused: true });
+    }
+    let error: &h2::Error = error.downcast_ref()?;
+    let refused =
+        error.is_remote() && error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+    refused.then_some(Class::NeverSent { reused: false })
+}
+
+#[cfg(not(feature = "hyper"))]
+fn of_hyper(_: &(dyn Error + 'static)) -> Option<Class> {
+    None
+}
+
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    iter::successors(Some(error), |&error| {
+        // An I/O error made of another error shows only what is below that one.
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        inner.map(|inner| inner as &(dyn Error + 'static)).or_else(|| error.source())
+    })
+}
+
+/// A failure with everything that led to it, in one line.
+pub(super) fn text(error: &(dyn Error + 'static)) -> String {
+    let mut text = String::new();
+    for cause in causes(error).map(ToString::to_string) {
+        // Many errors repeat their cause.
+        if !text.ends_with(&cause) {
+            if !text.is_empty() {
+                text.push_str(": ");
+            }
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const NEVER: Class = Class::NeverSent { reused: false };
+
+    #[test]
+    fn only_what_is_certain_was_never_sent() {
+        for (kind, class) in [
+            (io::ErrorKind::ConnectionRefused, NEVER),
+            (io::ErrorKind::AddrNotAvailable, NEVER),
+            (io::ErrorKind::ConnectionReset, Class::Ambiguous),
+            (io::ErrorKind::BrokenPipe, Class::Ambiguous),
+            (io::ErrorKind::HostUnreachable, Class::Ambiguous),
+            (io::ErrorKind::UnexpectedEof, Class::Ambiguous),
+            (io::ErrorKind::TimedOut, Class::Ambiguous),
+        ] {
+            let error = io::Error::other(io::Error::from(kind));
+            assert_eq!(super::class(&error), class, "{kind:?}");
+        }
+        let after = Duration::from_secs(1);
+        assert_eq!(super::class(&TimedOut { after, unsent: true }), NEVER);
+        assert_eq!(super::class(&TimedOut { after, unsent: false }), Class::Ambiguous);
+        let cut = CutShort(io::Error::from(io::ErrorKind::ConnectionRefused).into());
+        assert_eq!(super::class(&cut), Class::Ambiguous, "an answer had begun");
+    }
+
+    #[test]
+    fn the_text_tells_every_cause_once() {
+        let cut = CutShort(Box::new(io::Error::other("the peer went away")));
+        assert_eq!(text(&cut), "the answer was cut short: the peer went away");
+        assert_eq!(text(&io::Error::other(io::Error::other("x"))), "x");
+    }
+}

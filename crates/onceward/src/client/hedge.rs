@@ -1,0 +1,82 @@
+//! One attempt, with a second request beside it when the first is late.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    task::Poll,
+};
+
+use onceward_core::retry::{Class, Go, Method};
+use tokio::time::timeout;
+
+use super::{
+    answer::{self, Ended},
+    exchange::Exchange,
+    run::Run,
+};
+
+/// Makes an attempt. The first acceptable answer is taken, and a loser is dropped; a hedge that fails
+/// changes nothing of what the first request would have given.
+pub(super) async fn attempt<X: Exchange>(
+    run: &mut Run<'_>,
+    exchange: &mut X,
+    go: Go,
+) -> Ended<X::Body> {
+    let mut first = pin!(run.launch(exchange, go.timeout, false));
+    let Some(after) = go.hedge_after else { return first.await };
+    if let Ok(ended) = timeout(after, first.as_mut()).await {
+        return ended;
+    }
+    if !run.may_hedge() {
+        return first.await;
+    }
+    let mut second = pin!(run.launch(exchange, go.timeout.saturating_sub(after), true));
+    match either(first.as_mut(), second.as_mut()).await {
+        Either::First(ended) if is_retryable(&ended) => {
+            let hedge = second.await;
+            if may_take(run, &hedge) {
+                run.hedge_won();
+                run.hedge_failed(ended.attempt);
+                return hedge;
+            }
+            run.hedge_failed(hedge.attempt);
+            ended
+        }
+        Either::First(ended) => ended,
+        Either::Second(hedge) if may_take(run, &hedge) => {
+            run.hedge_won();
+            hedge
+        }
+        Either::Second(hedge) => {
+            run.hedge_failed(hedge.attempt);
+            first.await
+        }
+    }
+}
+
+fn is_retryable<B>(ended: &Ended<B>) -> bool {
+    ended.seen.class.is_failure() || ended.seen.class == Class::InProgress
+}
+
+fn may_take<B>(run: &Run<'_>, hedge: &Ended<B>) -> bool {
+    answer::is_acceptable(hedge.seen.class, run.method == Method::Safe || run.is_keyed())
+}
+
+enum Either<T> {
+    First(T),
+    Second(T),
+}
+
+/// Whichever ends first; the first, if both have.
+async fn either<T>(
+    mut first: Pin<&mut impl Future<Output = T>>,
+    mut second: Pin<&mut impl Future<Output = T>>,
+) -> Either<T> {
+    poll_fn(|context| {
+        if let Poll::Ready(ended) = first.as_mut().poll(context) {
+            return Poll::Ready(Either::First(ended));
+        }
+        second.as_mut().poll(context).map(Either::Second)
+    })
+    .await
+}

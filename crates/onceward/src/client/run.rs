@@ -1,0 +1,310 @@
+//! One call while it runs: what the decision is told, and what the report will say.
+
+use std::{mem, sync::Arc, time::Duration};
+
+use http::{HeaderMap, Request, Response, request::Parts};
+use onceward_core::retry::{
+    self, Action, Call, Context, Go, Method, Moment, Priority, Seen, Stop, Why,
+};
+use tokio::time::{sleep, timeout};
+
+use super::{
+    AnswerBody, Attempt, BoxError, CallError, Event, Incoming, Report, Retry, Route, Within,
+    answer::{self, About, Ended},
+    body::Replay,
+    exchange::{Exchange, Sent},
+    key,
+    target::Known,
+    wire,
+};
+use crate::telemetry::{self, ClientAttempt, ClientEnd, ClientStop};
+
+pub(super) struct Run<'a> {
+    pub(super) retry: &'a Retry,
+    pub(super) parts: Parts,
+    pub(super) method: Method,
+    body: Replay,
+    call: Call,
+    target: Arc<Known>,
+    priority: Priority,
+    start: Moment,
+    report: Report,
+    /// How many requests were sent, hedges included.
+    sent: u32,
+    /// An attempt was let go, and nobody was told yet how it ended.
+    running: bool,
+    /// It was sent before this process: what happened then is not known here.
+    resumed: bool,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(retry: &'a Retry, mut parts: Parts, body: Replay, start: Moment) -> Self {
+        let options = retry.options();
+        let method = Method::of(parts.method.as_str());
+        let incoming = parts.extensions.get::<Incoming>().copied().or(options.incoming);
+        let own = parts.extensions.get::<Priority>().copied();
+        let priority = own.or(incoming.and_then(|incoming| incoming.priority));
+        let priority = priority.unwrap_or(options.priority);
+        let mut call = Call::new(retry.rules(), method, start).priority(priority);
+        if key::provide(&mut parts.headers, &parts.method, options.keys) {
+            call = call.keyed();
+        }
+        if body.is_gone() {
+            call = call.body_gone();
+        }
+        if options.refresh.is_some() {
+            call = call.refreshable();
+        }
+        if let Some(Within(time)) = parts.extensions.get() {
+            call = call.within(*time, start);
+        }
+        if let Some(Route(route)) = parts.extensions.get() {
+            call = call.route(*route);
+        }
+        if let Some(incoming) = incoming {
+            if incoming.attempt > 1 {
+                call = call.nested();
+            }
+            if let Some(left) = incoming.remaining() {
+                call = call.within(left, retry.now());
+            }
+        }
+        let target = retry.known(&parts.uri, &parts.headers);
+        let report =
+            Report { key: key::own(&parts.headers), once: body.is_gone(), ..Report::default() };
+        let (sent, running, resumed) = (0, false, false);
+        Self {
+            retry,
+            parts,
+            method,
+            body,
+            call,
+            target,
+            priority,
+            start,
+            report,
+            sent,
+            running,
+            resumed,
+        }
+    }
+
+    /// Persists the call, if somebody wants that, before anything is sent.
+    pub(super) async fn remember(&mut self) -> Result<(), BoxError> {
+        let Some(remember) = &self.retry.options().remember else { return Ok(()) };
+        if let (Some(key), Replay::Whole(body, _)) = (&self.report.key, &self.body) {
+            self.resumed = !remember.keep(key, &self.parts, body).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_keyed(&self) -> bool {
+        self.report.key.is_some()
+    }
+
+    pub(super) fn remaining(&self) -> Duration {
+        self.call.remaining(self.retry.now())
+    }
+
+    #[expect(
+        clippy::redundant_closure_for_method_calls,
+        reason = "the method fits one lifetime only"
+    )]
+    pub(super) fn begin(&mut self) -> Result<Go, Stop> {
+        let go = self.with(|context, now, random| context.begin(now, random))?;
+        self.running = true;
+        Ok(go)
+    }
+
+    /// Sends the request once more.
+    pub(super) fn launch<X: Exchange>(
+        &mut self,
+        exchange: &mut X,
+        time: Duration,
+        hedge: bool,
+    ) -> impl Future<Output = Ended<X::Body>> + Send + use<X> {
+        let flight = self.target.flight();
+        self.sent += 1;
+        telemetry::CLIENT_ATTEMPTS.add(match (hedge, self.sent) {
+            (true, _) => ClientAttempt::Hedge,
+            (false, 1) => ClientAttempt::First,
+            (false, _) => ClientAttempt::Retry,
+        });
+        let mut parts = self.parts.clone();
+        if self.retry.options().headers {
+            wire::tell(&mut parts.headers, self.sent, time, self.priority);
+        }
+        let body = self.body.next().expect("a body that is gone is not sent again");
+        let about = About {
+            number: self.sent,
+            hedge,
+            started: self.retry.now().saturating_sub(self.start),
+            timeout: time,
+            flight,
+            retry: self.retry.clone(),
+            uri: self.parts.uri.clone(),
+        };
+        let key = self.report.key();
+        self.retry.tell(Event::Began { attempt: self.sent, hedge, timeout: time, key });
+        let sent = Sent::default();
+        let answer = exchange.send(Request::from_parts(parts, body), sent.clone());
+        answer::one(answer, sent, about)
+    }
+
+    pub(super) fn may_hedge(&mut self) -> bool {
+        self.with(|context, now, _| context.hedge(now))
+    }
+
+    pub(super) fn hedge_won(&mut self) {
+        self.with(|context, _, _| context.hedge_won());
+    }
+
+    /// One of two requests failed, and the other one goes on.
+    pub(super) fn hedge_failed(&mut self, attempt: Attempt) {
+        let seen = Seen { class: attempt.class, hint: attempt.hint };
+        self.with(|context, now, random| context.hedge_failed(seen, now, random));
+        self.note(attempt);
+    }
+
+    /// An attempt has ended: what to do now?
+    pub(super) fn decide(&mut self, mut attempt: Attempt, seen: Seen) -> Action {
+        self.running = false;
+        let action = self.learn(seen);
+        if let Action::Attempt { wait } = action {
+            attempt.wait = Some(wait);
+        }
+        self.note(attempt);
+        action
+    }
+
+    /// The status URL was asked.
+    pub(super) fn polled(&mut self, seen: Seen) -> Action {
+        self.report.polls += 1;
+        self.learn(seen)
+    }
+
+    fn learn(&mut self, seen: Seen) -> Action {
+        self.with(|context, now, random| retry::decide(context, seen, now, random))
+    }
+
+    fn note(&mut self, attempt: Attempt) {
+        let budget_left = self.budget_left();
+        self.retry.tell(Event::Ended { attempt: &attempt, budget_left });
+        self.report.attempts.push(attempt);
+    }
+
+    pub(super) async fn wait(&self, wait: Duration) {
+        self.retry.tell(Event::Waiting { wait, budget_left: self.budget_left() });
+        if !wait.is_zero() {
+            sleep(wait).await;
+        }
+    }
+
+    /// Asks for new credentials, as long as there is time for another attempt.
+    pub(super) async fn refresh(&mut self) -> Result<(), Stop> {
+        self.retry.tell(Event::Refreshing);
+        let refused = if self.call.is_ambiguous() { Stop::Unknown } else { Stop::Failed };
+        let Some(refresh) = &self.retry.options().refresh else {
+            return Err(refused(Why::Unauthorised));
+        };
+        match timeout(self.remaining(), refresh(self.parts.uri.clone())).await {
+            Ok(Ok(fresh)) => {
+                replace(&mut self.parts.headers, fresh);
+                Ok(())
+            }
+            Ok(Err(_)) => Err(refused(Why::Unauthorised)),
+            Err(_) => Err(refused(Why::Deadline)),
+        }
+    }
+
+    /// The end: an answer with its report, or the report alone.
+    pub(super) async fn finish<B>(
+        mut self,
+        stop: Option<Stop>,
+        reply: Option<Result<Response<AnswerBody<B>>, BoxError>>,
+    ) -> Result<Response<AnswerBody<B>>, CallError> {
+        let stop = match stop {
+            // What was sent before a restart may have happened, whatever was refused just now.
+            Some(Stop::Failed(why)) if self.resumed && !why.is_answer() => Some(Stop::Unknown(why)),
+            stop => stop,
+        };
+        self.count(stop);
+        if let (Some(remember), Some(key)) = (&self.retry.options().remember, &self.report.key)
+            && !stop.is_some_and(Stop::is_unknown)
+        {
+            remember.forget(key).await;
+        }
+        let mut report = mem::take(&mut self.report);
+        report.stop = stop;
+        report.hint = self.call.hint();
+        report.ambiguous = self.call.is_ambiguous();
+        report.total = self.retry.now().saturating_sub(self.start);
+        if let Some(stop) = stop {
+            self.retry.tell(Event::Stopped { stop });
+            if let Some(mut instead) = self.instead(stop, &report) {
+                report.fallback = true;
+                instead.extensions_mut().insert(report);
+                return Ok(instead.map(AnswerBody::from));
+            }
+        }
+        match reply {
+            Some(Ok(mut response)) => {
+                response.extensions_mut().insert(report);
+                Ok(response)
+            }
+            Some(Err(error)) => Err(CallError::new(report, Some(error))),
+            None => Err(CallError::new(report, None)),
+        }
+    }
+
+    fn instead(&self, stop: Stop, report: &Report) -> Option<Response<bytes::Bytes>> {
+        let options = self.retry.options();
+        let may = self.method == Method::Safe || options.fallback_for_writes;
+        let fallback = options.fallback.as_ref().filter(|_| may && !stop.why().is_answer())?;
+        fallback(report)
+    }
+
+    fn count(&self, stop: Option<Stop>) {
+        telemetry::CLIENT_CALLS.add(match stop {
+            None => ClientEnd::Succeeded,
+            Some(Stop::Failed(_)) => ClientEnd::Failed,
+            Some(Stop::Unknown(_)) => ClientEnd::Unknown,
+        });
+        if let Some(stop) = stop {
+            telemetry::CLIENT_STOPS.add(ClientStop::of(stop.why()));
+        }
+    }
+
+    fn budget_left(&self) -> Option<u32> {
+        self.target.with(|target| target.budget_left())
+    }
+
+    fn with<T>(&mut self, ask: impl FnOnce(&mut Context<'_>, Moment, u64) -> T) -> T {
+        let (rules, call) = (self.retry.rules(), &mut self.call);
+        let (now, random) = (self.retry.now(), self.retry.chance());
+        self.target.with(|target| ask(&mut Context { rules, call, target }, now, random))
+    }
+}
+
+impl Drop for Run<'_> {
+    /// Nobody waits for the answer any more: what the attempt was given for trial is given back.
+    fn drop(&mut self) {
+        if mem::take(&mut self.running) {
+            self.with(|context, _, _| context.abandon());
+        }
+    }
+}
+
+/// New lines take the place of all old ones of their names.
+fn replace(headers: &mut HeaderMap, fresh: HeaderMap) {
+    for name in fresh.keys() {
+        headers.remove(name);
+    }
+    let mut last = None;
+    for (name, line) in fresh {
+        last = name.or(last);
+        if let Some(name) = &last {
+            headers.append(name.clone(), line);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What is known of each target, shared by all calls to it.
+//!
+//! Every question and every lesson takes the lock of one target for some nanoseconds and never across
+//! an await: that is what makes budget and half-open quota exact, however many threads ask.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    hash::Hash,
+    sync::{Arc, PoisonError},
+};
+
+use onceward_core::retry::{Moment, Rules, Target};
+
+use super::sync::Mutex;
+
+/// One target.
+pub(super) struct Known(Mutex<Target>);
+
+impl Known {
+    pub(super) fn new(rules: &Rules) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Target::new(rules))))
+    }
+
+    /// Asks or tells it something.
+    pub(super) fn with<T>(&self, ask: impl FnOnce(&mut Target) -> T) -> T {
+        ask(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The place of an attempt that was let go, until it is dropped.
+    pub(super) fn flight(self: &Arc<Self>) -> Flight {
+        Flight(self.clone())
+    }
+}
+
+/// One attempt in flight: it lands when its answer was read to the end, or when nobody wants it.
+pub(super) struct Flight(Arc<Known>);
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.0.with(Target::landed);
+    }
+}
+
+impl fmt::Debug for Flight {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Flight")
+    }
+}
+
+/// All targets by name; a bounded number, because names may come from outside.
+pub(super) struct Targets<N> {
+    most: usize,
+    known: Mutex<HashMap<N, Entry>>,
+}
+
+struct Entry {
+    target: Arc<Known>,
+    used: Moment,
+}
+
+impl<N: Hash + Eq + Clone> Targets<N> {
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, known: Mutex::new(HashMap::new()) }
+    }
+
+    /// The target of this name; one that was not heard of is new.
+    pub(super) fn get(&self, name: &N, rules: &Rules, now: Moment) -> Arc<Known> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = known.get_mut(name) {
+            entry.used = now;
+            return entry.target.clone();
+        }
+        if known.len() >= self.most {
+            forget_one(&mut known);
+        }
+        let target = Known::new(rules);
+        known.insert(name.clone(), Entry { target: target.clone(), used: now });
+        target
+    }
+
+    /// The target of this name, if there is one.
+    pub(super) fn find(&self, name: &N) -> Option<Arc<Known>> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(name).map(|entry| entry.target.clone())
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> Vec<(N, Arc<Known>)> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().map(|(name, entry)| (name.clone(), entry.target.clone())).collect()
+    }
+}
+
+/// Forgets what was idle longest; if all are in use, what was used longest ago.
+fn forget_one<N: Hash + Eq + Clone>(known: &mut HashMap<N, Entry>) {
+    let age = |(_, entry): &(&N, &Entry)| (Arc::strong_count(&entry.target) > 1, entry.used);
+    if let Some(oldest) = known.iter().min_by_key(age).map(|(name, _)| name.clone()) {
+        known.remove(&oldest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn the_number_of_targets_is_bounded_and_those_in_use_are_forgotten_last() {
+        let (rules, targets) = (Rules::standard(), Targets::new(3));
+        let at = Duration::from_secs;
+        let in_use = targets.get(&0, &rules, at(0));
+        for name in 1..10 {
+            targets.get(&name, &rules, at(name));
+        }
+        assert_eq!(targets.all().len(), 3);
+        assert!(Arc::ptr_eq(&in_use, &targets.find(&0).unwrap()), "somebody holds it");
+        assert!(targets.find(&8).is_some() && targets.find(&9).is_some());
+    }
+
+    #[test]
+    fn a_flight_lands_when_it_is_dropped() {
+        use onceward_core::retry::{Call, Context, Method};
+        let rules = Rules::standard();
+        let target = Known::new(&rules);
+        let mut call = Call::new(&rules, Method::Safe, Duration::ZERO);
+        let go = target.with(|target| {
+            Context { rules: &rules, call: &mut call, target }.begin(Duration::ZERO, 7)
+        });
+        let flight = go.map(|_| target.flight()).unwrap();
+        assert_eq!(target.with(|target| target.in_flight()), 1);
+        drop(flight);
+        assert_eq!(target.with(|target| target.in_flight()), 0);
+    }
+}

@@ -1,0 +1,96 @@
+//! What the retrying client counts.
+
+#[cfg(feature = "client")]
+use onceward_core::retry::Why;
+
+use super::metric::{Counter, Family, Labels, Metric, labels};
+
+labels! {
+    /// Which request of a call it is.
+    ClientAttempt is "kind" {
+        /// The first one.
+        First = "first",
+        /// One after a wait.
+        Retry = "retry",
+        /// One beside another that is late.
+        Hedge = "hedge",
+    }
+
+    /// How a call of the client ended.
+    ClientEnd is "result" {
+        /// With an answer that is none of the following.
+        Succeeded = "succeeded",
+        /// It did not happen, as far as is known.
+        Failed = "failed",
+        /// It may have happened.
+        Unknown = "unknown",
+    }
+
+    /// Why a call of the client made no further attempt.
+    ClientStop is "reason" {
+        /// The answer is final.
+        Answered = "answered",
+        /// The state at the server is another one.
+        Conflict = "conflict",
+        /// The credentials were refused.
+        Unauthorised = "unauthorised",
+        /// A repeat could do harm.
+        Unsafe = "unsafe",
+        /// The body was not kept.
+        BodyGone = "body_gone",
+        /// An outer layer retries already.
+        Nested = "nested",
+        /// All attempts are used up.
+        Attempts = "attempts",
+        /// The time is over.
+        Deadline = "deadline",
+        /// The retry budget is spent.
+        Budget = "budget",
+        /// Retries are as large a share as they may be.
+        Share = "share",
+        /// The target is left alone.
+        Breaker = "breaker",
+        /// The target refuses most calls.
+        Throttle = "throttle",
+        /// Others are more important.
+        Shed = "shed",
+        /// As many are in flight as may be.
+        Limit = "limit",
+        /// Anything else.
+        Other = "other",
+    }
+}
+
+metrics! { pub(super) CLIENT:
+    /// Requests that the retrying client sent.
+    CLIENT_ATTEMPTS = "onceward_client_attempts_total", Counter, ClientAttempt;
+    /// Calls of the retrying client by how they ended.
+    CLIENT_CALLS = "onceward_client_calls_total", Counter, ClientEnd;
+    /// Calls of the retrying client that did not succeed, by why they stopped.
+    CLIENT_STOPS = "onceward_client_stops_total", Counter, ClientStop;
+    /// Requests of the retrying client that were given up because their time was over.
+    CLIENT_LATE = "onceward_client_late_total", Counter, ();
+}
+
+impl ClientStop {
+    #[cfg(feature = "client")]
+    pub(crate) fn of(why: Why) -> Self {
+        match why {
+            Why::Answered => Self::Answered,
+            Why::Conflict => Self::Conflict,
+            Why::Unauthorised => Self::Unauthorised,
+            Why::Unsafe => Self::Unsafe,
+            Why::BodyGone => Self::BodyGone,
+            Why::Nested => Self::Nested,
+            Why::Attempts => Self::Attempts,
+            Why::Deadline => Self::Deadline,
+            Why::Budget => Self::Budget,
+            Why::Share => Self::Share,
+            Why::Breaker => Self::Breaker,
+            Why::Throttle => Self::Throttle,
+            Why::Shed => Self::Shed,
+            Why::Limit => Self::Limit,
+            _ => Self::Other,
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Services without a network, for tests in virtual time.
+
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Frame, SizeHint};
+use http_body_util::Full;
+use onceward::client::Body;
+use tokio::time::Instant;
+use tower::{Service, service_fn};
+
+/// One answer: after which time, with which status and `Retry-After`.
+#[derive(Clone, Copy, Debug)]
+pub struct Then {
+    pub after: Duration,
+    pub status: u16,
+    pub hint: Option<u64>,
+}
+
+impl Then {
+    pub fn status(status: u16) -> Self {
+        Self { after: Duration::ZERO, status, hint: None }
+    }
+
+    pub fn after(self, after: Duration) -> Self {
+        Self { after, ..self }
+    }
+
+    pub fn hint(self, seconds: u64) -> Self {
+        Self { hint: Some(seconds), ..self }
+    }
+}
+
+/// When requests began, as the service saw it.
+#[derive(Clone, Default)]
+pub struct Begun(Arc<Mutex<Vec<Instant>>>);
+
+impl Begun {
+    pub fn all(&self) -> Vec<Instant> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+/// Answers by a script, the last line of it for all further requests.
+pub fn scripted(
+    script: impl IntoIterator<Item = Then>,
+) -> (
+    impl Service<Request<Body>, Response = Response<Full<Bytes>>, Error = Infallible, Future: Send>
+    + Clone
+    + Send
+    + 'static,
+    Begun,
+) {
+    let begun = Begun::default();
+    let script = Arc::new(Mutex::new(script.into_iter().collect::<VecDeque<_>>()));
+    let seen = begun.clone();
+    let service = service_fn(move |_: Request<Body>| {
+        seen.0.lock().unwrap().push(Instant::now());
+        let then = {
+            let mut script = script.lock().unwrap();
+            if script.len() > 1 { script.pop_front().unwrap() } else { script[0] }
+        };
+        async move {
+            tokio::time::sleep(then.after).await;
+            let mut response = Response::builder().status(then.status);
+            if let Some(seconds) = then.hint {
+                response = response.header("retry-after", seconds);
+            }
+            Ok(response.body(Full::default()).unwrap())
+        }
+    });
+    (service, begun)
+}
+
+/// A body that promises a length and then fails.
+#[derive(Debug)]
+pub struct Broken {
+    pub promised: u64,
+}
+
+impl http_body::Body for Broken {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        Poll::Ready(Some(Err(std::io::Error::other("the file went away"))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.promised)
+    }
+}
+
+/// A body of unknown length.
+pub struct Pieces(std::slice::Iter<'static, &'static str>);
+
+impl Pieces {
+    pub fn of(pieces: &'static [&'static str]) -> Self {
+        Self(pieces.iter())
+    }
+}
+
+impl http_body::Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let next = self.0.next();
+        Poll::Ready(next.map(|piece| Ok(Frame::data(Bytes::from_static(piece.as_bytes())))))
+    }
+}
