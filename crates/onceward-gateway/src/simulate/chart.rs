@@ -217,7 +217,7 @@ impl Range {
         }
         most = axis.most.unwrap_or(most);
         if axis.scale == Scale::Logarithmic {
-            least = 10_f64.powf(least.max(0.1).log10().floor());
+            least = 10_f64.powf(least.max(0.001).log10().floor());
             most = 10_f64.powf(most.max(least * 10.0).log10().ceil());
         } else {
             least = 0.0;

@@ -69,6 +69,9 @@ fn contenders(attempts: u32) -> Vec<(Contender, Expired)> {
     let retries = peers::all(limits).swap_remove(0);
     all.push(dropped("plain retries + drop", retries));
     all.push((client_alone, Expired::Kept));
+    let unbroken = ours::unbroken(&rules);
+    let without = Contender::new("onceward, no breaker", move |_| Ours::new(&unbroken));
+    all.push((without, Expired::Dropped));
     let whole = Contender::new("onceward", move |_| Ours::new(&rules)).ours();
     all.push((whole, Expired::Dropped));
     all
@@ -120,7 +123,8 @@ fn charts(courses: &[(Contender, Course)]) -> Vec<Chart> {
         let line = |(contender, course): &(Contender, Course)| Line {
             name: contender.name.to_owned(),
             ours: contender.ours,
-            points: (0..course.arrived.len() / A_SECOND)
+            // Without the last second, into which the retries after the end are counted.
+            points: (0..course.arrived.len() / A_SECOND - 1)
                 .map(|second| (second as f64 + 0.5, value(course, second)))
                 .collect(),
         };

@@ -25,6 +25,11 @@ pub(super) fn timed(attempts: u32, attempt_timeout: Nanos, deadline: Nanos) -> R
     built(rules.deadline(Duration::from_nanos(deadline)))
 }
 
+/// What the same rules do without a breaker.
+pub(super) fn unbroken(rules: &Rules) -> Rules {
+    built(rules.to_builder().without_breaker())
+}
+
 /// Nothing but the backoff: the study asks how waits spread, and everybody writes in the end.
 pub(super) fn contention(base: Nanos, cap: Nanos) -> Rules {
     let backoff =

@@ -213,7 +213,7 @@ impl Measured {
 
     /// Twenty seconds before the shift and forty after it.
     fn shares(&self) -> Vec<(f64, f64)> {
-        let seconds = self.seconds.iter().skip(self.from_second.saturating_sub(20)).take(60);
+        let seconds = self.seconds.iter().skip(self.from_second.saturating_sub(21)).take(60);
         seconds
             .enumerate()
             .map(|(second, (requests, hedges))| {
