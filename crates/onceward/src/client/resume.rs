@@ -174,6 +174,12 @@ impl Pending {
         &self.uri
     }
 
+    /// What is sent.
+    #[must_use]
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+
     /// When it was written down, by the wall clock of then.
     #[must_use]
     pub fn since(&self) -> SystemTime {
