@@ -55,6 +55,9 @@ pub(crate) use upstream::{Lane, Upstream};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
+/// The named segments of a path.
+type Parameters = BTreeMap<String, String>;
+
 const KEY: &str = "idempotency-key";
 
 /// Where the status of operations is told.
@@ -317,7 +320,7 @@ impl Routes {
     }
 
     /// The first route that matches decides how a request goes, and whether it is covered.
-    fn find(&self, parts: &Parts) -> (&Way, Option<(&Covered, BTreeMap<String, String>)>) {
+    fn find(&self, parts: &Parts) -> (&Way, Option<(&Covered, Parameters)>) {
         let (method, path) = (&parts.method, parts.uri.path());
         let mut routes = self.config.routes.iter().zip(&self.planned);
         let found =

@@ -151,20 +151,24 @@ impl Way {
                 trying.abandon();
                 return Err(Undelivered::Failed(doubt.unwrap_or(Failure::TimedOut)));
             }
-            let wait = match trying.decide(judged) {
-                Some(wait) => wait,
-                None => return ended(result, flight, judged, doubt),
+            let Some(wait) = trying.decide(judged) else {
+                return ended(result, flight, judged, doubt);
             };
             sleep(wait).await;
             match trying.begin() {
                 Ok(begun) => next = begun,
                 Err(_) => return ended(result, flight, judged, doubt),
             }
-            if doubt.is_none() && judged.seen.class == Class::Ambiguous {
-                doubt = result.err();
+            if doubt.is_none() && !matches!(judged.seen.class, Class::NeverSent { .. }) {
+                doubt = Some(result.err().unwrap_or_else(answered_badly));
             }
         }
     }
+}
+
+/// Also a server that answers with an error may have done it.
+fn answered_badly() -> Failure {
+    Failure::MaybeSent("an earlier attempt was answered with an error".to_owned())
 }
 
 /// What the caller gets: a failure that proves nothing counts more than a later one that does.
