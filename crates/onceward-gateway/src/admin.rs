@@ -75,7 +75,8 @@ impl Admin {
         let facts = Router::new()
             .route("/metrics", get(metrics))
             .route("/v1/capabilities", get(capabilities))
-            .route("/v1/config", get(config));
+            .route("/v1/config", get(config))
+            .route("/v1/upstream", get(upstream));
         let facts = facts.route_layer(of(Role::Read));
         open.merge(facts)
             .with_state(self.clone())
@@ -189,6 +190,7 @@ async fn openapi() -> Response {
 
 async fn metrics(State(admin): State<Admin>) -> Response {
     figures::take(admin.gateway.store()).await;
+    admin.gateway.rooms().measure();
     text(telemetry::PROMETHEUS_CONTENT_TYPE, telemetry::prometheus())
 }
 
@@ -199,6 +201,10 @@ async fn capabilities(State(admin): State<Admin>) -> Response {
 async fn config(State(admin): State<Admin>) -> Answer {
     let config = admin.repair.config().ok_or_else(Refusal::not_found)?;
     Ok(done(&check::config_document(&config)))
+}
+
+async fn upstream(State(admin): State<Admin>) -> Response {
+    done(&admin.gateway.rooms().document())
 }
 
 fn digest(reference: &str) -> Result<Digest, Refusal> {

@@ -11,7 +11,9 @@ use std::{
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::config::{Config, Mistake, Overrides, Place, Route, Severity, Sources, show_duration};
+use crate::config::{
+    Config, Delivery, Mistake, Overrides, Place, RetryRule, Route, Severity, Sources, show_duration,
+};
 
 pub(crate) use document::{capabilities, config_document};
 
@@ -92,14 +94,15 @@ fn summary(out: &mut dyn Write, file: &str, config: &Config) -> io::Result<()> {
 fn route_line(route: &Route) -> String {
     let name = route.name.as_ref().map(|name| format!(" name={name}")).unwrap_or_default();
     let head = format!("{}{name}", route.match_text());
+    let sent = sent(route);
     if !route.takes_keys() {
-        return format!("{head} key=off");
+        return format!("{head} key=off{sent}");
     }
     let keep = if route.status_only { " keep=status" } else { "" };
     let redact = if route.redact.is_empty() { "" } else { " redacted" };
     format!(
         "{head} key={} effect={} profile={} scope={} authorize={} in_flight={} timeout={} retain={} \
-         lease={} tier={}{keep}{redact}",
+         lease={} tier={}{keep}{redact}{sent}",
         route.key.as_str(),
         route.effect.as_str(),
         route.profile_text(),
@@ -111,6 +114,29 @@ fn route_line(route: &Route) -> String {
         show_duration(route.lease),
         route.effect.tier()
     )
+}
+
+/// What is not as usual about how its requests are sent on.
+fn sent(route: &Route) -> String {
+    let (delivery, usual) = (&route.delivery, Delivery::default());
+    let mut said = String::new();
+    if delivery.retry != RetryRule::Off {
+        said += &format!(" retry={} attempts={}", delivery.retry.as_str(), delivery.attempts);
+    }
+    if delivery.priority != usual.priority {
+        said += &format!(" priority={}", delivery.priority_text());
+    }
+    if let Some(limit) = delivery.limit {
+        said += &format!(" limit={limit}");
+    }
+    for (word, is_so) in [
+        (" breaker=off", !delivery.breaker),
+        (" hedge", delivery.hedge),
+        (" fallback", delivery.fallback.is_some()),
+    ] {
+        said += if is_so { word } else { "" };
+    }
+    said
 }
 
 fn document(file: &str, result: Result<&Config, &Vec<Mistake>>) -> Value {

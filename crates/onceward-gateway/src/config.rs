@@ -2,6 +2,7 @@
 //! checked as a whole before anything is served.
 
 mod addresses;
+mod delivery;
 mod encryption;
 mod fit;
 mod library;
@@ -32,6 +33,7 @@ use crate::redact::Redact;
 #[allow(unused_imports, reason = "for `onceward serve`, which refuses such paths itself")]
 pub(crate) use self::pattern::has_dot_segments;
 pub(crate) use self::{
+    delivery::{Delivery, Fallback, RetryRule},
     encryption::{Encryption, are_same},
     mistake::{Mistake, Place, Severity},
     postgres::PostgresUrl,
@@ -170,6 +172,8 @@ pub(crate) struct Route {
     pub(crate) redact: Redact,
     /// How many operations of one scope may run at once.
     pub(crate) max_open: usize,
+    /// How its requests are sent on.
+    pub(crate) delivery: Delivery,
 }
 
 /// A path with `{name}` for one segment and, at its end, `{*rest}` for all that follow.

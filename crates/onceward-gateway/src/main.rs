@@ -1,6 +1,7 @@
 //! The `onceward` command.
 
 mod admin;
+mod call;
 mod check;
 mod config;
 mod demo;
@@ -38,6 +39,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Call(Box<call::Options>),
     Check(check::Options),
     Demo(demo::Options),
     Doctor(doctor::Options),
@@ -51,6 +53,7 @@ enum Command {
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
+        Command::Call(options) => call::run(&options),
         Command::Check(options) => check::run(&options),
         Command::Demo(options) => demo::run(&options),
         Command::Doctor(options) => doctor::run(&options),

@@ -3,7 +3,7 @@
 mod answer;
 mod catalogue;
 mod counter;
-mod curl;
+pub(crate) mod curl;
 mod operation;
 mod report;
 mod scenes;
@@ -115,7 +115,7 @@ pub(crate) struct Options {
     patience: u64,
 }
 
-fn url(text: &str) -> Result<Uri, String> {
+pub(crate) fn url(text: &str) -> Result<Uri, String> {
     let uri: Uri = text.parse().map_err(|error| format!("it is not a URL: {error}"))?;
     if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
         return Err("name and password do not belong there; give a --credential".to_owned());

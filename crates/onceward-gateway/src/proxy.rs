@@ -5,14 +5,19 @@
 
 mod ask;
 mod body;
+mod deliver;
 mod forward;
 mod framing;
 mod headers;
+mod judge;
 mod listener;
+mod parcel;
+mod room;
 mod status;
 mod timed;
 mod tls;
 mod upstream;
+mod wishes;
 
 use std::{
     collections::BTreeMap,
@@ -29,22 +34,29 @@ use onceward::{
     server::{Body, Code, Idempotency, IdempotencyBuilder, Idempotent, Problem},
     telemetry::{self, Answered, event},
 };
+use tokio::time::Instant;
 use tower_layer::Layer as _;
 use tower_service::Service as _;
 
 use crate::{
-    config::{Config, KeyRule, Route, Segment, are_same, has_dot_segments},
+    config::{Config, Delivery, KeyRule, Route, Segment, are_same, has_dot_segments},
     identity::{self, Caller, Identity, Peer},
     observe::{Parent, ServerSpan},
     records::Records,
 };
+use deliver::Way;
 use forward::Forward;
+use room::Rooms;
+use wishes::Wishes;
 
 pub(crate) use listener::{Counted, serve};
 pub(crate) use tls::acceptor;
 pub(crate) use upstream::{Lane, Upstream};
 
 type Failure = Box<dyn Error + Send + Sync>;
+
+/// The named segments of a path.
+type Parameters = BTreeMap<String, String>;
 
 const KEY: &str = "idempotency-key";
 
@@ -61,6 +73,8 @@ pub(crate) struct Gateway {
     store: Arc<dyn Records>,
     /// The store was opened with them: they count until it is closed.
     keys: Option<Arc<Keyring>>,
+    /// What is known of the upstream, whatever is configured.
+    rooms: Rooms,
     routes: Arc<RwLock<Arc<Routes>>>,
 }
 
@@ -69,9 +83,18 @@ struct Routes {
     identity: Identity,
     upstream: Upstream,
     root: Idempotency,
-    /// For each route of the configuration, unless it has no keys.
-    covered: Vec<Option<Covered>>,
+    /// How requests go that no route speaks of.
+    way: Way,
+    /// For each route of the configuration.
+    planned: Vec<Planned>,
     config: Arc<Config>,
+}
+
+/// What becomes of the requests of one route.
+struct Planned {
+    way: Arc<Way>,
+    /// `None`: it takes no keys.
+    covered: Option<Covered>,
 }
 
 struct Covered {
@@ -94,8 +117,10 @@ impl Gateway {
     pub(crate) fn new(config: Config, store: Arc<dyn Records>) -> Result<Self, Failure> {
         let engine = Engine::new(store.clone());
         let keys = config.keys()?;
-        let routes = Routes::new(config, &engine, &store, keys.as_ref())?;
-        Ok(Self { engine, store, keys, routes: Arc::new(RwLock::new(Arc::new(routes))) })
+        let rooms = Rooms::default();
+        let routes = Routes::new(config, &engine, &store, keys.as_ref(), &rooms)?;
+        let routes = Arc::new(RwLock::new(Arc::new(routes)));
+        Ok(Self { engine, store, keys, rooms, routes })
     }
 
     /// Goes by another configuration from now on; requests that are under way end by the old one. What
@@ -119,7 +144,8 @@ impl Gateway {
             );
             return Err(text.into());
         }
-        let routes = Routes::new(config, &self.engine, &self.store, self.keys.as_ref())?;
+        let routes =
+            Routes::new(config, &self.engine, &self.store, self.keys.as_ref(), &self.rooms)?;
         let routes = Arc::new(routes);
         *self.routes.write().unwrap_or_else(PoisonError::into_inner) = routes;
         Ok(())
@@ -167,6 +193,11 @@ impl Gateway {
         &*self.store
     }
 
+    /// What is known of the upstream.
+    pub(crate) fn rooms(&self) -> &Rooms {
+        &self.rooms
+    }
+
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
     }
@@ -187,7 +218,7 @@ impl Gateway {
 
     /// One request, top to bottom.
     async fn pass_or_cover(self, request: Request<Incoming>, peer: Arc<Peer>) -> Response<Body> {
-        let routes = self.current();
+        let (routes, arrived) = (self.current(), Instant::now());
         let (mut parts, body) = request.into_parts();
         if has_dot_segments(parts.uri.path()) {
             let text = "the path has `.` or `..` in it; send the path that is meant";
@@ -203,10 +234,12 @@ impl Gateway {
             return Box::pin(status::answer(&routes, path, &parts, &caller)).await;
         }
         routes.identity.clean(&mut parts, &caller);
-        let Some((covered, parameters)) = routes.find(&parts) else {
+        let is_trusted = caller.is_behind_trusted_proxy();
+        let wishes = Wishes::take(&mut parts.headers, is_trusted, arrived);
+        let (way, covered) = routes.find(&parts);
+        let Some((covered, parameters)) = covered else {
             telemetry::PASSED.add(());
-            let request = Request::from_parts(parts, body);
-            return forward::pass(&routes.upstream, request, PATIENCE).await;
+            return forward::pass(way, Request::from_parts(parts, body), &wishes).await;
         };
         if let Some(parent) = parts.extensions.get::<Parent>() {
             parent.set_route(&parts.method, covered.counted);
@@ -214,11 +247,11 @@ impl Gateway {
         if covered.route.key == KeyRule::Optional && !parts.headers.contains_key(KEY) {
             telemetry::PASSED.add(());
             covered.counted.count(Answered::Passed);
-            let request = Request::from_parts(parts, body);
-            return forward::pass(&routes.upstream, request, covered.route.timeout).await;
+            return forward::pass(way, Request::from_parts(parts, body), &wishes).await;
         }
+        parts.extensions.insert(wishes);
         // In a box, like whatever is large: what only passes shall not carry it along.
-        Box::pin(covered.answer(Request::from_parts(parts, body), caller, parameters)).await
+        Box::pin(covered.answer(way, Request::from_parts(parts, body), caller, parameters)).await
     }
 }
 
@@ -226,6 +259,7 @@ impl Covered {
     /// One request that its route's layer answers.
     async fn answer(
         &self,
+        way: &Way,
         request: Request<Body>,
         caller: Arc<Caller>,
         parameters: BTreeMap<String, String>,
@@ -241,7 +275,11 @@ impl Covered {
         let (parameters, json) = (Arc::new(parameters), Arc::new(json));
         parts.extensions.insert(Asked { caller, parameters, json });
         let answered = self.service.clone().call(Request::from_parts(parts, body)).await;
-        answered.unwrap_or_else(|failure| forward::unanswered(&failure))
+        let response = answered.unwrap_or_else(|failure| forward::unanswered(&failure));
+        if let Some(Answered::Refused(code)) = response.extensions().get() {
+            way.count_turned_away(*code);
+        }
+        response
     }
 }
 
@@ -251,6 +289,7 @@ impl Routes {
         engine: &Engine,
         store: &Arc<dyn Records>,
         keys: Option<&Arc<Keyring>>,
+        rooms: &Rooms,
     ) -> Result<Self, Failure> {
         let identity = Identity::new(&config)?;
         let upstream = Upstream::new(&config.upstream)?;
@@ -259,29 +298,40 @@ impl Routes {
         let root = Idempotency::builder(engine.clone(), nobody).spool(store.clone());
         let root = keys.cloned().into_iter().fold(root, IdempotencyBuilder::fingerprint_keys);
         let root = root.build()?;
-        let cover = |route: &Route| -> Result<Option<Covered>, Failure> {
+        let plan = |route: &Route| -> Result<Planned, Failure> {
+            let label = label(route);
+            let of_route = (label.as_str(), route.timeout);
+            let way = Arc::new(Way::new(&upstream, rooms, of_route, &route.delivery)?);
             if route.key == KeyRule::Off {
-                return Ok(None);
+                return Ok(Planned { way, covered: None });
             }
-            let route = Arc::new(route.clone());
-            let label = label(&route);
+            let (route, gate) = (Arc::new(route.clone()), way.clone());
             let counted = telemetry::Route::named(&label);
             let chosen = |options| chosen(options, &route, &upstream).route_label(label);
-            let layer = root.with(chosen)?;
-            let service = layer.layer(Forward::new(upstream.clone(), route.timeout));
-            Ok(Some(Covered { route, service, counted }))
+            let layer = root
+                .with(|options| chosen(options).turn_away(move |parts| gate.turns_away(parts)))?;
+            let service = layer.layer(Forward::new(way.clone(), route.policy()?));
+            Ok(Planned { way, covered: Some(Covered { route, service, counted }) })
         };
-        let covered = config.routes.iter().map(cover).collect::<Result<_, _>>()?;
-        Ok(Self { identity, upstream, root, covered, config: Arc::new(config) })
+        let planned = config.routes.iter().map(plan).collect::<Result<Vec<_>, _>>()?;
+        let way = Way::new(&upstream, rooms, ("", PATIENCE), &Delivery::default())?;
+        rooms.keep(planned.iter().map(|planned| &*planned.way).chain([&way]));
+        Ok(Self { identity, upstream, root, way, planned, config: Arc::new(config) })
     }
 
-    /// The first route that matches decides; one without keys covers nothing.
-    fn find(&self, parts: &Parts) -> Option<(&Covered, BTreeMap<String, String>)> {
+    /// The first route that matches decides how a request goes, and whether it is covered.
+    fn find(&self, parts: &Parts) -> (&Way, Option<(&Covered, Parameters)>) {
         let (method, path) = (&parts.method, parts.uri.path());
-        let mut routes = self.config.routes.iter().zip(&self.covered);
-        let (covered, parameters) =
-            routes.find_map(|(route, covered)| Some((covered, route.matches(method, path)?)))?;
-        Some((covered.as_ref()?, parameters))
+        let mut routes = self.config.routes.iter().zip(&self.planned);
+        let found =
+            routes.find_map(|(route, planned)| Some((planned, route.matches(method, path)?)));
+        match found {
+            None => (&self.way, None),
+            Some((planned, parameters)) => {
+                let covered = planned.covered.as_ref().map(|covered| (covered, parameters));
+                (&planned.way, covered)
+            }
+        }
     }
 }
 

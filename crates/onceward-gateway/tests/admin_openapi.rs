@@ -64,7 +64,7 @@ async fn the_document_is_what_is_served() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("Tested: 12"), "{said}");
+    assert!(said.contains("Tested: 13"), "{said}");
 }
 
 #[tokio::test]

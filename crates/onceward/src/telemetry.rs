@@ -254,6 +254,78 @@ labels! {
         Malformed = "malformed",
     }
 
+    /// Why a request was sent to the upstream.
+    Sending is "kind" {
+        /// It is the first of its call.
+        First = "first",
+        /// The one before it failed.
+        Retry = "retry",
+        /// The one before it is late.
+        Hedge = "hedge",
+    }
+
+    /// What became of a second request beside a late one.
+    Hedged is "result" {
+        /// Its answer was taken.
+        Won = "won",
+        /// The first one answered after all.
+        Lost = "lost",
+        /// It failed, which changed nothing.
+        Failed = "failed",
+    }
+
+    /// Why a request was not sent to the upstream at all.
+    TurnedAway is "why" {
+        /// The upstream does nothing but fail.
+        Breaker = "breaker",
+        /// As many are there as may be.
+        Limit = "limit",
+        /// There is too much to do, and it is less important.
+        Shed = "shed",
+        /// Too many of all that come are retries.
+        RetryShare = "retry_share",
+        /// Its deadline was over.
+        Deadline = "deadline",
+        /// Anything else.
+        Other = "other",
+    }
+
+    /// Why a failed call was not tried again.
+    GivenUp is "why" {
+        /// Its answer is what counts, whatever it says.
+        Answered = "answered",
+        /// It may have been carried out, and another run might double it.
+        Unsafe = "unsafe",
+        /// Its body could be sent once only.
+        BodyGone = "body_gone",
+        /// The client tries again itself.
+        Nested = "nested",
+        /// All attempts were made; also where there is only one.
+        Attempts = "attempts",
+        /// There was no time for another.
+        Deadline = "deadline",
+        /// Too few succeed for another to be worth it.
+        Budget = "budget",
+        /// The upstream does nothing but fail.
+        Breaker = "breaker",
+        /// There is too much to do.
+        Shed = "shed",
+        /// Anything else.
+        Other = "other",
+    }
+
+    /// What a breaker lets through.
+    CircuitState is "state" {
+        /// Everything.
+        Closed = "closed",
+        /// No retries and no hedges.
+        Guarded = "guarded",
+        /// Nothing.
+        Open = "open",
+        /// A few, to see whether it is better.
+        HalfOpen = "half_open",
+    }
+
     /// What became of a configuration that was read again.
     Reloaded is "result" {
         /// It counts now.
@@ -346,6 +418,22 @@ metrics! { GATEWAY:
     UPSTREAM_DURATION = "onceward_gateway_upstream_duration_seconds", Histogram<Seconds>, UpstreamLane;
     /// Requests to the upstream that got no answer.
     UPSTREAM_FAILURES = "onceward_gateway_upstream_failures_total", Counter, (UpstreamLane, UpstreamFailure);
+    /// Requests that were sent to the upstream, or were about to be when no connection could be made.
+    UPSTREAM_ATTEMPTS = "onceward_gateway_upstream_attempts_total", Counter, Sending;
+    /// Second requests beside late ones by what became of them.
+    UPSTREAM_HEDGES = "onceward_gateway_upstream_hedges_total", Counter, Hedged;
+    /// Failed calls by why they were not tried again.
+    UPSTREAM_GIVEN_UP = "onceward_gateway_upstream_given_up_total", Counter, GivenUp;
+    /// Requests that were not sent to the upstream at all.
+    TURNED_AWAY = "onceward_gateway_turned_away_total", Counter, TurnedAway;
+    /// Answers that a route gave instead of the upstream.
+    FALLBACKS = "onceward_gateway_fallbacks_total", Counter, ();
+    /// Requests that are at the upstream now.
+    UPSTREAM_IN_FLIGHT = "onceward_gateway_upstream_in_flight", Level, ();
+    /// What is left to pay retries with, where it is least.
+    RETRY_BUDGET = "onceward_gateway_retry_budget", Level, ();
+    /// Breakers by what they let through.
+    CIRCUITS = "onceward_gateway_circuits", Level, CircuitState;
     /// Configurations that were read again.
     RELOADS = "onceward_gateway_reloads_total", Counter, Reloaded;
     /// Lines of the log that were dropped because standard error was too slow.

@@ -22,6 +22,7 @@ pub struct Call {
     pub(super) body_gone: bool,
     pub(super) nested: bool,
     pub(super) refreshable: bool,
+    pub(super) last: bool,
     pub(super) rank: Rank,
     pub(super) route: u32,
     pub(super) deadline: Moment,
@@ -56,6 +57,7 @@ impl Call {
             body_gone: false,
             nested: false,
             refreshable: false,
+            last: false,
             rank: Rank { priority: Priority::NORMAL, level: 1.0 },
             route: 0,
             deadline: now.saturating_add(rules.deadline),
@@ -100,6 +102,15 @@ impl Call {
     #[must_use]
     pub fn refreshable(mut self) -> Self {
         self.refreshable = true;
+        self
+    }
+
+    /// Whatever the attempt that runs has shown, it is what the caller gets: its failure is stored, say.
+    ///
+    /// The target is judged by it all the same.
+    #[must_use]
+    pub fn last(mut self) -> Self {
+        self.last = true;
         self
     }
 

@@ -292,6 +292,9 @@ impl Context<'_> {
     /// Whether to try again, and after which wait; the order is that of the harm done by a mistake.
     fn retry(&mut self, seen: Seen, now: Moment, random: &mut Random) -> Result<Duration, Why> {
         let call = &mut *self.call;
+        if call.last {
+            return Err(Why::Answered);
+        }
         if !call.may_repeat(seen.class) {
             return Err(Why::Unsafe);
         }

@@ -81,6 +81,7 @@ fn route_document(route: &Route) -> Value {
     document.extend(meaning(route));
     document.extend(times(route));
     document.extend(contents(route));
+    document.extend(delivery(route));
     document.into()
 }
 
@@ -146,6 +147,29 @@ fn contents(route: &Route) -> Map<String, Value> {
         ("redact_headers", texts(&redact.headers).into()),
         ("redact_json", texts(&redact.json).into()),
         ("max_open", route.max_open.into()),
+    ])
+}
+
+/// How requests are sent on.
+fn delivery(route: &Route) -> Map<String, Value> {
+    let delivery = &route.delivery;
+    let fallback = delivery.fallback.as_ref().map(|fallback| {
+        json!({
+            "status": fallback.status.as_u16(),
+            "body": String::from_utf8_lossy(&fallback.body),
+            "content_type": fallback.content_type.to_str().unwrap_or_default(),
+        })
+    });
+    members([
+        ("retry", delivery.retry.as_str().into()),
+        ("attempts", delivery.attempts.into()),
+        ("attempt_timeout", delivery.attempt_timeout.map(show_duration).into()),
+        ("breaker", delivery.breaker.into()),
+        ("hedge", delivery.hedge.into()),
+        ("priority", delivery.priority_text().into()),
+        ("limit", delivery.limit.into()),
+        ("retry_share", delivery.retry_share.into()),
+        ("fallback", fallback.into()),
     ])
 }
 

@@ -8,7 +8,7 @@ use onceward::server::Idempotency;
 
 use super::{
     Authorize, InFlightRule, KeyRule, Pattern, Place, Route, RouteEffect, RouteProfile, ScopePart,
-    limits,
+    delivery, limits,
     mistake::Mistakes,
     options::{EffectWord, RouteOptions},
     reader::{Placed, Setting},
@@ -42,6 +42,7 @@ pub(super) fn route(
         transactional::check(own, options, offered.commits, mistakes);
     }
     check_keep(options, mistakes);
+    let delivery = delivery::fit(&head, own, options, mistakes);
     warn(own, options, times.as_ref(), mistakes);
     let (methods, pattern) = head.matched?;
     let (key, scope, authorize) = identity?;
@@ -85,10 +86,11 @@ pub(super) fn route(
             json: values(&options.redact_json)?,
         },
         max_open: value(&options.max_open, Idempotency::MAX_OPEN)?,
+        delivery: delivery?,
     })
 }
 
-fn value<T: Clone>(setting: &Setting<T>, default: T) -> Option<T> {
+pub(super) fn value<T: Clone>(setting: &Setting<T>, default: T) -> Option<T> {
     setting.or_default(default, &Place::CommandLine).map(|placed| placed.value)
 }
 
@@ -105,7 +107,7 @@ fn size(setting: &Setting<u64>, default: u64) -> Option<usize> {
     usize::try_from(value(setting, default)?).ok()
 }
 
-fn optional<T: Clone>(setting: &Setting<T>) -> Option<Option<T>> {
+pub(super) fn optional<T: Clone>(setting: &Setting<T>) -> Option<Option<T>> {
     match setting {
         Setting::Wrong => None,
         setting => Some(setting.given().map(|placed| placed.value.clone())),

@@ -4,8 +4,8 @@ use std::{convert::Infallible, future::ready};
 
 use http::request::Parts;
 use onceward::{
-    Body, BoxFuture, Change, Digest, Effect, Found, Outcome, Profile, Scope, Store, StoreError,
-    Swap,
+    Body, BoxFuture, Change, Digest, Effect, Found, Outcome, Policy, PolicyBuilder, PolicyError,
+    Profile, Scope, Store, StoreError, Swap,
     server::{Idempotency, IdempotencyBuilder, InFlight, OptionsError},
 };
 
@@ -16,6 +16,10 @@ use super::{
 
 /// Reports what the library would refuse.
 pub(super) fn check(route: &Route, options: &RouteOptions, place: &Place, mistakes: &mut Mistakes) {
+    // It covers nothing, and may have methods that no layer covers.
+    if route.key == KeyRule::Off {
+        return;
+    }
     let Err(error) = builder(route).build() else { return };
     let kept = options.keep_headers.given().map(|names| &names.place);
     let place = match &error {
@@ -44,15 +48,37 @@ impl Route {
         }
     }
 
+    /// What answers to its keyed requests mean.
+    pub(crate) fn policy(&self) -> Result<Policy, PolicyError> {
+        let mut builder = Policy::of(self.effect()).not_applied(self.not_applied.iter().copied());
+        builder = self.profile().into_iter().fold(builder, PolicyBuilder::profile);
+        if self.hold_500 {
+            builder = builder.hold_500();
+        }
+        builder.build()
+    }
+
+    fn effect(&self) -> Effect {
+        match self.effect {
+            RouteEffect::External => Effect::External,
+            RouteEffect::Transactional => Effect::Transactional,
+            RouteEffect::Repeatable { within } => Effect::Repeatable { within },
+        }
+    }
+
+    fn profile(&self) -> Option<Profile> {
+        self.profile.map(|profile| match profile {
+            RouteProfile::Strict => Profile::Strict,
+            RouteProfile::Stripe => Profile::Stripe,
+            RouteProfile::Rerun => Profile::Rerun,
+        })
+    }
+
     /// The options of this route, as the library calls them.
     pub(crate) fn choose(&self, builder: IdempotencyBuilder) -> IdempotencyBuilder {
         let mut builder = builder
             .methods(self.methods.iter().cloned())
-            .effect(match self.effect {
-                RouteEffect::External => Effect::External,
-                RouteEffect::Transactional => Effect::Transactional,
-                RouteEffect::Repeatable { within } => Effect::Repeatable { within },
-            })
+            .effect(self.effect())
             .in_flight(match self.in_flight {
                 InFlightRule::Conflict => InFlight::Conflict,
                 InFlightRule::Wait => InFlight::Wait(self.wait),
@@ -79,12 +105,7 @@ impl Route {
         builder = headers.iter().fold(builder, IdempotencyBuilder::fingerprint_header);
         builder = self.keep_headers.iter().fold(builder, IdempotencyBuilder::keep_header);
         builder = self.drop_headers.iter().fold(builder, IdempotencyBuilder::drop_header);
-        let profile = self.profile.map(|profile| match profile {
-            RouteProfile::Strict => Profile::Strict,
-            RouteProfile::Stripe => Profile::Stripe,
-            RouteProfile::Rerun => Profile::Rerun,
-        });
-        builder = profile.into_iter().fold(builder, IdempotencyBuilder::profile);
+        builder = self.profile().into_iter().fold(builder, IdempotencyBuilder::profile);
         if !self.redact.is_empty() {
             let redact = self.redact.clone();
             builder = builder.redact(move |outcome| redact.apply(outcome));

@@ -39,6 +39,13 @@ pub(super) const BODY: Bounds<u64> =
 /// None would refuse everything; more than may run in all is no limit.
 pub(super) const MAX_OPEN: Bounds<usize> = Bounds { least: 1, most: Engine::MAX_UNSETTLED };
 
+/// One must be possible; more than a million connections no machine has.
+pub(super) const LIMIT: Bounds<usize> = Bounds { least: 1, most: 1_000_000 };
+/// More than these are no retries but an attack.
+pub(super) const ATTEMPTS: Bounds<usize> = Bounds { least: 1, most: 20 };
+/// Less than a fifth of all that comes are retries, unless something is wrong: rule 27.
+pub(super) const DEFAULT_RETRY_SHARE: f64 = 0.2;
+
 /// Only this machine can reach it: a listener that is open to others is a choice.
 pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 pub(super) const DEFAULT_STORE: &str = "sqlite://onceward.db";

@@ -5,7 +5,9 @@ use std::time::Duration;
 use http::{HeaderName, Uri, uri::PathAndQuery};
 
 use super::{
-    Authorize, InFlightRule, KeyRule, Place, Rebuild, RouteProfile, ScopePart, addresses, limits,
+    Authorize, InFlightRule, KeyRule, Place, Rebuild, RouteProfile, ScopePart, addresses,
+    delivery::DeliveryOptions,
+    limits,
     mistake::Mistakes,
     reader::{Placed, Reader, Setting, Value},
     scope,
@@ -46,6 +48,7 @@ pub(super) struct RouteOptions {
     pub(super) redact_headers: Setting<Vec<Placed<HeaderName>>>,
     pub(super) redact_json: Setting<Vec<Placed<Pointer>>>,
     pub(super) max_open: Setting<usize>,
+    pub(super) delivery: DeliveryOptions,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,12 +58,9 @@ pub(super) enum EffectWord {
     Repeatable,
 }
 
-/// The retry policies of the gateway are not part of this version.
-const LATER: [&str; 6] = ["retry_share", "retry", "breaker", "hedge", "priority", "fallback"];
-
 impl RouteOptions {
     pub(super) fn read(reader: &mut Reader<'_>) -> Self {
-        let options = Self {
+        Self {
             key: reader.choice(
                 "key",
                 &[
@@ -126,9 +126,8 @@ impl RouteOptions {
             redact_headers: headers(reader, "redact_headers"),
             redact_json: reader.list("redact_json", "[\"/card/number\"]", pointer),
             max_open: reader.count("max_open", &limits::MAX_OPEN),
-        };
-        reader.refuse_later(&LATER);
-        options
+            delivery: DeliveryOptions::read(reader),
+        }
     }
 
     pub(super) fn is_transactional(&self) -> bool {
@@ -144,7 +143,7 @@ impl RouteOptions {
             key scope authorize effect rerun_within profile hold_500 not_applied timeout in_flight
             wait lease max_run retain retry_window unknown_retain max_request max_response mismatch
             refuse_stale_keys fingerprint_headers keep_headers drop_headers reconcile rebuild
-            pass_when_store_is_down status_only redact_headers redact_json max_open
+            pass_when_store_is_down status_only redact_headers redact_json max_open delivery
         }
     }
 }

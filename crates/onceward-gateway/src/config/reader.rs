@@ -25,6 +25,9 @@ pub(super) enum Value {
     Text(String),
     /// `None`: too large for any option.
     Integer(Option<i64>),
+    /// With a point.
+    Number(f64),
+    Flag(bool),
     List(Vec<Placed<Self>>),
     Table(Section),
     /// A type that no option has, and its name.
@@ -36,6 +39,8 @@ impl Value {
         match self {
             Self::Text(_) => "a text",
             Self::Integer(_) => "a number",
+            Self::Number(_) => "a number with a point",
+            Self::Flag(_) => "true or false",
             Self::List(_) => "a list",
             Self::Table(_) => "a table",
             Self::Other(kind) => kind,
@@ -152,17 +157,6 @@ impl<'a> Reader<'a> {
         self.section.entries.remove(option).map(|(_, value)| value)
     }
 
-    /// Options that are spelled out in the design and not built yet: a value that has no effect
-    /// would be believed to have one.
-    pub(super) fn refuse_later(&mut self, options: &[&'static str]) {
-        for option in options {
-            if let Some((place, _)) = self.section.entries.remove(*option) {
-                let message = format!("`{option}` comes with a later version");
-                self.mistakes.error(&place, message, "leave it out: this version would ignore it");
-            }
-        }
-    }
-
     /// Everything that is left is unknown.
     pub(super) fn finish(self) {
         for (key, (place, _)) in self.section.entries {
@@ -178,7 +172,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn wrong_type<T>(
+    pub(super) fn wrong_type<T>(
         &mut self,
         option: &str,
         found: &Placed<Value>,
@@ -305,6 +299,38 @@ impl<'a> Reader<'a> {
                 Setting::Wrong
             }
         }
+    }
+
+    /// True or false.
+    pub(super) fn flag(&mut self, option: &'static str) -> Setting<bool> {
+        match self.take(option) {
+            None => Setting::Missing,
+            Some(Placed { value: Value::Flag(value), place }) => {
+                Setting::Given(Placed { value, place })
+            }
+            Some(found) => {
+                let help = format!("write {option} = true or {option} = false, without quotes");
+                self.wrong_type(option, &found, "true or false", &help)
+            }
+        }
+    }
+
+    /// A part of a whole, from 0 to 1.
+    pub(super) fn share(&mut self, option: &'static str) -> Setting<f64> {
+        let Some(found) = self.take(option) else { return Setting::Missing };
+        let help = "choose between 0.0 and 1.0, as 0.2 for a fifth";
+        let share = match found.value {
+            Value::Number(share) => share,
+            Value::Integer(Some(share @ 0..=1)) => share as f64,
+            Value::Integer(_) => f64::NAN,
+            _ => return self.wrong_type(option, &found, "a number", help),
+        };
+        if (0.0..=1.0).contains(&share) {
+            return Setting::Given(Placed { value: share, place: found.place });
+        }
+        let message = format!("`{option}` is out of its range");
+        self.mistakes.error(&found.place, message, help);
+        Setting::Wrong
     }
 
     /// One of some HTTP statuses.

@@ -16,6 +16,9 @@ use super::{
 /// Those that change something (rule 3).
 const METHODS: [&str; 4] = ["POST", "PATCH", "PUT", "DELETE"];
 
+/// Those that change nothing: a route of them says how they are sent on, and takes no keys.
+const SAFE: [&str; 2] = ["GET", "HEAD"];
+
 /// All routes that are right, in their order.
 pub(super) fn read(
     section: &mut Reader<'_>,
@@ -153,7 +156,11 @@ fn one(
         Setting::Wrong => None,
         Setting::Given(name) => Some(Some(name.value)),
     };
-    let head = Head { place, matched: matched.given().map(|matched| matched.value.clone()), name };
+    let takes_keys = !options.key.given().is_some_and(|key| key.value == KeyRule::Off);
+    let matched = matched.given().filter(|matched| {
+        !takes_keys || must_take_keys(&matched.value.0, &matched.place, mistakes)
+    });
+    let head = Head { place, matched: matched.map(|matched| matched.value.clone()), name };
     finish(head, &own, &options, offered, mistakes)
 }
 
@@ -224,12 +231,24 @@ fn matched(text: &str, place: &Place, mistakes: &mut Mistakes) -> Option<(Vec<Me
     Some((methods, pattern?))
 }
 
+/// A route that takes keys has no method that takes none.
+fn must_take_keys(methods: &[Method], place: &Place, mistakes: &mut Mistakes) -> bool {
+    let Some(safe) = methods.iter().find(|method| SAFE.contains(&method.as_str())) else {
+        return true;
+    };
+    let message = format!("`match`: {safe} changes nothing and takes no key");
+    let help = "choose of POST, PATCH, PUT and DELETE; or say key = \"off\", if the route shall only \
+                say how such requests are sent on";
+    mistakes.error(place, message, help);
+    false
+}
+
 fn method(word: &str, place: &Place, mistakes: &mut Mistakes) -> Option<Method> {
-    if METHODS.contains(&word) {
+    if METHODS.contains(&word) || SAFE.contains(&word) {
         return Method::from_bytes(word.as_bytes()).ok();
     }
     let choices = "choose of POST, PATCH, PUT and DELETE";
-    if ["GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"].contains(&word) {
+    if ["OPTIONS", "TRACE", "CONNECT"].contains(&word) {
         let help = format!("{choices}; other requests pass untouched without a route");
         mistakes.error(place, format!("`match`: {word} changes nothing and takes no key"), help);
         return None;

@@ -232,8 +232,8 @@ impl<'a> Lines<'a> {
             DeValue::Integer(number) => {
                 Value::Integer(i64::from_str_radix(number.as_str(), number.radix()).ok())
             }
-            DeValue::Float(_) => Value::Other("a number with a point"),
-            DeValue::Boolean(_) => Value::Other("true or false"),
+            DeValue::Float(number) => Value::Number(number.as_str().parse().unwrap_or(f64::NAN)),
+            DeValue::Boolean(flag) => Value::Flag(flag),
             DeValue::Datetime(_) => Value::Other("a date"),
             DeValue::Array(list) => {
                 Value::List(list.into_iter().map(|value| self.value(value)).collect())

@@ -41,7 +41,7 @@ pub(super) fn command(attempt: &Attempt) -> String {
 }
 
 /// A header as curl takes it, in `--header` and `--credential`.
-pub(super) fn line(text: &str) -> Result<Line, String> {
+pub(crate) fn line(text: &str) -> Result<Line, String> {
     let (name, value) = text.split_once(':').ok_or("write it as `Name: value`")?;
     let name = name.trim().parse().map_err(|_| format!("`{name}` is not a name of a header"))?;
     let value = value.trim().parse().map_err(|_| "its value is not one for a header".to_owned())?;

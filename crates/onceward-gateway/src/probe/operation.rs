@@ -11,7 +11,7 @@ use super::{catalogue::Profile, curl};
 pub(super) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// A line of a request.
-pub(super) type Line = (HeaderName, HeaderValue);
+pub(crate) type Line = (HeaderName, HeaderValue);
 
 /// What is sent, as the user said it.
 #[derive(Clone, Debug)]

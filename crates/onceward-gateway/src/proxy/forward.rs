@@ -1,31 +1,44 @@
 //! One request to the upstream and its answer back: what a route's layer runs, once.
 
 use std::{
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use http_body::Body as _;
+use http_body_util::BodyExt as _;
 use onceward::{
-    BoxFuture, Meaning,
-    server::{Body, Claim, Code, NotKept, Problem, Resource},
-    telemetry::event,
+    BoxFuture, Meaning, Policy, Reply,
+    retry::{self, Class},
+    server::{Body, BoxError, Claim, Code, NotKept, Problem, Resource},
+    telemetry::{self, TurnedAway, event},
 };
 use tokio::time::Instant;
 use tower_service::Service;
 
 use super::{
-    headers,
+    deliver::{Delivered, Undelivered, Way},
+    headers::{self, Outcome},
+    judge::Stakes,
+    parcel::Parcel,
+    room::Flight,
     timed::Timed,
-    upstream::{Failure, Lane, Upstream},
+    upstream::Failure,
+    wishes::{ATTEMPT, Wishes},
 };
+use crate::config::Fallback;
 
 const EXECUTION: HeaderName = HeaderName::from_static("onceward-execution");
-const ATTEMPT: HeaderName = HeaderName::from_static("onceward-attempt");
 const KEY: HeaderName = HeaderName::from_static("onceward-key");
-const OUTCOME: HeaderName = HeaderName::from_static("onceward-outcome");
+const FALLBACK: HeaderName = HeaderName::from_static("onceward-fallback");
 const RESOURCE: HeaderName = HeaderName::from_static("onceward-resource");
+
+/// When it makes sense to come back, and over which time those who do are spread.
+const SOON: Duration = Duration::from_secs(1);
+const SPREAD: Duration = Duration::from_secs(2);
 
 /// How long a body that is passed on may pause.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -33,32 +46,55 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// Sends keyed requests of one route to the upstream.
 #[derive(Clone)]
 pub(crate) struct Forward {
-    upstream: Upstream,
-    patience: Duration,
+    way: Arc<Way>,
+    /// What the upstream's answers mean.
+    policy: Arc<Policy>,
 }
 
 impl Forward {
-    pub(crate) fn new(upstream: Upstream, patience: Duration) -> Self {
-        Self { upstream, patience }
+    pub(super) fn new(way: Arc<Way>, policy: Policy) -> Self {
+        Self { way, policy: Arc::new(policy) }
     }
 
     async fn run(self, mut request: Request<Body>) -> Result<Response<Body>, Failure> {
+        let way = &*self.way;
+        let wishes = request.extensions().get::<Wishes>().copied().unwrap_or(Wishes::NONE);
         let claim = request.extensions().get::<Claim>().cloned();
         let Some(claim) = claim else {
-            return Ok(pass(&self.upstream, request, self.patience).await);
+            return Ok(pass(way, request, &wishes).await);
         };
-        let until = Instant::now() + self.patience;
+        let until = Instant::now() + way.timeout;
         prepare(request.headers_mut(), &claim);
-        let response = match self.upstream.send(Lane::Keyed, request, self.patience).await {
-            Ok(response) => response,
-            Err(Failure::NotSent(_, reason)) => return Ok(not_sent(&reason)),
-            Err(failure) => return Err(failure),
+        let parcel = Parcel::held(request, way.may_repeat()).await;
+        let parcel = parcel.map_err(|error| Failure::BrokenOff(error.to_string()))?;
+        let stakes = Stakes::keyed(&claim, &self.policy, way.timeout);
+        let delivered = match way.deliver(parcel, &stakes, &wishes).await {
+            Ok(delivered) => delivered,
+            Err(Undelivered::TurnedAway(why, hint)) => return Ok(released(refusal(why, hint))),
+            Err(Undelivered::Failed(Failure::NotSent(_, reason))) => return Ok(not_sent(&reason)),
+            Err(Undelivered::Failed(failure)) => return Err(failure),
         };
-        let mut response = response.map(|body| Body::new(Timed::whole(body, until)));
+        let Delivered { response, flight, class, is_doubtful } = delivered;
+        let mut response = response.map(|body| flying(Timed::whole(body, until), flight));
         listen(&mut response);
+        if is_doubtful {
+            self.bind(&mut response, class);
+        }
         headers::strip_hop_by_hop(response.headers_mut());
         headers::strip_own(response.headers_mut());
         Ok(response)
+    }
+
+    /// An answer that would give the key free says nothing about an earlier attempt, which may have been
+    /// carried out, nor does one that says that it is still running.
+    fn bind(&self, response: &mut Response<Body>, class: Class) {
+        let said = response.extensions().get::<Meaning>().copied();
+        let by_policy = || self.policy.meaning(Reply::Complete(response.status().as_u16()));
+        let meaning = said.unwrap_or_else(by_policy);
+        if meaning == Meaning::Released || class == Class::InProgress {
+            let no_answer = self.policy.meaning(Reply::Incomplete);
+            response.extensions_mut().insert(no_answer);
+        }
     }
 }
 
@@ -77,20 +113,91 @@ impl Service<Request<Body>> for Forward {
 }
 
 /// Passes a request on that has no key, and its answer back, both as they come.
-pub(crate) async fn pass(
-    upstream: &Upstream,
-    mut request: Request<Body>,
-    patience: Duration,
-) -> Response<Body> {
+pub(super) async fn pass(way: &Way, mut request: Request<Body>, wishes: &Wishes) -> Response<Body> {
     announce_length(&mut request);
-    let response = match upstream.send(Lane::Other, request, patience).await {
-        Ok(response) => response,
-        Err(failure) => return unanswered(&failure),
+    let stakes = Stakes::Unkeyed(retry::Method::of(request.method().as_str()));
+    let parcel = match Parcel::passing(request, way.may_repeat()).await {
+        Ok(parcel) => parcel,
+        Err(error) => return unanswered(&Failure::BrokenOff(error.to_string())),
     };
-    let mut response = response.map(|body| Body::new(Timed::pieces(body, PAUSE)));
+    let delivered = way.deliver(parcel, &stakes, wishes).await;
+    if let Some(fallback) = way.fallback.as_ref().filter(|_| calls_for_fallback(&delivered)) {
+        return instead(fallback);
+    }
+    let Delivered { response, flight, .. } = match delivered {
+        Ok(delivered) => delivered,
+        Err(Undelivered::TurnedAway(why, hint)) => return refusal(why, hint).into_response(),
+        Err(Undelivered::Failed(failure)) => return unanswered(&failure),
+    };
+    let mut response = response.map(|body| flying(Timed::pieces(body, PAUSE), flight));
     headers::strip_hop_by_hop(response.headers_mut());
     headers::strip_own(response.headers_mut());
     response
+}
+
+/// Whether there is no good answer, and somebody still waits for one.
+fn calls_for_fallback(delivered: &Result<Delivered, Undelivered>) -> bool {
+    match delivered {
+        Ok(delivered) => delivered.class.is_failure(),
+        Err(Undelivered::TurnedAway(TurnedAway::Deadline | TurnedAway::RetryShare, _)) => false,
+        Err(Undelivered::Failed(Failure::BrokenOff(_))) => false,
+        Err(_) => true,
+    }
+}
+
+/// What the route says instead of the upstream.
+fn instead(fallback: &Fallback) -> Response<Body> {
+    telemetry::FALLBACKS.add(());
+    let mut response = Response::new(Body::from(fallback.body.clone()));
+    *response.status_mut() = fallback.status;
+    let lines = response.headers_mut();
+    lines.insert(header::CONTENT_TYPE, fallback.content_type.clone());
+    lines.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    lines.insert(FALLBACK, HeaderValue::from_static("true"));
+    response
+}
+
+/// Why a request is not sent on, and when to come back: not all at the same moment.
+pub(super) fn refusal(why: TurnedAway, hint: Option<Duration>) -> Problem {
+    let (code, text) = match why {
+        TurnedAway::Deadline => {
+            let text =
+                "the time that you gave was over before anything was run; try again with more";
+            return Problem::new(Code::DeadlineExceeded, text);
+        }
+        TurnedAway::RetryShare => (
+            Code::RetryBudgetExhausted,
+            "too many of the requests here are retries, and this one was not run; try again later",
+        ),
+        TurnedAway::Breaker => (
+            Code::Overloaded,
+            "the service behind this gateway keeps failing and is left alone for a while; nothing was \
+             run, try again later",
+        ),
+        TurnedAway::Limit | TurnedAway::Shed | TurnedAway::Other => {
+            (Code::Overloaded, "there is too much to do, and this was not run; try again later")
+        }
+    };
+    let pause = hint.unwrap_or_default().max(SOON) + SPREAD.mul_f64(fastrand::f64());
+    Problem::new(code, text).retry_after(pause)
+}
+
+/// Nothing was run: the key is free again.
+fn released(problem: Problem) -> Response<Body> {
+    let mut response = problem.into_response();
+    response.extensions_mut().insert(Meaning::Released);
+    response
+}
+
+/// A body that is at the upstream until it has ended.
+fn flying<B>(body: B, flight: Flight) -> Body
+where
+    B: http_body::Body<Data = Bytes, Error = BoxError> + Send + Unpin + 'static,
+{
+    Body::new(body.map_frame(move |frame| {
+        let _ = &flight;
+        frame
+    }))
 }
 
 /// hyper leaves out the body of a GET whose length nobody has said.
@@ -119,17 +226,19 @@ fn listen(response: &mut Response<Body>) {
         let value = response.headers().get(name)?;
         Some(value.to_str().ok()?.trim().to_owned())
     };
-    let said = word(OUTCOME);
-    let meaning = match said.as_deref() {
-        Some("final") if response.status().is_success() || response.status().is_redirection() => {
+    let said = headers::outcome(response.headers());
+    let meaning = match said {
+        Some(Outcome::Final)
+            if response.status().is_success() || response.status().is_redirection() =>
+        {
             Some(Meaning::Succeeded)
         }
-        Some("final") => Some(Meaning::FailedFinal),
-        Some("retryable") => Some(Meaning::FailedRetryable),
-        Some("unknown") => Some(Meaning::Unknown),
-        _ => None,
+        Some(Outcome::Final) => Some(Meaning::FailedFinal),
+        Some(Outcome::Retryable) => Some(Meaning::FailedRetryable),
+        Some(Outcome::Unknown) => Some(Meaning::Unknown),
+        Some(Outcome::NoStore) | None => None,
     };
-    let is_kept = said.as_deref() != Some("no-store");
+    let is_kept = said != Some(Outcome::NoStore);
     let resource = word(RESOURCE);
     let resource = resource.as_deref().and_then(|text| text.split_once('/'));
     let resource = resource.map(|(kind, id)| Resource::new(kind, id));
@@ -150,10 +259,7 @@ fn not_sent(reason: &str) -> Response<Body> {
     tracing::warn!(event = event::UPSTREAM_FAILED, reason, "the upstream cannot be reached");
     let text = "the service behind this gateway cannot be reached, and nothing was sent to it; try \
                 again with the same key";
-    let problem = Problem::new(Code::UpstreamUnreachable, text);
-    let mut response = problem.retry_after(Duration::from_secs(1)).into_response();
-    response.extensions_mut().insert(Meaning::Released);
-    response
+    released(Problem::new(Code::UpstreamUnreachable, text).retry_after(SOON))
 }
 
 pub(super) fn unanswered(failure: &Failure) -> Response<Body> {
@@ -161,7 +267,11 @@ pub(super) fn unanswered(failure: &Failure) -> Response<Body> {
     let problem = match failure {
         Failure::NotSent(..) => {
             let text = "the service behind this gateway cannot be reached";
-            Problem::new(Code::UpstreamUnreachable, text).retry_after(Duration::from_secs(1))
+            Problem::new(Code::UpstreamUnreachable, text).retry_after(SOON)
+        }
+        Failure::BrokenOff(_) => {
+            let text = "your request broke off while it was sent on";
+            Problem::new(Code::RequestMalformed, text)
         }
         Failure::MaybeSent(_) => {
             let text = "the service behind this gateway gave no complete answer";

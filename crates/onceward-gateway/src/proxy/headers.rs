@@ -17,6 +17,8 @@ static HOP_BY_HOP: [HeaderName; 8] = [
 /// What begins with this is between gateway and upstream.
 const OWN: &str = "onceward-";
 
+const OUTCOME: HeaderName = HeaderName::from_static("onceward-outcome");
+
 /// Takes away what belongs to the connection that the message came on.
 pub(super) fn strip_hop_by_hop(lines: &mut HeaderMap) {
     // Most messages have nothing of it.
@@ -78,6 +80,26 @@ pub(super) fn join_cookies(lines: &mut HeaderMap) {
     {
         lines.insert(header::COOKIE, joined);
     }
+}
+
+/// What the upstream says its answer means, if it does.
+pub(super) fn outcome(lines: &HeaderMap) -> Option<Outcome> {
+    match lines.get(OUTCOME)?.to_str().ok()?.trim() {
+        "final" => Some(Outcome::Final),
+        "retryable" => Some(Outcome::Retryable),
+        "unknown" => Some(Outcome::Unknown),
+        "no-store" => Some(Outcome::NoStore),
+        _ => None,
+    }
+}
+
+/// The words of `Onceward-Outcome`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Final,
+    Retryable,
+    Unknown,
+    NoStore,
 }
 
 /// Takes away what the upstream tells the gateway.

@@ -47,6 +47,7 @@ type Connections = Client<HttpsConnector<HttpConnector>, Body>;
 #[derive(Clone)]
 pub(crate) struct Upstream {
     base: Uri,
+    address: String,
     protocol: Protocol,
     keyed: Connections,
     other: Connections,
@@ -75,6 +76,8 @@ pub(crate) enum Failure {
     NotSent(UpstreamFailure, String),
     /// Nobody knows whether it has.
     MaybeSent(String),
+    /// The client broke off while its request was sent on.
+    BrokenOff(String),
     /// It took too long.
     TimedOut,
 }
@@ -83,7 +86,7 @@ impl Failure {
     fn kind(&self) -> UpstreamFailure {
         match self {
             Self::NotSent(kind, _) => *kind,
-            Self::MaybeSent(_) => UpstreamFailure::Broken,
+            Self::MaybeSent(_) | Self::BrokenOff(_) => UpstreamFailure::Broken,
             Self::TimedOut => UpstreamFailure::TimedOut,
         }
     }
@@ -94,6 +97,7 @@ impl fmt::Display for Failure {
         match self {
             Self::NotSent(_, reason) => write!(formatter, "the request was not sent: {reason}"),
             Self::MaybeSent(reason) => write!(formatter, "there is no answer: {reason}"),
+            Self::BrokenOff(reason) => write!(formatter, "the request broke off: {reason}"),
             Self::TimedOut => formatter.write_str("the answer took too long"),
         }
     }
@@ -108,6 +112,7 @@ impl Upstream {
             Some("https") => (Scheme::HTTPS, Protocol::Http1),
             _ => (Scheme::HTTP, Protocol::Http1),
         };
+        let address = base.to_string();
         let mut parts = base.clone().into_parts();
         parts.scheme = Some(scheme);
         let base = Uri::from_parts(parts)?;
@@ -127,7 +132,13 @@ impl Upstream {
                 .build(connector)
         };
         let (keyed, other) = (client(protocol, FRESH), client(protocol, IDLE));
-        Ok(Self { base, protocol, keyed, other, asked: client(Protocol::Http1, IDLE) })
+        let asked = client(Protocol::Http1, IDLE);
+        Ok(Self { base, address, protocol, keyed, other, asked })
+    }
+
+    /// Where it is, as the configuration says it.
+    pub(crate) fn address(&self) -> &str {
+        self.address.trim_end_matches('/')
     }
 
     pub(crate) fn speaks_http2(&self) -> bool {
@@ -260,6 +271,7 @@ fn judged(
         Err(error) if is_disowned(&error) => {
             Err(Failure::NotSent(UpstreamFailure::Disowned, chain(&error)))
         }
+        Err(error) if is_of_client(&error) => Err(Failure::BrokenOff(chain(&error))),
         Err(error) => Err(Failure::MaybeSent(chain(&error))),
     }
 }
@@ -274,6 +286,12 @@ fn is_disowned(error: &(dyn Error + 'static)) -> bool {
     of_http2.any(|error| {
         error.is_remote() && error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM)
     })
+}
+
+/// Whether it was the body of the request that failed, and not the upstream.
+fn is_of_client(error: &(dyn Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |&error| error.source());
+    causes.any(|error| error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_user))
 }
 
 fn connector(trust: ClientConfig, protocol: Protocol) -> HttpsConnector<HttpConnector> {

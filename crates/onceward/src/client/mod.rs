@@ -20,28 +20,46 @@ mod answer_body;
 mod body;
 mod call;
 mod chance;
+mod conditional;
 mod error;
+mod etag;
 mod event;
 mod exchange;
 mod failure;
 mod follow;
 mod hedge;
 mod key;
+#[cfg(feature = "reqwest-middleware")]
+mod middleware;
 mod remember;
 mod report;
+#[cfg(feature = "reqwest")]
+mod reqwest;
+#[cfg(feature = "sqlite")]
+mod resume;
 mod retry;
 mod retry_after;
 mod run;
 mod sync;
 mod target;
+#[cfg(test)]
+mod target_tests;
 mod tower;
 mod wire;
 
+#[cfg(feature = "reqwest")]
+pub use self::reqwest::{ReqwestService, SendWith, redirects, reqwest_client};
 pub use answer_body::AnswerBody;
 pub use body::{Body, BoxError};
+pub use conditional::{Conditional, ConditionalError, Current, Next, Updated};
 pub use error::CallError;
+pub use etag::{ETag, NoETag};
 pub use event::Event;
+#[cfg(feature = "reqwest-middleware")]
+pub use middleware::RetryMiddleware;
 pub use report::{Attempt, Report};
+#[cfg(feature = "sqlite")]
+pub use resume::{Pending, Resume, ResumeError};
 pub use retry::{Retry, Route, TargetState, Within};
 pub use tower::{RetryLayer, Retrying};
 pub use wire::Incoming;

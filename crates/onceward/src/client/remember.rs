@@ -16,5 +16,5 @@ pub(super) trait Remember: Send + Sync {
     ) -> BoxFuture<'static, Result<bool, BoxError>>;
 
     /// Its outcome is known.
-    fn forget(&self, key: &Key) -> BoxFuture<'static, ()>;
+    fn forget(&self, key: &Key, parts: &Parts) -> BoxFuture<'static, ()>;
 }

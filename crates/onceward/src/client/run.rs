@@ -232,7 +232,7 @@ impl<'a> Run<'a> {
         if let (Some(remember), Some(key)) = (&self.retry.options().remember, &self.report.key)
             && !stop.is_some_and(Stop::is_unknown)
         {
-            remember.forget(key).await;
+            remember.forget(key, &self.parts).await;
         }
         let mut report = mem::take(&mut self.report);
         report.stop = stop;

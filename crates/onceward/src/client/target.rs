@@ -99,37 +99,3 @@ fn forget_one<N: Hash + Eq + Clone>(known: &mut HashMap<N, Entry>) {
         known.remove(&oldest);
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    #[test]
-    fn the_number_of_targets_is_bounded_and_those_in_use_are_forgotten_last() {
-        let (rules, targets) = (Rules::standard(), Targets::new(3));
-        let at = Duration::from_secs;
-        let in_use = targets.get(&0, &rules, at(0));
-        for name in 1..10 {
-            targets.get(&name, &rules, at(name));
-        }
-        assert_eq!(targets.all().len(), 3);
-        assert!(Arc::ptr_eq(&in_use, &targets.find(&0).unwrap()), "somebody holds it");
-        assert!(targets.find(&8).is_some() && targets.find(&9).is_some());
-    }
-
-    #[test]
-    fn a_flight_lands_when_it_is_dropped() {
-        use onceward_core::retry::{Call, Context, Method};
-        let rules = Rules::standard();
-        let target = Known::new(&rules);
-        let mut call = Call::new(&rules, Method::Safe, Duration::ZERO);
-        let go = target.with(|target| {
-            Context { rules: &rules, call: &mut call, target }.begin(Duration::ZERO, 7)
-        });
-        let flight = go.map(|_| target.flight()).unwrap();
-        assert_eq!(target.with(|target| target.in_flight()), 1);
-        drop(flight);
-        assert_eq!(target.with(|target| target.in_flight()), 0);
-    }
-}

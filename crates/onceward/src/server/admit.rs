@@ -42,7 +42,7 @@ pub(super) async fn admit(
     let mut answered = Answered::Replayed;
     loop {
         // In a box: thousands of duplicates may wait below, and few ask at a time.
-        let retry_after = match Box::pin(ask(idempotency, request)).await? {
+        let retry_after = match Box::pin(ask(idempotency, request, parts)).await? {
             // Whoever waited until now has so much less patience left.
             Said::Run(claim, counted, slot) => {
                 let wait = until.saturating_duration_since(Instant::now());
@@ -86,9 +86,9 @@ enum Said {
     Changed,
 }
 
-async fn ask(idempotency: &Idempotency, request: &Request) -> Result<Said, Problem> {
+async fn ask(idempotency: &Idempotency, request: &Request, parts: &Parts) -> Result<Said, Problem> {
     let (options, id) = (idempotency.options(), request.operation.digest());
-    refuse_if_full(idempotency, request).await?;
+    turn_away(idempotency, request, parts).await?;
     let (asked_at, counted) = (Instant::now(), idempotency.engine().track_other());
     let verdict = match idempotency.engine().admit(request.clone()).await {
         Ok(verdict) => verdict,
@@ -152,14 +152,20 @@ pub(super) fn key_expired() -> Problem {
     Problem::new(Code::KeyExpired, text)
 }
 
-/// Refuses a new operation of a scope that has as many open ones as it may have, before it is claimed:
-/// whoever floods us shall not make us write. What runs or has ended is not new.
-async fn refuse_if_full(idempotency: &Idempotency, request: &Request) -> Result<(), Problem> {
-    let (engine, most) = (idempotency.engine(), idempotency.options().max_open);
-    let principal = idempotency.options().principal(request.operation.scope());
-    if !engine.open().is_full(&principal, most) {
-        return Ok(());
-    }
+/// Refuses a new operation for which there is no room, before it is claimed: whoever floods us shall not
+/// make us write. What runs or has ended is not new.
+async fn turn_away(
+    idempotency: &Idempotency,
+    request: &Request,
+    parts: &Parts,
+) -> Result<(), Problem> {
+    let (engine, options) = (idempotency.engine(), idempotency.options());
+    let principal = options.principal(request.operation.scope());
+    let reason = match engine.open().is_full(&principal, options.max_open) {
+        true => Some(too_many_open()),
+        false => options.turn_away.as_ref().and_then(|reason| reason(parts)),
+    };
+    let Some(reason) = reason else { return Ok(()) };
     let is_new = match engine.read(&request.operation.digest()).await {
         Ok(Found::Nothing) => true,
         // What would be run, for the first time or again.
@@ -170,7 +176,7 @@ async fn refuse_if_full(idempotency: &Idempotency, request: &Request) -> Result<
         // The admission will tell.
         Ok(Found::Unreadable { .. }) | Err(_) => false,
     };
-    if is_new { Err(too_many_open()) } else { Ok(()) }
+    if is_new { Err(reason) } else { Ok(()) }
 }
 
 /// Counts an execution; if others were faster to fill the quota, its claim is given back.

@@ -11,7 +11,7 @@ use super::{
     Idempotency, IdempotencyBuilder, InFlight, OptionsError, headers,
     hooks::{
         AuthorizeHook, FingerprintHook, NameHook, PrincipalHook, RebuildHook, RedactHook,
-        ResolveHook, ScopeHook,
+        ResolveHook, ScopeHook, TurnAwayHook,
     },
 };
 use crate::{Engine, telemetry::Route};
@@ -51,6 +51,7 @@ pub(super) struct Chosen {
     pub(super) redact: Option<RedactHook>,
     pub(super) status_only: bool,
     pub(super) max_open: usize,
+    pub(super) turn_away: Option<TurnAwayHook>,
     pub(super) principal: Option<PrincipalHook>,
     pub(super) pass_when_store_is_down: bool,
     pub(super) status_path: String,
@@ -92,6 +93,7 @@ pub(super) struct Options {
     pub(super) redact: Option<RedactHook>,
     pub(super) status_only: bool,
     pub(super) max_open: usize,
+    pub(super) turn_away: Option<TurnAwayHook>,
     pub(super) principal: Option<PrincipalHook>,
     pub(super) pass_when_store_is_down: bool,
     pub(super) status_path: String,
@@ -231,6 +233,7 @@ impl Chosen {
             resolver: self.resolver,
             rebuild: self.rebuild,
             redact: self.redact,
+            turn_away: self.turn_away,
             status_only: self.status_only,
             max_open: self.max_open,
             principal: self.principal,

@@ -9,7 +9,7 @@ use onceward_core::{
     Outcome, Resolution, Scope, Timestamp,
 };
 
-use super::body::BoxError;
+use super::{body::BoxError, problem::Problem};
 
 pub(super) type ScopeHook = Arc<dyn Fn(&Parts) -> Result<Scope, String> + Send + Sync>;
 pub(super) type NameHook = Arc<dyn Fn(&Parts) -> Result<OperationName, String> + Send + Sync>;
@@ -17,6 +17,7 @@ pub(super) type NameHook = Arc<dyn Fn(&Parts) -> Result<OperationName, String> +
 pub(super) type PrincipalHook = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 pub(super) type AuthorizeHook = Arc<dyn Fn(&Parts) -> BoxFuture<'static, bool> + Send + Sync>;
 pub(super) type FingerprintHook = Arc<dyn Fn(Fingerprint) -> Fingerprints + Send + Sync>;
+pub(super) type TurnAwayHook = Arc<dyn Fn(&Parts) -> Option<Problem> + Send + Sync>;
 pub(super) type RedactHook = Arc<dyn Fn(&mut Outcome) -> Redaction + Send + Sync>;
 pub(super) type ResolveHook =
     Arc<dyn Fn(Unresolved) -> BoxFuture<'static, Told<Resolution>> + Send + Sync>;

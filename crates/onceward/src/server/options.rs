@@ -10,7 +10,7 @@ use onceward_core::{
 };
 
 use super::{
-    Idempotency,
+    Idempotency, Problem,
     body::BoxError,
     checked::{Chosen, Name},
     hooks::{NameHook, Redaction, Resource, Unresolved, boxed},
@@ -106,6 +106,7 @@ impl IdempotencyBuilder {
             resolver: None,
             rebuild: None,
             redact: None,
+            turn_away: None,
             status_only: false,
             max_open: Idempotency::MAX_OPEN,
             principal: None,
@@ -387,6 +388,29 @@ impl IdempotencyBuilder {
     /// answer, or wait for it. Layers on one engine count together, each by its own limit.
     pub fn max_open(mut self, executions: usize) -> Self {
         self.chosen.max_open = executions;
+        self
+    }
+
+    /// Refuses operations that would run while this gives a reason, and claims nothing for them: where
+    /// what they need is known to be down. Duplicates and replays are answered as ever.
+    ///
+    /// ```
+    /// # use onceward::{*, server::*, stores::memory::MemoryStore};
+    /// # use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    /// # let store = MemoryStore::not_durable();
+    /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
+    /// static IS_DOWN: AtomicBool = AtomicBool::new(false);
+    /// let layer = Idempotency::builder(store, scope).turn_away(|_| {
+    ///     let is_down = IS_DOWN.load(Relaxed);
+    ///     is_down.then(|| Problem::new(Code::Overloaded, "the ledger is down; try again later"))
+    /// });
+    /// # let _ = layer;
+    /// ```
+    pub fn turn_away(
+        mut self,
+        reason: impl Fn(&Parts) -> Option<Problem> + Send + Sync + 'static,
+    ) -> Self {
+        self.chosen.turn_away = Some(Arc::new(reason));
         self
     }
 

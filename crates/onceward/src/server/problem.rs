@@ -44,6 +44,10 @@ pub enum Code {
     Overloaded,
     /// Too many operations of this caller are running; nothing was run.
     TooManyOpen,
+    /// Too many of the requests that would run are retries; nothing was run.
+    RetryBudgetExhausted,
+    /// The client's deadline was over before anything was run.
+    DeadlineExceeded,
     /// The handler answered well but did not commit its record.
     NotCommitted,
     /// No complete answer, and another run is safe.
@@ -62,7 +66,7 @@ pub enum Code {
 
 impl Code {
     /// All of them, in the order of this enumeration.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::KeyMissing,
         Self::KeyInvalid,
         Self::KeyExpired,
@@ -76,6 +80,8 @@ impl Code {
         Self::StoreUnavailable,
         Self::Overloaded,
         Self::TooManyOpen,
+        Self::RetryBudgetExhausted,
+        Self::DeadlineExceeded,
         Self::NotCommitted,
         Self::UpstreamFailed,
         Self::UpstreamUnreachable,
@@ -125,6 +131,8 @@ impl Code {
             Self::StoreUnavailable => ("store-unavailable", 503, true, false),
             Self::Overloaded => ("overloaded", 503, true, false),
             Self::TooManyOpen => ("too-many-open", 429, true, false),
+            Self::RetryBudgetExhausted => ("retry-budget-exhausted", 429, true, false),
+            Self::DeadlineExceeded => ("deadline-exceeded", 504, true, false),
             Self::NotCommitted => ("not-committed", 500, true, false),
             Self::UpstreamFailed => ("upstream-failed", 502, true, false),
             Self::UpstreamUnreachable => ("upstream-unreachable", 502, true, false),

@@ -3,9 +3,17 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod bad_input;
+mod conditionals;
 mod deadlines;
 mod fast;
+mod hedging;
+mod interleavings;
+mod resuming;
 mod safety;
 mod server;
+mod shop;
+mod shopping;
 mod spread;
+mod threads;
 mod virtual_service;
+mod with_reqwest;

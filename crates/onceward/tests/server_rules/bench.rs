@@ -185,7 +185,7 @@ impl http_body::Body for Frames {
 }
 
 /// Status, retryable and `safe_new_key` of each code: the table of the contract.
-const PROBLEMS: [(&str, &[u16], bool, bool); 20] = [
+const PROBLEMS: [(&str, &[u16], bool, bool); 22] = [
     ("key-missing", &[400], false, true),
     ("key-invalid", &[400], false, true),
     ("key-expired", &[400], false, false),
@@ -199,6 +199,8 @@ const PROBLEMS: [(&str, &[u16], bool, bool); 20] = [
     ("store-unavailable", &[503], true, false),
     ("overloaded", &[503], true, false),
     ("too-many-open", &[429], true, false),
+    ("retry-budget-exhausted", &[429], true, false),
+    ("deadline-exceeded", &[504], true, false),
     ("not-committed", &[500], true, false),
     ("upstream-failed", &[502, 503, 504], true, false),
     ("upstream-unreachable", &[502], true, false),

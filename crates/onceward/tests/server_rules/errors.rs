@@ -4,14 +4,14 @@ use std::{
     collections::BTreeSet,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
 use axum::{Router, body::Body, routing::any};
 use http::{Request, request::Parts};
 use onceward::{
-    Change, Effect, Execution, Fence, Record, Store as _,
+    Change, Effect, Execution, Fence, Found, Record, Store as _,
     server::{Claim, Code, IdempotencyBuilder, Problem},
 };
 
@@ -162,6 +162,14 @@ async fn rule_24_every_refusal_is_a_whole_problem_document() {
         async || Problem::new(Code::UpstreamUnreachable, "nothing was sent; try again later");
     let app = Router::new().route("/pay", any(unreachable));
     assert_eq!(refused(ask(&app, payment()).await), "502 upstream-unreachable");
+    for (code, expected) in [
+        (Code::RetryBudgetExhausted, "429 retry-budget-exhausted"),
+        (Code::DeadlineExceeded, "504 deadline-exceeded"),
+    ] {
+        let refusal = async move || Problem::new(code, "nothing was sent; try again later");
+        let app = Router::new().route("/pay", any(refusal));
+        assert_eq!(refused(ask(&app, payment()).await), expected);
+    }
 
     let all: BTreeSet<_> = Code::ALL.iter().map(|code| code.as_str().to_owned()).collect();
     assert_eq!(codes, all, "each was provoked");
@@ -276,4 +284,26 @@ async fn rule_24_a_claim_gives_keys_that_are_stable_over_attempts() {
     }
     assert_eq!(keys.len(), 6, "each effect of each operation has its own");
     assert!(first.time_left() > 500 * SECOND && !first.is_lost());
+}
+
+#[tokio::test]
+async fn what_would_run_is_turned_away_unclaimed_and_a_replay_is_not() {
+    let is_down = Arc::new(AtomicBool::new(false));
+    let down = is_down.clone();
+    let bench = Bench::new(|options| {
+        options.turn_away(move |_| {
+            let text = "the ledger is down; try again later";
+            down.load(Ordering::Relaxed).then(|| Problem::new(Code::Overloaded, text))
+        })
+    });
+    let app = bench.paying();
+    assert_eq!(ask(&app, payment()).await, "201 receipt 1");
+    is_down.store(true, Ordering::Relaxed);
+    assert_eq!(ask(&app, payment()).await, "201 receipt 1 replayed");
+    let refused = send(&app, post("/pay", "new", "")).await;
+    assert_eq!(told(&refused), "503 overloaded");
+    let id = refused.header("onceward-operation").unwrap().parse().unwrap();
+    assert_eq!(bench.store.get(&id).await.unwrap(), Found::Nothing, "nothing was claimed");
+    is_down.store(false, Ordering::Relaxed);
+    assert_eq!(ask(&app, post("/pay", "new", "")).await, "201 receipt 2");
 }

@@ -62,7 +62,7 @@ fn every_option_is_shown() {
     let written = fs::read_to_string(directory.path().join("a.toml")).unwrap();
     // An option that does not exist makes the command list all that do.
     for (unknown, options) in
-        [(format!("zzzzzz = 1\n{written}"), 8), (format!("{written}\nzzzzzz = 1\n"), 28)]
+        [(format!("zzzzzz = 1\n{written}"), 8), (format!("{written}\nzzzzzz = 1\n"), 37)]
     {
         fs::write(directory.path().join("b.toml"), unknown).unwrap();
         let output = onceward(directory.path(), &["check", "b.toml"], &[]);

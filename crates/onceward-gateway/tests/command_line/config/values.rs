@@ -10,7 +10,10 @@ fn unknown_options_get_a_suggestion() {
     assert_eq!(said, "6:1: there is no option `retian` here");
     assert_eq!(help, "did you mean `retain`?");
     let (_, help) = mistake_of_route("colour = 1");
-    assert!(help.starts_with("choose of authorize, drop_headers, effect, "), "{help}");
+    assert!(
+        help.starts_with("choose of attempt_timeout, attempts, authorize, breaker, "),
+        "{help}"
+    );
     let (said, help) = only_mistake(&format!("upsteam = 1\n{}", route("")));
     assert_eq!(
         (said.as_str(), help.as_str()),
@@ -130,12 +133,69 @@ fn urls_and_templates_are_checked() {
 }
 
 #[test]
-fn what_comes_later_is_not_ignored_in_silence() {
-    for option in ["retry_share = 0.2", "retry = \"off\"", "breaker = true", "hedge = false"] {
-        let (said, help) = mistake_of_route(option);
-        assert!(said.contains("comes with a later version"), "{said}");
-        assert!(help.contains("would ignore it"), "{help}");
+fn how_requests_are_sent_on_is_checked() {
+    each_is_explained(&[
+        ("retry = \"standart\"", "`retry` must be one of off, standard, patient", "\"standard\""),
+        ("retry = true", "`retry` is true or false; it must be a text", "retry = \"off\""),
+        ("breaker = \"off\"", "`breaker` is a text; it must be true or false", "without quotes"),
+        (
+            "retry = \"standard\"\nattempts = 0",
+            "`attempts` is out of its range",
+            "between 1 and 20",
+        ),
+        ("attempts = 4", "`attempts` means nothing without `retry`", "retry = \"standard\""),
+        ("attempt_timeout = \"1s\"", "means nothing without `retry`", "retry = \"standard\""),
+        (
+            "retry = \"standard\"\nattempt_timeout = \"31s\"",
+            "`attempt_timeout` is 31s, longer than `timeout` of 30s",
+            "raise `timeout`",
+        ),
+        ("limit = 0", "`limit` is out of its range", "between 1 and 1000000"),
+        ("retry_share = 1.5", "`retry_share` is out of its range", "0.2 for a fifth"),
+        ("retry_share = \"20%\"", "`retry_share` is a text; it must be a number", "0.2"),
+        ("retry_share = nan", "`retry_share` is out of its range", "0.2"),
+        ("priority = \"hihgest\"", "`priority` must be one of lowest, low, normal", "\"highest\""),
+        ("priority = 4", "or 0 to 3", "priority = \"low\""),
+        ("retries = 3", "there is no option `retries` here", ""),
+    ]);
+}
+
+#[test]
+fn what_is_only_for_reading_is_refused_for_writes() {
+    each_is_explained(&[
+        (
+            "hedge = true",
+            "`hedge` sends a request a second time",
+            "GET and HEAD a route of their own",
+        ),
+        ("fallback = { body = \"[]\" }", "`fallback` would say that something was done", "GET"),
+        ("fallback = \"[]\"", "`fallback` is a text; it must be a table", "content_type"),
+    ]);
+    let reading = |lines: &str| {
+        let route = "[[route]]\nmatch = \"GET /v1\"\nkey = \"off\"";
+        format!("{TOP}{route}\n{lines}\n")
+    };
+    let said = crate::support::accepted(&reading(
+        "hedge = true\nfallback = { body = \"[]\" }\nretry = \"standard\"\npriority = \"low\"\nlimit = 5",
+    ));
+    let line = "GET /v1 key=off retry=standard attempts=3 priority=low limit=5 hedge fallback";
+    assert!(said.contains(line), "{said}");
+    for (line, message) in [
+        ("fallback = { status = 99 }", "no status from 200 to 599"),
+        ("fallback = { content_type = \"json\" }", "`content_type` is not a media type"),
+        ("fallback = { bdy = \"[]\" }", "there is no option `bdy` here"),
+        ("fallback = { body = 1 }", "`body` is a number; it must be a text"),
+    ] {
+        let said = refused(&reading(line));
+        assert!(said.contains(message), "{line}\n{said}");
     }
+    // Those of [defaults] are for the routes that they fit.
+    let both = format!(
+        "{TOP}[defaults]\nhedge = true\nfallback = {{ body = \"[]\" }}\n{}",
+        route("").replacen(TOP, "", 1)
+    );
+    let said = crate::support::accepted(&both);
+    assert!(!said.contains("hedge") && !said.contains("fallback"), "{said}");
 }
 
 #[test]

@@ -1,0 +1,136 @@
+//! What people see while a call runs, and when it has ended. All of it goes to standard error.
+
+use std::{
+    io::Write as _,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use anstream::eprintln;
+use anstyle::{AnsiColor, Style};
+use onceward::{
+    client::{Attempt, Event},
+    core::retry::Class,
+};
+
+use super::{outcome::Outcome, sending::Ended};
+
+/// Shows each attempt as it happens.
+#[derive(Clone, Default)]
+pub(super) struct Screen {
+    /// The key that was shown last: it is told once.
+    key: Arc<Mutex<Option<String>>>,
+}
+
+impl Screen {
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(super) fn observer(&self) -> impl Fn(&Event<'_>) + Send + Sync + use<> {
+        let screen = self.clone();
+        move |event| screen.show(event)
+    }
+
+    fn show(&self, event: &Event<'_>) {
+        match event {
+            Event::Began { attempt, hedge, timeout, key } => {
+                self.show_key(*key);
+                let beside = if *hedge { ", beside one that is late" } else { "" };
+                let time = shown(*timeout);
+                show_for_now(&format!("attempt {attempt}{beside}: sent, waiting up to {time} …"));
+            }
+            Event::Ended { attempt, .. } => {
+                let took = shown(attempt.took());
+                let (style, text) = (style(attempt), attempt.to_string());
+                clear();
+                eprintln!("attempt {}  {style}{text}{style:#}  after {took}", attempt.number());
+            }
+            Event::Waiting { wait, budget_left } => {
+                let left =
+                    budget_left.map_or_else(String::new, |left| format!("; budget left {left}"));
+                eprintln!("           again in {}{left}", shown(*wait));
+            }
+            Event::Following { wait } => {
+                eprintln!(
+                    "           it is being carried out; asking for its end in {}",
+                    shown(*wait)
+                );
+            }
+            Event::Refreshing => eprintln!("           asking for new credentials"),
+            _ => {}
+        }
+    }
+
+    fn show_key(&self, key: Option<&str>) {
+        let mut shown = self.key.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(key) = key.filter(|key| shown.as_deref() != Some(key)) {
+            eprintln!("key        {key}");
+            *shown = Some(key.to_owned());
+        }
+    }
+}
+
+/// A line that is written over when something has happened; on a terminal only.
+fn show_for_now(text: &str) {
+    use std::io::IsTerminal as _;
+    let mut stderr = std::io::stderr();
+    if stderr.is_terminal() {
+        let _ = write!(stderr, "{text}").and_then(|()| stderr.flush());
+    }
+}
+
+fn clear() {
+    use std::io::IsTerminal as _;
+    let mut stderr = std::io::stderr();
+    if stderr.is_terminal() {
+        let _ = write!(stderr, "\r\x1b[2K").and_then(|()| stderr.flush());
+    }
+}
+
+fn style(attempt: &Attempt) -> Style {
+    let color = match attempt.class() {
+        Class::Success | Class::Accepted => AnsiColor::Green,
+        Class::InProgress | Class::Overload | Class::ServerFault => AnsiColor::Yellow,
+        _ => AnsiColor::Red,
+    };
+    color.on_default()
+}
+
+/// Tells what it means, and what to do.
+pub(super) fn tell(outcome: Outcome, ended: &Ended) {
+    clear();
+    let report = ended.report();
+    if let (None, Some(answer)) = (report.attempts().last(), ended.answer()) {
+        eprintln!("           {}", answer.status);
+    }
+    let why = report.stop().map(|stop| stop.why().sentence()).unwrap_or_default();
+    match outcome {
+        Outcome::Ok => {}
+        Outcome::Refused => eprintln!("refused: {why}"),
+        Outcome::GaveUp => {
+            eprintln!(
+                "gave up: {why}. It is not known to have happened, and no attempt was left without an answer"
+            );
+        }
+        Outcome::Unknown => {
+            eprintln!("unknown: {why}. It may have happened");
+            match report.key() {
+                Some(key) => eprintln!(
+                    "Find out with the same request and --key {key}; a new key may do it twice"
+                ),
+                None => eprintln!("It had no key: look at the server before you send it again"),
+            }
+        }
+    }
+    if let (Some(hint), true) = (report.hint(), outcome != Outcome::Ok) {
+        eprintln!("the server asks to come back after {}", shown(hint));
+    }
+}
+
+fn shown(time: Duration) -> String {
+    match time.as_millis() {
+        millis @ 0..1_000 => format!("{millis} ms"),
+        _ => format!("{:.1} s", time.as_secs_f64()),
+    }
+}

@@ -1,0 +1,410 @@
+//! One call to the upstream, over all its attempts. What to do after each says the core's [`decide`];
+//! what is here sends, waits, and keeps what the caller gets in the end.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use http::{HeaderValue, Request, Response, request::Parts};
+use hyper::body::Incoming;
+use onceward::{
+    retry::{Action, Call, Class, Go, Priority, Rules, Share, Stop, Why, decide},
+    server::{Body, Code, Problem},
+    telemetry::{self, GivenUp, Hedged, Sending, TurnedAway},
+};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{
+    forward::refusal,
+    judge::{Judged, Stakes},
+    parcel::Parcel,
+    room::{Flight, Room, Rooms},
+    upstream::{Failure, Lane, Upstream},
+    wishes::{ATTEMPT, Wishes},
+};
+use crate::config::{Delivery, Fallback, RetryRule};
+
+/// How the requests of one route are sent on; clones are the same.
+#[derive(Clone)]
+pub(crate) struct Way {
+    pub(super) upstream: Upstream,
+    pub(super) timeout: Duration,
+    pub(super) fallback: Option<Arc<Fallback>>,
+    pub(super) priority: Priority,
+    pub(super) room: Arc<Room>,
+    rules: Arc<Rules>,
+    route: u32,
+    share: Share,
+    repeats: bool,
+    hedges: bool,
+}
+
+/// An answer's head; what comes behind it still flies.
+pub(super) struct Delivered {
+    pub(super) response: Response<Incoming>,
+    pub(super) flight: Flight,
+    pub(super) class: Class,
+    /// An earlier attempt may have been carried out.
+    pub(super) is_doubtful: bool,
+}
+
+/// There is no answer.
+pub(super) enum Undelivered {
+    /// Nothing was sent, for this reason; perhaps it is better after that time.
+    TurnedAway(TurnedAway, Option<Duration>),
+    Failed(Failure),
+}
+
+/// What one attempt came to, with its place at the upstream.
+type Attempted = (Result<Response<Incoming>, Failure>, Flight);
+
+/// A call, and whether one of its attempts runs of which the room has not heard the end.
+struct Trying<'a> {
+    way: &'a Way,
+    call: Call,
+    is_running: bool,
+}
+
+impl Way {
+    pub(super) fn new(
+        upstream: &Upstream,
+        rooms: &Rooms,
+        (label, timeout): (&str, Duration),
+        delivery: &Delivery,
+    ) -> Result<Self, super::Failure> {
+        let (room, route) = rooms.of(upstream.address(), label, delivery);
+        Ok(Self {
+            upstream: upstream.clone(),
+            timeout,
+            fallback: delivery.fallback.clone().map(Arc::new),
+            priority: delivery.priority,
+            room,
+            rules: Arc::new(delivery.rules(timeout)?),
+            route,
+            share: Share::of(delivery.retry_share),
+            repeats: delivery.retry != RetryRule::Off,
+            hedges: delivery.hedge,
+        })
+    }
+
+    /// Whether a request may be sent more than once, so that it has to be kept.
+    pub(super) fn may_repeat(&self) -> bool {
+        self.repeats || self.hedges
+    }
+
+    /// Why an operation with a key would not be run, before anything is written for it.
+    pub(super) fn turns_away(&self, parts: &Parts) -> Option<Problem> {
+        let wishes = parts.extensions.get::<Wishes>();
+        let why = match wishes.is_some_and(Wishes::is_over) {
+            true => Some(TurnedAway::Deadline),
+            false => self.room.is_shut(),
+        };
+        why.map(|why| refusal(why, None))
+    }
+
+    /// Counts what was turned away so.
+    pub(super) fn count_turned_away(&self, code: Code) {
+        let why = match code {
+            Code::DeadlineExceeded => Some(TurnedAway::Deadline),
+            Code::Overloaded => self.room.is_shut(),
+            _ => None,
+        };
+        if let Some(why) = why {
+            self.room.enter().counts.turned_away += 1;
+            telemetry::TURNED_AWAY.add(why);
+        }
+    }
+
+    fn call(&self, stakes: &Stakes, parcel: &Parcel, wishes: &Wishes) -> Call {
+        let now = self.room.now();
+        let call = Call::new(&self.rules, stakes.method(), now);
+        let call = call.route(self.route).priority(wishes.priority(self.priority));
+        let call = if stakes.is_repeatable() { call.keyed() } else { call };
+        let call = if wishes.is_retry() { call.nested() } else { call };
+        let call = if parcel.is_kept() { call } else { call.body_gone() };
+        match wishes.left() {
+            Some(left) => call.within(left, now),
+            None => call,
+        }
+    }
+
+    /// Sends it, again where that is safe and worth it.
+    pub(super) async fn deliver(
+        &self,
+        mut parcel: Parcel,
+        stakes: &Stakes,
+        wishes: &Wishes,
+    ) -> Result<Delivered, Undelivered> {
+        let call = self.call(stakes, &parcel, wishes);
+        let until = Instant::now() + self.timeout;
+        let mut trying = Trying { way: self, call, is_running: false };
+        let (go, flight) = trying.begin_first(stakes.is_retry(wishes))?;
+        let mut next = (go, flight);
+        let mut doubt: Option<Failure> = None;
+        loop {
+            let (go, flight) = next;
+            let patience = stakes.patience(go.timeout, self.rules.attempt_timeout(), until);
+            let attempt = Attempt { stakes, wishes, patience, hedge_after: go.hedge_after };
+            let (result, flight) = trying.attempt(&mut parcel, &attempt, flight).await;
+            let judged = stakes.judge(&result);
+            // A client that is in a hurry says nothing about the upstream.
+            let is_cut_short = patience < self.rules.attempt_timeout() && wishes.is_over();
+            if is_cut_short && matches!(result, Err(Failure::TimedOut)) {
+                trying.abandon();
+                return Err(Undelivered::Failed(doubt.unwrap_or(Failure::TimedOut)));
+            }
+            let Some(wait) = trying.decide(judged) else {
+                return ended(result, flight, judged, doubt);
+            };
+            sleep(wait).await;
+            match trying.begin() {
+                Ok(begun) => next = begun,
+                Err(_) => return ended(result, flight, judged, doubt),
+            }
+            if doubt.is_none() && !matches!(judged.seen.class, Class::NeverSent { .. }) {
+                doubt = Some(result.err().unwrap_or_else(answered_badly));
+            }
+        }
+    }
+}
+
+/// Also a server that answers with an error may have done it.
+fn answered_badly() -> Failure {
+    Failure::MaybeSent("an earlier attempt was answered with an error".to_owned())
+}
+
+/// What the caller gets: a failure that proves nothing counts more than a later one that does.
+fn ended(
+    result: Result<Response<Incoming>, Failure>,
+    flight: Flight,
+    judged: Judged,
+    doubt: Option<Failure>,
+) -> Result<Delivered, Undelivered> {
+    match (result, doubt) {
+        (Ok(response), doubt) => {
+            let is_doubtful = doubt.is_some();
+            Ok(Delivered { response, flight, class: judged.seen.class, is_doubtful })
+        }
+        (Err(Failure::NotSent(..)), Some(doubt)) => Err(Undelivered::Failed(doubt)),
+        (Err(failure), _) => Err(Undelivered::Failed(failure)),
+    }
+}
+
+/// One attempt, as it is to be made.
+struct Attempt<'a> {
+    stakes: &'a Stakes,
+    wishes: &'a Wishes,
+    patience: Duration,
+    hedge_after: Option<Duration>,
+}
+
+impl Trying<'_> {
+    /// The first attempt: also the client's own retries are counted here.
+    fn begin_first(&mut self, is_retry: bool) -> Result<(Go, Flight), Undelivered> {
+        let now = self.way.room.now();
+        let mut inside = self.way.room.enter();
+        if !inside.admits(self.way.route, self.way.share, is_retry, now) {
+            inside.counts.turned_away += 1;
+            telemetry::TURNED_AWAY.add(TurnedAway::RetryShare);
+            return Err(Undelivered::TurnedAway(TurnedAway::RetryShare, None));
+        }
+        let begun = inside.context(&self.way.rules, &mut self.call).begin(now, fastrand::u64(..));
+        match begun {
+            Ok(go) => {
+                inside.counts.attempts += 1;
+                drop(inside);
+                Ok((go, self.started(Sending::First)))
+            }
+            Err(stop) => {
+                inside.counts.turned_away += 1;
+                let why = turned_away(stop);
+                telemetry::TURNED_AWAY.add(why);
+                Err(Undelivered::TurnedAway(why, self.call.hint()))
+            }
+        }
+    }
+
+    /// Another attempt, after its wait.
+    fn begin(&mut self) -> Result<(Go, Flight), Stop> {
+        let now = self.way.room.now();
+        let mut inside = self.way.room.enter();
+        let begun = inside.context(&self.way.rules, &mut self.call).begin(now, fastrand::u64(..));
+        match begun {
+            Ok(go) => {
+                inside.counts.attempts += 1;
+                inside.counts.retries += 1;
+                drop(inside);
+                Ok((go, self.started(Sending::Retry)))
+            }
+            Err(stop) => {
+                telemetry::UPSTREAM_GIVEN_UP.add(given_up(stop.why()));
+                Err(stop)
+            }
+        }
+    }
+
+    fn started(&mut self, kind: Sending) -> Flight {
+        self.is_running = true;
+        telemetry::UPSTREAM_ATTEMPTS.add(kind);
+        Flight(self.way.room.clone())
+    }
+
+    /// How long to wait before the next attempt; `None`: there is none.
+    fn decide(&mut self, judged: Judged) -> Option<Duration> {
+        if judged.is_last {
+            self.call = self.call.clone().last();
+        }
+        let (room, random) = (&self.way.room, fastrand::u64(..));
+        let now = room.now();
+        let mut inside = room.enter();
+        let mut context = inside.context(&self.way.rules, &mut self.call);
+        let action = decide(&mut context, judged.seen, now, random);
+        drop(inside);
+        self.is_running = false;
+        match action {
+            Action::Attempt { wait } => Some(wait),
+            Action::Stop(stop) if judged.seen.class.is_failure() => {
+                telemetry::UPSTREAM_GIVEN_UP.add(given_up(stop.why()));
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// One attempt, and perhaps a second one beside it.
+    async fn attempt(
+        &mut self,
+        parcel: &mut Parcel,
+        attempt: &Attempt<'_>,
+        flight: Flight,
+    ) -> Attempted {
+        let Some(after) = attempt.hedge_after.filter(|_| self.way.hedges && parcel.is_kept())
+        else {
+            let request = self.pack(parcel, attempt);
+            let sent = self.way.upstream.send(attempt.stakes.lane(), request, attempt.patience);
+            return (sent.await, flight);
+        };
+        // In a box: few are hedged, and the others shall not carry it along.
+        Box::pin(self.attempt_or_hedge(parcel, attempt, flight, after)).await
+    }
+
+    async fn attempt_or_hedge(
+        &mut self,
+        parcel: &mut Parcel,
+        attempt: &Attempt<'_>,
+        flight: Flight,
+        after: Duration,
+    ) -> Attempted {
+        let (way, stakes) = (self.way, attempt.stakes);
+        let request = self.pack(parcel, attempt);
+        let mut first = pin!(way.upstream.send(stakes.lane(), request, attempt.patience));
+        if let Ok(answer) = timeout(after, first.as_mut()).await {
+            return (answer, flight);
+        }
+        let Some(second_flight) = self.hedge() else { return (first.await, flight) };
+        let rest = Attempt { patience: attempt.patience.saturating_sub(after), ..*attempt };
+        let request = self.pack(parcel, &rest);
+        let mut second = pin!(way.upstream.send(stakes.lane(), request, rest.patience));
+        tokio::select! {
+            answer = first.as_mut() => {
+                if stakes.judge(&answer).is_good() {
+                    telemetry::UPSTREAM_HEDGES.add(Hedged::Lost);
+                    return (answer, flight);
+                }
+                // The second may still make it good.
+                let other = second.await;
+                match self.hedge_is_taken(stakes.judge(&other)) {
+                    true => (other, second_flight),
+                    false => (answer, flight),
+                }
+            }
+            other = second.as_mut() => match self.hedge_is_taken(stakes.judge(&other)) {
+                true => (other, second_flight),
+                false => (first.await, flight),
+            },
+        }
+    }
+
+    /// Leave for a second request beside the first.
+    fn hedge(&mut self) -> Option<Flight> {
+        let now = self.way.room.now();
+        let mut inside = self.way.room.enter();
+        let may = inside.context(&self.way.rules, &mut self.call).hedge(now);
+        if may {
+            inside.counts.attempts += 1;
+            inside.counts.hedges += 1;
+        }
+        drop(inside);
+        may.then(|| {
+            telemetry::UPSTREAM_ATTEMPTS.add(Sending::Hedge);
+            Flight(self.way.room.clone())
+        })
+    }
+
+    /// What the second request came to; one that failed changes nothing.
+    fn hedge_is_taken(&mut self, judged: Judged) -> bool {
+        let now = self.way.room.now();
+        let mut inside = self.way.room.enter();
+        let mut context = inside.context(&self.way.rules, &mut self.call);
+        match judged.is_good() {
+            true => context.hedge_won(),
+            false => context.hedge_failed(judged.seen, now, fastrand::u64(..)),
+        }
+        drop(inside);
+        let result = if judged.is_good() { Hedged::Won } else { Hedged::Failed };
+        telemetry::UPSTREAM_HEDGES.add(result);
+        judged.is_good()
+    }
+
+    /// The request of one attempt.
+    fn pack(&self, parcel: &mut Parcel, attempt: &Attempt<'_>) -> Request<Body> {
+        let mut request = parcel.request();
+        let lines = request.headers_mut();
+        attempt.wishes.tell(lines, attempt.patience, self.way.priority);
+        // With a key it is the record's count, which is there already.
+        if attempt.stakes.lane() == Lane::Other {
+            let tries =
+                attempt.wishes.attempt.saturating_add(self.call.attempts().saturating_sub(1));
+            if attempt.wishes.counts || tries > 1 {
+                lines.insert(ATTEMPT, HeaderValue::from(tries));
+            }
+        }
+        request
+    }
+
+    fn abandon(&mut self) {
+        if std::mem::take(&mut self.is_running) {
+            self.way.room.enter().context(&self.way.rules, &mut self.call).abandon();
+        }
+    }
+}
+
+impl Drop for Trying<'_> {
+    /// Its client is gone: nobody will say how the attempt ended.
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+fn turned_away(stop: Stop) -> TurnedAway {
+    match stop.why() {
+        Why::Deadline => TurnedAway::Deadline,
+        Why::Breaker => TurnedAway::Breaker,
+        Why::Limit => TurnedAway::Limit,
+        Why::Shed => TurnedAway::Shed,
+        _ => TurnedAway::Other,
+    }
+}
+
+fn given_up(why: Why) -> GivenUp {
+    match why {
+        Why::Answered => GivenUp::Answered,
+        Why::Unsafe => GivenUp::Unsafe,
+        Why::BodyGone => GivenUp::BodyGone,
+        Why::Nested => GivenUp::Nested,
+        Why::Attempts => GivenUp::Attempts,
+        Why::Deadline => GivenUp::Deadline,
+        Why::Budget => GivenUp::Budget,
+        Why::Breaker => GivenUp::Breaker,
+        Why::Shed => GivenUp::Shed,
+        _ => GivenUp::Other,
+    }
+}

@@ -1,0 +1,219 @@
+//! What is at stake with a request, and what an attempt has shown: the words of the core for it.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::{HeaderMap, HeaderName, Response, header};
+use hyper::body::Incoming;
+use onceward::{
+    Effect, Meaning, Policy, Reply,
+    retry::{Answer, Class, Method, Seen},
+    server::Claim,
+    telemetry::UpstreamFailure,
+};
+use tokio::time::Instant;
+
+use super::{
+    headers::{self, Outcome},
+    upstream::{Failure, Lane},
+    wishes::Wishes,
+};
+
+/// What may happen if a request is sent twice.
+pub(super) enum Stakes {
+    /// Its method says.
+    Unkeyed(Method),
+    /// It runs under a claim, and the route says what its answers mean.
+    Keyed { policy: Policy, effect: Effect, is_repeatable: bool, is_rerun: bool },
+}
+
+/// What an attempt has shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Judged {
+    pub(super) seen: Seen,
+    /// It is what counts, though it is a failure.
+    pub(super) is_last: bool,
+}
+
+impl Judged {
+    /// Whether nobody would want another answer instead.
+    pub(super) fn is_good(&self) -> bool {
+        !self.seen.class.is_failure()
+    }
+}
+
+impl From<Class> for Judged {
+    fn from(class: Class) -> Self {
+        Self { seen: class.into(), is_last: false }
+    }
+}
+
+impl Stakes {
+    /// Under a claim, for a call that takes at most so long.
+    pub(super) fn keyed(claim: &Claim, policy: &Policy, timeout: Duration) -> Self {
+        let effect = claim.effect();
+        let is_repeatable = match effect {
+            Effect::External | Effect::Transactional => false,
+            // Also its last attempt must come while the service remembers the key.
+            Effect::Repeatable { within } => {
+                let age = claim.claimed_at().since(claim.started_at());
+                age.saturating_add(timeout) <= within
+            }
+        };
+        let is_rerun = claim.attempt() > 1;
+        Self::Keyed { policy: policy.clone(), effect, is_repeatable, is_rerun }
+    }
+
+    /// With a key the method promises nothing: a second PUT may undo what came between.
+    pub(super) fn method(&self) -> Method {
+        match self {
+            Self::Unkeyed(method) => *method,
+            Self::Keyed { .. } => Method::Other,
+        }
+    }
+
+    pub(super) fn lane(&self) -> Lane {
+        match self {
+            Self::Unkeyed(_) => Lane::Other,
+            Self::Keyed { .. } => Lane::Keyed,
+        }
+    }
+
+    /// Whether the upstream knows a repeat by its key.
+    pub(super) fn is_repeatable(&self) -> bool {
+        matches!(self, Self::Keyed { is_repeatable: true, .. })
+    }
+
+    /// Whether it has been tried before, as the client or the record counts.
+    pub(super) fn is_retry(&self, wishes: &Wishes) -> bool {
+        wishes.is_retry() || matches!(self, Self::Keyed { is_rerun: true, .. })
+    }
+
+    /// How long one attempt is waited for. What may change something is not cut off because its client
+    /// is in a hurry: its outcome would be unknown though it would be there in a moment.
+    pub(super) fn patience(&self, of_attempt: Duration, one: Duration, until: Instant) -> Duration {
+        let left = until.saturating_duration_since(Instant::now());
+        match self {
+            Self::Unkeyed(Method::Safe) => of_attempt.min(left),
+            Self::Keyed { is_repeatable: true, .. } | Self::Unkeyed(Method::Idempotent) => {
+                one.min(left)
+            }
+            Self::Keyed { .. } | Self::Unkeyed(Method::Other) => left,
+        }
+    }
+
+    pub(super) fn judge(&self, result: &Result<Response<Incoming>, Failure>) -> Judged {
+        match result {
+            Ok(response) => self.judge_answer(response),
+            // It is the request that cannot be sent, and its client that broke off.
+            Err(Failure::NotSent(UpstreamFailure::Malformed, _) | Failure::BrokenOff(_)) => {
+                Class::Refused.into()
+            }
+            Err(Failure::NotSent(..)) => Class::NeverSent { reused: false }.into(),
+            Err(Failure::MaybeSent(_) | Failure::TimedOut) => Class::Ambiguous.into(),
+        }
+    }
+
+    fn judge_answer(&self, response: &Response<Incoming>) -> Judged {
+        let (status, lines) = (response.status().as_u16(), response.headers());
+        let hint = retry_after(lines);
+        let has = |name: &'static str| lines.contains_key(HeaderName::from_static(name));
+        let bound = has("idempotent-replayed") || has("idempotency-expires");
+        let class = Answer { hinted: hint.is_some(), bound, ..Answer::of(status) }.class();
+        let class = match class {
+            // Too many requests, say: that is between the upstream and one client.
+            class if class.is_failure() && status < 500 => Class::Refused,
+            class => class,
+        };
+        let seen = Seen { class, hint };
+        match self {
+            Self::Keyed { policy, effect, .. } if class.is_failure() => {
+                let said = headers::outcome(lines);
+                judge_failure(seen, said, policy.meaning(Reply::Complete(status)), *effect)
+            }
+            _ => Judged { seen, is_last: false },
+        }
+    }
+}
+
+/// A server error under a claim: what its route makes of it decides whether it is the end.
+fn judge_failure(seen: Seen, said: Option<Outcome>, by_policy: Meaning, effect: Effect) -> Judged {
+    let nothing_was_done = Seen { class: Class::NeverSent { reused: false }, ..seen };
+    let once_more = Judged { seen, is_last: false };
+    match said {
+        // The commit says more than any answer.
+        _ if effect == Effect::Transactional => once_more,
+        Some(Outcome::Retryable) => Judged { seen: nothing_was_done, is_last: false },
+        Some(Outcome::Final | Outcome::Unknown) => Judged { seen, is_last: true },
+        Some(Outcome::NoStore) | None => match by_policy {
+            Meaning::Released => Judged { seen: nothing_was_done, is_last: false },
+            Meaning::Succeeded | Meaning::FailedFinal => Judged { seen, is_last: true },
+            Meaning::FailedRetryable | Meaning::Unknown => once_more,
+        },
+    }
+}
+
+/// `Retry-After` as a time from now, if it can be read.
+fn retry_after(lines: &HeaderMap) -> Option<Duration> {
+    let text = lines.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
+    }
+    let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_zoned(text).ok()?;
+    let then = u64::try_from(date.timestamp().as_second()).unwrap_or_default();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Some(Duration::from_secs(then).saturating_sub(now))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hint(said: &str) -> Option<Duration> {
+        let mut lines = HeaderMap::new();
+        lines.insert(header::RETRY_AFTER, said.parse().unwrap());
+        retry_after(&lines)
+    }
+
+    #[test]
+    fn a_hint_is_seconds_or_a_date_and_nothing_else() {
+        assert_eq!(hint("3"), Some(Duration::from_secs(3)));
+        assert_eq!(hint("1000000000000000000"), Some(Duration::from_secs(10_u64.pow(18))));
+        assert_eq!(hint("99999999999999999999999"), Some(Duration::from_secs(u64::MAX)));
+        assert_eq!(hint("Sun, 06 Nov 1994 08:49:37 GMT"), Some(Duration::ZERO));
+        assert!(hint("Fri, 31 Dec 2100 23:59:59 GMT").is_some_and(|wait| !wait.is_zero()));
+        for garbage in ["-3", "1.5", "soon", "", "Sun, 99 Nov 1994"] {
+            assert_eq!(hint(garbage), None, "{garbage:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_server_error_under_a_claim_means_decides_whether_it_is_the_end() {
+        let seen = Seen { class: Class::ServerFault, hint: None };
+        let never_sent = Class::NeverSent { reused: false };
+        let (external, repeatable) =
+            (Effect::External, Effect::Repeatable { within: Duration::from_secs(60) });
+        for (said, by_policy, effect, class, is_last) in [
+            (None, Meaning::FailedFinal, external, Class::ServerFault, true),
+            (None, Meaning::Unknown, external, Class::ServerFault, false),
+            (None, Meaning::Released, external, never_sent, false),
+            (Some(Outcome::Retryable), Meaning::Unknown, external, never_sent, false),
+            (Some(Outcome::Unknown), Meaning::Released, external, Class::ServerFault, true),
+            (None, Meaning::FailedRetryable, repeatable, Class::ServerFault, false),
+            (None, Meaning::FailedFinal, repeatable, Class::ServerFault, true),
+            (
+                Some(Outcome::Retryable),
+                Meaning::FailedRetryable,
+                Effect::Transactional,
+                Class::ServerFault,
+                false,
+            ),
+        ] {
+            let judged = judge_failure(seen, said, by_policy, effect);
+            assert_eq!(
+                (judged.seen.class, judged.is_last),
+                (class, is_last),
+                "{said:?} {by_policy:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! A request on its way to the upstream: once, or again and again.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, header, request::Parts};
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use onceward::server::{Body, BoxError};
+
+/// A body without a key is kept up to this length, so that it can be sent again.
+const MAX_KEPT: u64 = 64 << 10;
+
+pub(super) struct Parcel {
+    parts: Parts,
+    body: Contents,
+}
+
+enum Contents {
+    /// To be sent once.
+    Stream(Body),
+    /// It was sent.
+    Gone,
+    Kept(Bytes, Option<HeaderMap>),
+}
+
+impl Parcel {
+    /// A request without a key. Its body is kept only if it may be of use, and is small and announced.
+    pub(super) async fn passing(request: Request<Body>, keeps: bool) -> Result<Self, BoxError> {
+        let (parts, body) = request.into_parts();
+        let is_small = body.size_hint().exact().is_some_and(|length| length <= MAX_KEPT);
+        let has_trailers = parts.headers.contains_key(header::TRAILER);
+        let body = match keeps && is_small && !has_trailers {
+            true => Contents::Kept(body.collect().await?.to_bytes(), None),
+            false => Contents::Stream(body),
+        };
+        Ok(Self { parts, body })
+    }
+
+    /// A request with a key, whose body is there already.
+    pub(super) async fn held(request: Request<Body>, keeps: bool) -> Result<Self, BoxError> {
+        let (parts, body) = request.into_parts();
+        let body = match keeps {
+            true => {
+                let whole = body.collect().await?;
+                let trailers = whole.trailers().cloned();
+                Contents::Kept(whole.to_bytes(), trailers)
+            }
+            false => Contents::Stream(body),
+        };
+        Ok(Self { parts, body })
+    }
+
+    /// Whether it can be sent again.
+    pub(super) fn is_kept(&self) -> bool {
+        matches!(self.body, Contents::Kept(..))
+    }
+
+    /// The request, as it is sent now.
+    pub(super) fn request(&mut self) -> Request<Body> {
+        match &self.body {
+            Contents::Kept(bytes, None) => {
+                Request::from_parts(self.parts.clone(), Body::from(bytes.clone()))
+            }
+            Contents::Kept(bytes, Some(trailers)) => {
+                let whole = Whole { bytes: Some(bytes.clone()), trailers: Some(trailers.clone()) };
+                Request::from_parts(self.parts.clone(), Body::new(whole))
+            }
+            Contents::Stream(_) | Contents::Gone => {
+                let (mut parts, ()) = Request::new(()).into_parts();
+                std::mem::swap(&mut parts, &mut self.parts);
+                let body = match std::mem::replace(&mut self.body, Contents::Gone) {
+                    Contents::Stream(body) => body,
+                    _ => Body::empty(),
+                };
+                Request::from_parts(parts, body)
+            }
+        }
+    }
+}
+
+/// A body with trailers.
+struct Whole {
+    bytes: Option<Bytes>,
+    trailers: Option<HeaderMap>,
+}
+
+impl http_body::Body for Whole {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let bytes = self.bytes.take().filter(|bytes| !bytes.is_empty()).map(Frame::data);
+        let next = bytes.or_else(|| self.trailers.take().map(Frame::trailers));
+        Poll::Ready(next.map(Ok))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.bytes.is_none() && self.trailers.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+    }
+}

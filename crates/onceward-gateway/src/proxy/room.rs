@@ -1,0 +1,226 @@
+//! What is known of the upstream: one room for all routes, and one for each that wants its own.
+//!
+//! A room is a [`Target`] of the core with its budget, breaker and bulkhead. Requests go through it in
+//! short sections under a mutex: one before an attempt, one after it, one when its answer has ended.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use onceward::{
+    retry::{Breaker, Call, Circuit, Context, Hedge, Limit, Moment, Rules, Share, Shared, Target},
+    telemetry::{self, CircuitState, TurnedAway},
+};
+use serde_json::{Value, json};
+
+use super::deliver::Way;
+use crate::config::Delivery;
+
+/// The upstream is all there is, and clients wait for it: it is looked at again soon, also after a long
+/// outage. Three trials in a few seconds are no load.
+const OPEN: Duration = Duration::from_secs(1);
+const OPEN_MOST: Duration = Duration::from_secs(5);
+
+/// The room of all routes that have none of their own.
+const SHARED: &str = "shared";
+
+/// All rooms; clones are the same. They outlive a configuration: what is at the upstream stays counted.
+#[derive(Clone, Default)]
+pub(crate) struct Rooms {
+    known: Arc<Mutex<Known>>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// Where they lead to, when they were last asked for.
+    upstream: String,
+    rooms: BTreeMap<String, Arc<Room>>,
+    /// Each route has a number of its own, for as long as the process lives.
+    numbers: HashMap<String, u32>,
+}
+
+/// One room.
+pub(crate) struct Room {
+    rules: Rules,
+    started: Instant,
+    inside: Mutex<Inside>,
+}
+
+pub(super) struct Inside {
+    target: Target,
+    /// For each route, how many of its requests were retries of clients: rule 27.
+    traffic: BTreeMap<u32, (Share, Shared)>,
+    pub(super) counts: Counts,
+}
+
+/// Since the process started.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) attempts: u64,
+    pub(super) retries: u64,
+    pub(super) hedges: u64,
+    pub(super) turned_away: u64,
+}
+
+impl Rooms {
+    /// The room for a route, and the route's number.
+    pub(super) fn of(&self, upstream: &str, label: &str, delivery: &Delivery) -> (Arc<Room>, u32) {
+        let mut known = lock(&self.known);
+        if known.upstream != upstream {
+            // Another upstream is not to be judged by this one.
+            known.rooms.clear();
+            known.upstream = upstream.to_owned();
+        }
+        let next = u32::try_from(known.numbers.len()).unwrap_or(u32::MAX);
+        let number = *known.numbers.entry(label.to_owned()).or_insert(next);
+        let is_own = delivery.limit.is_some() || !delivery.breaker;
+        let name = if is_own { label } else { SHARED };
+        let rules = rules(delivery);
+        let room = known.rooms.get(name).filter(|room| room.rules == rules).cloned();
+        let room = room.unwrap_or_else(|| {
+            let room = Arc::new(Room::new(rules));
+            known.rooms.insert(name.to_owned(), room.clone());
+            room
+        });
+        (room, number)
+    }
+
+    /// Forgets the rooms that no route uses any more.
+    pub(super) fn keep<'a>(&self, used: impl Iterator<Item = &'a Way>) {
+        let used: Vec<&Arc<Room>> = used.map(|way| &way.room).collect();
+        let is_used = |room: &Arc<Room>| used.iter().any(|used| Arc::ptr_eq(used, room));
+        lock(&self.known).rooms.retain(|_, room| is_used(room));
+    }
+
+    /// Everything about them, for operators.
+    pub(crate) fn document(&self) -> Value {
+        let known = lock(&self.known);
+        let rooms = known.rooms.iter().map(|(name, room)| room.document(name));
+        json!({ "upstream": known.upstream, "rooms": rooms.collect::<Vec<_>>() })
+    }
+
+    /// Sets the gauges.
+    pub(crate) fn measure(&self) {
+        let rooms: Vec<_> = lock(&self.known).rooms.values().cloned().collect();
+        let (mut in_flight, mut left) = (0, None);
+        let mut circuits = [0; 4];
+        for room in rooms {
+            let now = room.now();
+            let mut inside = room.enter();
+            in_flight += u64::from(inside.target.in_flight());
+            left = left.into_iter().chain(inside.target.budget_left()).min();
+            circuits[state(inside.target.circuit(now)) as usize] += 1;
+        }
+        telemetry::UPSTREAM_IN_FLIGHT.set(in_flight);
+        telemetry::RETRY_BUDGET.set(left.unwrap_or_default().into());
+        for state in [
+            CircuitState::Closed,
+            CircuitState::Guarded,
+            CircuitState::Open,
+            CircuitState::HalfOpen,
+        ] {
+            telemetry::CIRCUITS.set_of(state, circuits[state as usize]);
+        }
+    }
+}
+
+/// What a room is made by; the numbers of a call are its route's.
+fn rules(delivery: &Delivery) -> Rules {
+    let limit = delivery.limit.map_or(Limit::standard(), Limit::Fixed);
+    let breaker = Breaker { open: OPEN, open_most: OPEN_MOST, ..Breaker::standard() };
+    let builder = Rules::standard().to_builder().limit(limit).hedge(Hedge::standard());
+    let builder = match delivery.breaker {
+        true => builder.breaker(breaker),
+        false => builder.without_breaker(),
+    };
+    builder.build().expect("the limit was checked with the configuration")
+}
+
+fn state(circuit: Circuit) -> CircuitState {
+    match circuit {
+        Circuit::Closed => CircuitState::Closed,
+        Circuit::Guarded => CircuitState::Guarded,
+        Circuit::Open => CircuitState::Open,
+        Circuit::HalfOpen => CircuitState::HalfOpen,
+    }
+}
+
+impl Room {
+    fn new(rules: Rules) -> Self {
+        let target = Target::new(&rules);
+        let inside = Inside { target, traffic: BTreeMap::new(), counts: Counts::default() };
+        Self { rules, started: Instant::now(), inside: Mutex::new(inside) }
+    }
+
+    /// The time as the core counts it.
+    pub(super) fn now(&self) -> Moment {
+        self.started.elapsed()
+    }
+
+    pub(super) fn enter(&self) -> MutexGuard<'_, Inside> {
+        lock(&self.inside)
+    }
+
+    /// Why nothing would be let through now: a look, which changes nothing.
+    pub(super) fn is_shut(&self) -> Option<TurnedAway> {
+        let now = self.now();
+        let target = &mut self.enter().target;
+        if target.circuit(now) == Circuit::Open {
+            return Some(TurnedAway::Breaker);
+        }
+        (target.in_flight() >= target.limit()).then_some(TurnedAway::Limit)
+    }
+
+    fn document(&self, name: &str) -> Value {
+        let now = self.now();
+        let Inside { target, counts, .. } = &mut *self.enter();
+        let budget = self.rules.budget().zip(target.budget_left());
+        json!({
+            "name": name,
+            "circuit": target.circuit(now).name(),
+            "in_flight": target.in_flight(),
+            "limit": target.limit(),
+            "saturation": (target.saturation(now) * 1000.0).round() / 1000.0,
+            "budget": budget.map(|(rules, left)| json!({"left": left, "capacity": rules.capacity})),
+            "attempts": counts.attempts,
+            "retries": counts.retries,
+            "hedges": counts.hedges,
+            "turned_away": counts.turned_away,
+        })
+    }
+}
+
+impl Inside {
+    pub(super) fn context<'a>(&'a mut self, rules: &'a Rules, call: &'a mut Call) -> Context<'a> {
+        Context { rules, call, target: &mut self.target }
+    }
+
+    /// Counts a request of a client; `false`: it is a retry, and there are too many of them.
+    pub(super) fn admits(&mut self, route: u32, share: Share, is_retry: bool, now: Moment) -> bool {
+        let fresh = || (share, Shared::new(share));
+        let traffic = self.traffic.entry(route).or_insert_with(fresh);
+        if traffic.0 != share {
+            *traffic = fresh();
+        }
+        if is_retry {
+            return traffic.1.admits_retry(now);
+        }
+        traffic.1.first_try(now);
+        true
+    }
+}
+
+/// A request at the upstream: it is there until its answer was read to the end, or dropped.
+pub(super) struct Flight(pub(super) Arc<Room>);
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.0.enter().target.landed();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,37 @@
+//! Command lines that make no sense.
+
+use crate::{call, command};
+
+#[test]
+fn a_wrong_command_line_is_refused_before_anything_is_sent() {
+    for (arguments, words) in [
+        (&["POST"][..], "required"),
+        (&["POST", "charges"], "http://host/path"),
+        (&["POST", "http://127.0.0.1:1/", "-d", "@no-such-file"], "no-such-file cannot be read"),
+        (&["POST", "http://127.0.0.1:1/", "-H", "nonsense"], "Name: value"),
+        (&["POST", "http://127.0.0.1:1/", "--key", "a b"], "key"),
+        (&["POST", "http://127.0.0.1:1/", "--key", "k", "--no-key"], "cannot be used with"),
+        (&["POST", "http://127.0.0.1:1/", "--attempts", "0"], "at least one attempt"),
+        (&["POST", "http://127.0.0.1:1/", "--deadline", "10 seconds"], "did you mean"),
+        (
+            &["POST", "http://127.0.0.1:1/", "--attempt-timeout", "1m"],
+            "more time than the whole call",
+        ),
+        (&["POST", "http://127.0.0.1:1/", "--priority", "9"], "0 (lowest)"),
+        (&["-d", "x"], "required"),
+    ] {
+        let called = call(arguments);
+        assert!([1, 2].contains(&called.code), "{arguments:?}: {called}");
+        assert!(called.stderr.contains(words), "{words:?} is missing: {called}");
+        assert!(!called.stderr.contains("attempt 1"), "{called}");
+    }
+}
+
+#[test]
+fn help_has_examples_and_exit_codes() {
+    let output = command(&["--help"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for words in ["Exit codes:", "Examples:", "--resume", "--attempt-timeout", "--json"] {
+        assert!(text.contains(words), "{words}");
+    }
+}

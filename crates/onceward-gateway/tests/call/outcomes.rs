@@ -1,0 +1,170 @@
+//! What is sent, what is told, and with which code it ends.
+
+use crate::{
+    call,
+    server::{Do, Server},
+};
+
+const CREATED: Do = Do::Answer(201, "", "{\"id\": 7}");
+const BUSY: Do = Do::Answer(
+    409,
+    "content-type: application/problem+json\r\nretry-after: 0\r\n",
+    "{\"code\": \"in-progress\"}",
+);
+const BODY: &str = "{\"cents\": 500}";
+
+#[test]
+fn an_answer_goes_to_standard_output_and_the_rest_to_standard_error() {
+    let server = Server::doing(&[CREATED]);
+    let called = call(&["POST", &server.url("/charges"), "-d", BODY, "-H", "X-Api-Key: acme"]);
+    assert_eq!((called.code, called.stdout.as_str()), (0, "{\"id\": 7}"), "{called}");
+    assert!(called.stderr.contains("attempt 1  201"), "{called}");
+    let [request] = &server.arrived()[..] else { panic!("sent once") };
+    assert_eq!(request.line, "POST /charges HTTP/1.1");
+    assert_eq!(request.header("content-type"), Some("application/json"));
+    assert_eq!(request.header("x-api-key"), Some("acme"));
+    assert_eq!(request.header("onceward-attempt"), Some("1"));
+    let key = request.header("idempotency-key").expect("a key is made");
+    assert!(called.stderr.contains(key), "and told: {called}");
+}
+
+#[test]
+fn a_failed_attempt_is_repeated_with_the_same_key_and_the_same_bytes() {
+    for first in [
+        Do::HangUp,
+        Do::Answer(503, "", ""),
+        Do::Answer(500, "", ""),
+        Do::Answer(429, "retry-after: 0\r\n", ""),
+        Do::CutShort,
+        BUSY,
+    ] {
+        let server = Server::doing(&[first, CREATED]);
+        let called = call(&["POST", &server.url("/charges"), "-d", BODY]);
+        assert_eq!((called.code, called.stdout.as_str()), (0, "{\"id\": 7}"), "{called}");
+        let [one, two] = &server.arrived()[..] else { panic!("sent twice: {called}") };
+        assert_eq!(one.header("idempotency-key"), two.header("idempotency-key"));
+        assert_eq!((&one.line, &one.body), (&two.line, &two.body));
+        assert_eq!(two.header("onceward-attempt"), Some("2"));
+    }
+}
+
+#[test]
+fn what_another_attempt_would_not_change_is_refused() {
+    for refusal in [
+        Do::Answer(400, "", "no"),
+        Do::Answer(404, "", "no"),
+        Do::Answer(409, "", "sold out"),
+        Do::Answer(422, "", "no"),
+        Do::Answer(500, "idempotency-expires: Mon, 16 Nov 2026 12:00:00 GMT\r\n", "stored"),
+        Do::Answer(502, "idempotent-replayed: true\r\n", "stored"),
+    ] {
+        let server = Server::doing(&[refusal]);
+        let called = call(&["POST", &server.url("/charges"), "-d", BODY]);
+        assert_eq!(called.code, 3, "{called}");
+        assert!(called.stderr.contains("refused: "), "{called}");
+        assert_eq!(server.arrived().len(), 1, "{called}");
+    }
+}
+
+#[test]
+fn without_an_answer_nobody_knows_and_the_key_is_told() {
+    for silence in [Do::HangUp, Do::Hang] {
+        let server = Server::doing(&[silence]);
+        let quick = ["--deadline", "1s", "--attempt-timeout", "300ms"];
+        let url = server.url("/charges");
+        let called =
+            call(&[&["POST", url.as_str(), "-d", BODY, "--key", "order-7"], &quick[..]].concat());
+        assert_eq!(called.code, 4, "{called}");
+        assert!(called.stderr.contains("It may have happened"), "{called}");
+        assert!(called.stderr.contains("--key order-7"), "{called}");
+        assert!(server.arrived().len() > 1, "{called}");
+    }
+    let unknown = Do::Answer(
+        409,
+        "content-type: application/problem+json\r\n",
+        "{\"code\": \"outcome-unknown\"}",
+    );
+    let server = Server::doing(&[unknown]);
+    let called = call(&["POST", &server.url("/charges"), "-d", BODY]);
+    assert_eq!((called.code, server.arrived().len()), (4, 1), "{called}");
+}
+
+#[test]
+fn without_a_key_a_post_is_sent_once() {
+    for (failure, code) in
+        [(Do::HangUp, 4), (Do::Answer(500, "", ""), 5), (Do::Answer(503, "", ""), 5)]
+    {
+        let server = Server::doing(&[failure, CREATED]);
+        let called = call(&["POST", &server.url("/charges"), "-d", BODY, "--no-key"]);
+        assert_eq!(called.code, code, "{called}");
+        assert_eq!(server.arrived().len(), 1, "{called}");
+        assert_eq!(server.arrived()[0].header("idempotency-key"), None);
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_given_up_and_nothing_happened() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let called = call(&["POST", &format!("http://{free}/charges"), "-d", BODY]);
+    assert_eq!(called.code, 5, "{called}");
+    assert!(called.stderr.contains("attempt 3"), "also without a key it may be repeated: {called}");
+}
+
+#[test]
+fn a_hint_beyond_the_deadline_ends_it_at_once_and_is_told() {
+    let server = Server::doing(&[Do::Answer(503, "retry-after: 3600\r\n", "later")]);
+    let called = call(&["POST", &server.url("/charges"), "-d", BODY]);
+    assert_eq!((called.code, server.arrived().len()), (5, 1), "{called}");
+    assert!(called.stderr.contains("come back after 3600.0 s"), "{called}");
+}
+
+#[test]
+fn a_redirect_is_not_followed_with_a_key() {
+    let other = Server::doing(&[CREATED]);
+    let to: &'static str = format!("location: {}\r\n", other.url("/stolen")).leak();
+    let server = Server::doing(&[Do::Answer(307, to, "")]);
+    let called = call(&["POST", &server.url("/charges"), "-d", BODY, "--json"]);
+    assert_eq!((called.code, &called.json()["status"]), (0, &307.into()), "{called}");
+    assert_eq!(other.arrived().len(), 0);
+}
+
+#[test]
+fn json_tells_every_attempt() {
+    let server = Server::doing(&[Do::Answer(503, "retry-after: 1\r\n", ""), CREATED]);
+    let called = call(&["POST", &server.url("/charges"), "-d", BODY, "--key", "order-7", "--json"]);
+    let document = called.json();
+    assert_eq!((called.code, &document["outcome"]), (0, &"ok".into()), "{called}");
+    assert_eq!(document["status"], 201);
+    assert_eq!(document["body"], "{\"id\": 7}");
+    assert_eq!(document["key"], "order-7");
+    assert!(document["stop"].is_null());
+    let attempts = document["attempts"].as_array().unwrap();
+    assert_eq!(attempts.len(), 2);
+    assert_eq!(attempts[0]["class"], "overload");
+    assert_eq!(attempts[0]["status"], 503);
+    assert_eq!(attempts[0]["retry_after_ms"], 1_000);
+    assert!(attempts[0]["wait_ms"].as_u64().unwrap() >= 1_000);
+    assert_eq!(attempts[1]["class"], "success");
+
+    let server = Server::doing(&[Do::HangUp]);
+    let called = call(&["POST", &server.url("/charges"), "-d", BODY, "--json", "--attempts", "2"]);
+    let document = called.json();
+    assert_eq!((called.code, &document["outcome"]), (4, &"unknown".into()), "{called}");
+    assert_eq!((&document["stop"], &document["exit_code"]), (&"attempts".into(), &4.into()));
+    assert!(document["status"].is_null() && document["body"].is_null());
+    assert_eq!(document["attempts"][1]["class"], "ambiguous");
+}
+
+#[test]
+fn bytes_that_are_no_text_are_told_in_base64_and_written_as_they_are() {
+    let server = Server::doing(&[CREATED]);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), [0, 159, 146, 150]).unwrap();
+    let from = format!("@{}", file.path().display());
+    let called = call(&["PUT", &server.url("/files/7"), "-d", &from]);
+    assert_eq!(called.code, 0, "{called}");
+    let [request] = &server.arrived()[..] else { panic!("sent once") };
+    assert_eq!(request.body, [0, 159, 146, 150]);
+    assert_eq!(request.header("content-type"), None);
+    assert_eq!(request.header("idempotency-key"), None, "a PUT needs none");
+}

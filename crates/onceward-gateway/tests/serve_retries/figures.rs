@@ -1,0 +1,68 @@
+//! What operators see of the upstream.
+
+use serde_json::json;
+
+use crate::{
+    gateway_support::{Call, route},
+    get, keyless, metric, pay, room, start,
+    switched::{Mode, Switched},
+    warm_up,
+};
+
+#[tokio::test]
+async fn the_state_of_every_room_is_shown() {
+    let upstream = Switched::start().await;
+    let gateway =
+        start(&upstream, &format!("{}{}", keyless("retry = \"standard\""), route("limit = 7")));
+    let document = gateway.ask(&get("/v1/upstream")).await.json();
+    assert_eq!(document["upstream"], upstream.url());
+    let names: Vec<_> =
+        document["rooms"].as_array().unwrap().iter().map(|room| &room["name"]).collect();
+    assert_eq!(names, ["POST /pay", "shared"]);
+    assert_eq!(
+        document["rooms"][1],
+        json!({
+            "name": "shared", "circuit": "closed", "in_flight": 0, "limit": 1024,
+            "saturation": 0.0, "budget": {"left": 30, "capacity": 100},
+            "attempts": 0, "retries": 0, "hedges": 0, "turned_away": 0,
+        })
+    );
+    assert_eq!(document["rooms"][0]["limit"], 7);
+
+    warm_up(&gateway, &get("/x/1"), 5).await;
+    assert_eq!(room(&gateway, "shared").await["budget"]["left"], 35, "filled by successes");
+    upstream.then([Mode::Reset]);
+    assert_eq!(gateway.send(&get("/x/1")).await.status, 200);
+    let shared = room(&gateway, "shared").await;
+    assert_eq!((&shared["attempts"], &shared["retries"]), (&json!(7), &json!(1)));
+    assert_eq!(shared["budget"]["left"], 35, "given back, because it succeeded");
+    assert_eq!(metric(&gateway, "onceward_gateway_retry_budget").await, 30, "where it is least");
+    for (kind, count) in [("first", 6), ("retry", 1), ("hedge", 0)] {
+        let series = format!("onceward_gateway_upstream_attempts_total{{kind=\"{kind}\"}}");
+        assert_eq!(metric(&gateway, &series).await, count, "{kind}");
+    }
+    let posted = gateway.ask(&Call::post("/v1/upstream").json(json!({}))).await;
+    assert_eq!(posted.problem(), (405, "method-not-allowed".into()));
+}
+
+/// What is known of the upstream does not depend on the file.
+#[tokio::test]
+async fn a_reload_forgets_nothing() {
+    let upstream = Switched::start().await;
+    let gateway = start(&upstream, &format!("{}{}", keyless("limit = 3"), route("")));
+    assert_eq!(gateway.send(&get("/x/1")).await.status, 200);
+    assert_eq!(gateway.send(&pay("a")).await.status, 201);
+    upstream.mode(Mode::Held(200));
+    let running = gateway.begin(&get("/x/1"));
+    upstream.arrival(3).await;
+    gateway.reload(&gateway.configuration());
+    gateway.wait_for("the routes were read again");
+    let own = room(&gateway, "GET,HEAD,PUT,POST,DELETE /x/{*rest}").await;
+    assert_eq!((&own["in_flight"], &own["attempts"]), (&json!(1), &json!(2)));
+    assert_eq!(room(&gateway, "shared").await["attempts"], 1);
+    upstream.release();
+    assert_eq!(running.await.unwrap().status, 200);
+    gateway.reload(&gateway.configuration().replace("limit = 3", "limit = 4"));
+    gateway.wait_for("the routes were read again");
+    assert_eq!(room(&gateway, "GET,HEAD,PUT,POST,DELETE /x/{*rest}").await["limit"], 4);
+}

@@ -1,0 +1,66 @@
+//! A second request beside a late one: once, and only where nothing is changed.
+
+use std::time::Duration;
+
+use crate::{
+    gateway_support::eventually,
+    get, keyless, metric, room, safe, start,
+    switched::{Mode, Switched},
+    warm_up,
+};
+
+/// More than are needed to know which answer is late.
+const SAMPLES: usize = 130;
+
+#[tokio::test]
+async fn the_first_good_answer_is_taken() {
+    let upstream = Switched::start().await;
+    let gateway = start(&upstream, &safe("hedge = true"));
+    warm_up(&gateway, &get("/safe/1"), SAMPLES).await;
+    let (before, hedges) = (upstream.count(), hedges(&gateway).await);
+    upstream.then([Mode::Held(200)]);
+    let reply = gateway.send(&get("/safe/late")).await;
+    assert_eq!((reply.status, reply.text()), (200, "done"), "not that of the one that is held");
+    assert_eq!(upstream.count() - before, 2);
+    assert_eq!(self::hedges(&gateway).await - hedges, 1);
+    assert!(metric(&gateway, "onceward_gateway_upstream_hedges_total{result=\"won\"}").await >= 1);
+    eventually("the loser is dropped", async || room(&gateway, "shared").await["in_flight"] == 0)
+        .await;
+}
+
+#[tokio::test]
+async fn a_hedge_that_fails_changes_nothing() {
+    let upstream = Switched::start().await;
+    let gateway = start(&upstream, &safe("hedge = true"));
+    warm_up(&gateway, &get("/safe/1"), SAMPLES).await;
+    let before = upstream.count();
+    upstream.then([Mode::Held(200), Mode::Status(500)]);
+    let late = gateway.begin(&get("/safe/late"));
+    upstream.arrival(before + 2).await;
+    let series = "onceward_gateway_upstream_hedges_total{result=\"failed\"}";
+    eventually("it fails", async || metric(&gateway, series).await >= 1).await;
+    upstream.release();
+    let reply = late.await.unwrap();
+    assert_eq!((reply.status, reply.text()), (200, "held"));
+    assert_eq!(upstream.count() - before, 2, "there is one hedge");
+}
+
+#[tokio::test]
+async fn nothing_else_is_hedged() {
+    let upstream = Switched::start().await;
+    let gateway = start(&upstream, &format!("{}{}", safe("hedge = true"), keyless("")));
+    warm_up(&gateway, &get("/x/1"), SAMPLES).await;
+    let before = upstream.count();
+    upstream.then([Mode::Held(200)]);
+    let late = gateway.begin(&get("/x/late"));
+    upstream.arrival(before + 1).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(upstream.count() - before, 1);
+    upstream.release();
+    assert_eq!(late.await.unwrap().status, 200);
+    assert_eq!(hedges(&gateway).await, 0);
+}
+
+async fn hedges(gateway: &crate::gateway_support::Gateway) -> u64 {
+    room(gateway, "shared").await["hedges"].as_u64().unwrap()
+}

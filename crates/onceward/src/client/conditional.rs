@@ -1,0 +1,331 @@
+//! Conditional updates: nobody overwrites what he has not seen.
+//!
+//! Read, change, and write only if nothing changed meanwhile; if something did, read again. That makes
+//! a PUT or PATCH safe against others, and against itself: when an attempt went unanswered and the
+//! next is refused with 412, the first may have been the change. So the state is read and compared
+//! before anybody is told of a failure.
+
+use std::{error::Error, fmt, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http_body_util::BodyExt as _;
+use onceward_core::retry::Backoff;
+use serde_json::Value;
+use tower_service::Service;
+
+use super::{Body, BoxError, CallError, ETag, Report, Retry, call::call, exchange::Served};
+
+/// How often a state is read anew after a conflict, if not said otherwise.
+const ROUNDS: u32 = 5;
+/// Answers are read whole up to this length, to compare them.
+const MAX_READ: usize = 8 << 20;
+/// Two that keep crossing each other must not do so in step.
+const BETWEEN: Backoff =
+    Backoff::Full { base: Duration::from_millis(20), cap: Duration::from_secs(2) };
+
+/// Changes resources under `If-Match`, and creates them under `If-None-Match: *`.
+///
+/// ```
+/// use onceward::client::{Body, Conditional, Next, Retry};
+/// # use bytes::Bytes;
+/// # use http_body_util::Full;
+/// # async fn example<S>(service: S) -> Result<(), onceward::client::ConditionalError>
+/// # where
+/// #     S: tower::Service<http::Request<Body>, Response = http::Response<Full<Bytes>>>
+/// #         + Clone + Send + 'static,
+/// #     S::Future: Send,
+/// #     S::Error: Into<onceward::client::BoxError>,
+/// # {
+/// let mut conditional = Conditional::new(&Retry::standard(), service);
+/// let cart = "http://shop.example/carts/7".parse().expect("it is a URI");
+/// conditional.update(&cart, |current| {
+///     let mut text = String::from_utf8(current.body.to_vec())?;
+///     text.push_str("\none more");
+///     Ok(Some(Next::put(text)))
+/// }).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Conditional<S> {
+    retry: Retry,
+    service: S,
+    headers: HeaderMap,
+    rounds: u32,
+}
+
+/// A resource as it is now.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Current {
+    /// Its version.
+    pub etag: ETag,
+    /// The header lines of the answer.
+    pub headers: HeaderMap,
+    /// Its state.
+    pub body: Bytes,
+}
+
+/// What a resource is to become.
+///
+/// ```
+/// use onceward::client::Next;
+///
+/// let put = Next::put("{\"items\":[]}").content_type("application/json");
+/// let patch = Next::patch("{\"items\":[]}").content_type("application/merge-patch+json");
+/// # let _ = (put, patch);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Next {
+    method: Method,
+    body: Bytes,
+    content_type: Option<HeaderValue>,
+}
+
+impl Next {
+    /// This state instead of the old one.
+    pub fn put(body: impl Into<Bytes>) -> Self {
+        Self { method: Method::PUT, body: body.into(), content_type: None }
+    }
+
+    /// The old state with these changes. What an earlier attempt has done cannot be told by comparing:
+    /// `change` is asked again with the new state, and says `None` if nothing is left to do.
+    pub fn patch(body: impl Into<Bytes>) -> Self {
+        Self { method: Method::PATCH, body: body.into(), content_type: None }
+    }
+
+    /// What kind of text it is.
+    #[must_use]
+    pub fn content_type(mut self, kind: &'static str) -> Self {
+        self.content_type = Some(HeaderValue::from_static(kind));
+        self
+    }
+}
+
+/// How an update succeeded.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Updated {
+    /// The status of the answer; `None` if there was nothing to do.
+    pub status: Option<StatusCode>,
+    /// The version after it, if the server told.
+    pub etag: Option<ETag>,
+    /// How often the state was read and changed: 1 without conflicts.
+    pub rounds: u32,
+    /// An attempt that went unanswered had done it already: the state was read and is as asked for.
+    pub found_done: bool,
+}
+
+impl<S, R> Conditional<S>
+where
+    S: Service<Request<Body>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError>,
+    R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    /// Calls of this service, retried by these rules.
+    #[must_use]
+    pub fn new(retry: &Retry, service: S) -> Self {
+        let retry = retry.clone().whole_answers(MAX_READ);
+        Self { retry, service, headers: HeaderMap::new(), rounds: ROUNDS }
+    }
+
+    /// Header lines of every request, such as credentials.
+    #[must_use]
+    pub fn headers(mut self, headers: HeaderMap) -> Self {
+        self.headers = headers;
+        self
+    }
+
+    /// How often to read and change in all; at least once.
+    #[must_use]
+    pub fn rounds(mut self, rounds: u32) -> Self {
+        self.rounds = rounds.max(1);
+        self
+    }
+
+    /// Reads a resource, lets `change` say what it is to become, and writes that if nothing changed
+    /// meanwhile; else again, a bounded number of times.
+    ///
+    /// # Errors
+    ///
+    /// It is not changed, or not known to be: the error says which.
+    pub async fn update(
+        &mut self,
+        uri: &Uri,
+        mut change: impl FnMut(&Current) -> Result<Option<Next>, BoxError>,
+    ) -> Result<Updated, ConditionalError> {
+        let mut waited = Duration::ZERO;
+        for round in 1..=self.rounds {
+            let current = self.read(uri).await?;
+            let Some(next) = change(&current).map_err(ConditionalError::Change)? else {
+                let etag = Some(current.etag);
+                return Ok(Updated { status: None, etag, rounds: round, found_done: false });
+            };
+            let answer = self.write(uri, &next, (header::IF_MATCH, current.etag.line())).await?;
+            if answer.status().is_success() {
+                return Ok(updated(&answer, round));
+            }
+            let status = answer.status();
+            if status != StatusCode::PRECONDITION_FAILED && status != StatusCode::CONFLICT {
+                return Err(ConditionalError::Refused(answer));
+            }
+            if let Some(etag) = self.found_done(uri, &next, &answer).await? {
+                return Ok(Updated { status: Some(status), etag, rounds: round, found_done: true });
+            }
+            waited = BETWEEN.wait(round, waited, self.retry.chance());
+            tokio::time::sleep(waited).await;
+        }
+        Err(ConditionalError::Conflict(self.rounds))
+    }
+
+    /// Creates a resource that must not exist.
+    ///
+    /// # Errors
+    ///
+    /// It exists already, and is another one; or it could not be created.
+    pub async fn create(&mut self, uri: &Uri, next: Next) -> Result<Updated, ConditionalError> {
+        let any = (header::IF_NONE_MATCH, HeaderValue::from_static("*"));
+        let answer = self.write(uri, &next, any).await?;
+        match answer.status() {
+            status if status.is_success() => Ok(updated(&answer, 1)),
+            status @ (StatusCode::PRECONDITION_FAILED | StatusCode::CONFLICT) => {
+                match self.found_done(uri, &next, &answer).await? {
+                    Some(etag) => {
+                        Ok(Updated { status: Some(status), etag, rounds: 1, found_done: true })
+                    }
+                    None => Err(ConditionalError::Exists),
+                }
+            }
+            _ => Err(ConditionalError::Refused(answer)),
+        }
+    }
+
+    /// After an attempt that went unanswered: is the state already what was asked for?
+    async fn found_done(
+        &mut self,
+        uri: &Uri,
+        next: &Next,
+        refused: &Response<Bytes>,
+    ) -> Result<Option<Option<ETag>>, ConditionalError> {
+        let ambiguous = refused.extensions().get().is_some_and(Report::is_ambiguous);
+        if !ambiguous || next.method != Method::PUT {
+            return Ok(None);
+        }
+        let now = self.get(uri).await?;
+        Ok(same(now.body(), &next.body).then(|| ETag::of(now.headers())))
+    }
+
+    async fn read(&mut self, uri: &Uri) -> Result<Current, ConditionalError> {
+        let (parts, body) = self.get(uri).await?.into_parts();
+        match ETag::of(&parts.headers).filter(|etag| !etag.is_weak()) {
+            Some(etag) => Ok(Current { etag, headers: parts.headers, body }),
+            None => Err(ConditionalError::NoETag),
+        }
+    }
+
+    async fn get(&mut self, uri: &Uri) -> Result<Response<Bytes>, ConditionalError> {
+        let answer = self.send(self.request(Method::GET, uri, Body::empty())).await?;
+        match answer.status().is_success() {
+            true => Ok(answer),
+            false => Err(ConditionalError::Refused(answer)),
+        }
+    }
+
+    async fn write(
+        &mut self,
+        uri: &Uri,
+        next: &Next,
+        (name, value): (header::HeaderName, HeaderValue),
+    ) -> Result<Response<Bytes>, ConditionalError> {
+        let mut request = self.request(next.method.clone(), uri, next.body.clone().into());
+        request.headers_mut().insert(name, value);
+        if let Some(kind) = &next.content_type {
+            request.headers_mut().insert(header::CONTENT_TYPE, kind.clone());
+        }
+        self.send(request).await
+    }
+
+    fn request(&self, method: Method, uri: &Uri, body: Body) -> Request<Body> {
+        let mut request = Request::new(body);
+        *request.method_mut() = method;
+        *request.uri_mut() = uri.clone();
+        *request.headers_mut() = self.headers.clone();
+        request
+    }
+
+    async fn send(&self, request: Request<Body>) -> Result<Response<Bytes>, ConditionalError> {
+        let mut exchange = Served(self.service.clone());
+        let response = call(&self.retry, &mut exchange, request).await?;
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.map_err(ConditionalError::CutShort)?.to_bytes();
+        Ok(Response::from_parts(parts, body))
+    }
+}
+
+fn updated(answer: &Response<Bytes>, rounds: u32) -> Updated {
+    let etag = ETag::of(answer.headers());
+    Updated { status: Some(answer.status()), etag, rounds, found_done: false }
+}
+
+/// Whether two states are the same: byte by byte, or as JSON, which servers write as they like.
+fn same(one: &[u8], other: &[u8]) -> bool {
+    let json = |bytes| serde_json::from_slice::<Value>(bytes).ok();
+    one == other || json(one).is_some_and(|one| json(other) == Some(one))
+}
+
+/// Why a conditional update failed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ConditionalError {
+    /// There was no answer.
+    Call(CallError),
+    /// The server refused, with this answer.
+    Refused(Response<Bytes>),
+    /// An answer was longer than is read here, and cut short.
+    CutShort(BoxError),
+    /// The server names no version, or only a weak one: nothing can be promised.
+    NoETag,
+    /// It changed between reading and writing, so many times.
+    Conflict(u32),
+    /// What was to be created exists.
+    Exists,
+    /// The caller could not say what it is to become.
+    Change(BoxError),
+}
+
+impl From<CallError> for ConditionalError {
+    fn from(error: CallError) -> Self {
+        Self::Call(error)
+    }
+}
+
+impl fmt::Display for ConditionalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call(error) => error.fmt(f),
+            Self::Refused(answer) => write!(f, "the server refused with {}", answer.status()),
+            Self::CutShort(_) => f.write_str("the answer was cut short"),
+            Self::NoETag => f.write_str(
+                "the server sends no strong ETag, so a change of somebody else would not be noticed",
+            ),
+            Self::Conflict(rounds) => write!(
+                f,
+                "somebody else changed it {rounds} times between reading and writing; try again later"
+            ),
+            Self::Exists => f.write_str("it exists already"),
+            Self::Change(error) => write!(f, "what it is to become could not be said: {error}"),
+        }
+    }
+}
+
+impl Error for ConditionalError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Call(error) => error.source(),
+            Self::CutShort(error) | Self::Change(error) => Some(&**error),
+            _ => None,
+        }
+    }
+}

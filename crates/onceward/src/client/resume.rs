@@ -1,0 +1,228 @@
+//! Calls that survive the process: written down before they are first sent.
+//!
+//! A process that dies between sending and hearing does not know whether it happened. With the key it
+//! can ask, but the key was in its memory. So key and request are made durable first, and forgotten
+//! when the outcome is known; what is still there after a restart is sent again under the same key.
+
+mod file;
+
+use std::{
+    error::Error,
+    fmt,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::SystemTime,
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Uri, request::Parts};
+use onceward_core::{BoxFuture, Key, KeyDigest};
+
+use self::file::File;
+use super::{Body, BoxError, Retry, remember::Remember};
+
+/// What is not written down: the caller adds it again.
+const SECRETS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-api-key"];
+
+/// A file of calls whose outcome is not known yet. Cheap to clone.
+///
+/// A keyed call through [`Retry::resumable`] is in it from before its first attempt until its outcome
+/// is known. Requests whose body is not kept (see [`Retry::max_body`]) are not written down. The file
+/// holds bodies and keys as they are: it is made readable for its owner alone, and `Authorization`,
+/// `Cookie`, `Proxy-Authorization` and `X-Api-Key` are left out.
+///
+/// ```no_run
+/// use http::{HeaderValue, header::AUTHORIZATION};
+/// use onceward::client::{Resume, Retry};
+/// # async fn example<S, B>(mut send: impl AsyncFnMut(http::Request<onceward::client::Body>)) -> Result<(), onceward::client::ResumeError> {
+/// let resume = Resume::open("calls.db")?;
+/// let retry = Retry::patient().resumable(&resume);
+/// // At start: what did the last process not hear of?
+/// for pending in resume.pending().await? {
+///     let mut request = pending.request();
+///     request.headers_mut().insert(AUTHORIZATION, HeaderValue::from_static("Bearer …"));
+///     send(request).await;                      // through `retry`: the same key
+/// }
+/// # let _ = retry;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Resume(Arc<Mutex<File>>);
+
+impl Resume {
+    /// Opens or makes the file.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be opened, or is something else.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, ResumeError> {
+        Ok(Self(Arc::new(Mutex::new(File::open(path.as_ref())?))))
+    }
+
+    /// The calls whose outcome is not known, oldest first; also those that run right now.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub async fn pending(&self) -> Result<Vec<Pending>, ResumeError> {
+        self.ask(File::all).await
+    }
+
+    /// Forgets a call: somebody has found out what became of it.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written.
+    pub async fn forget(&self, pending: &Pending) -> Result<(), ResumeError> {
+        let which = pending.which();
+        self.ask(move |file| file.forget(&which)).await
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&mut File) -> Result<T, ResumeError> + Send + 'static,
+    ) -> Result<T, ResumeError> {
+        let file = self.0.clone();
+        let asked = tokio::task::spawn_blocking(move || {
+            ask(&mut file.lock().unwrap_or_else(PoisonError::into_inner))
+        });
+        asked.await.unwrap_or_else(|error| Err(ResumeError(error.to_string())))
+    }
+}
+
+impl fmt::Debug for Resume {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Resume")
+    }
+}
+
+impl Retry {
+    /// Writes each keyed call down before it is first sent: see [`Resume`].
+    #[must_use]
+    pub fn resumable(self, resume: &Resume) -> Self {
+        self.remembering(Arc::new(resume.clone()))
+    }
+}
+
+impl Remember for Resume {
+    fn keep(
+        &self,
+        key: &Key,
+        parts: &Parts,
+        body: &Bytes,
+    ) -> BoxFuture<'static, Result<bool, BoxError>> {
+        let mut headers = parts.headers.clone();
+        for secret in SECRETS {
+            headers.remove(secret);
+        }
+        let pending = Pending {
+            key: key.clone(),
+            method: parts.method.clone(),
+            uri: parts.uri.clone(),
+            headers,
+            body: body.clone(),
+            since: SystemTime::now(),
+        };
+        let resume = self.clone();
+        Box::pin(async move { Ok(resume.ask(move |file| file.keep(&pending)).await?) })
+    }
+
+    fn forget(&self, key: &Key, parts: &Parts) -> BoxFuture<'static, ()> {
+        let which = which(key, &parts.method, &parts.uri);
+        let resume = self.clone();
+        Box::pin(async move {
+            // What stays is sent again, with the same key: that does no harm.
+            let _ = resume.ask(move |file| file.forget(&which)).await;
+        })
+    }
+}
+
+/// A call that was written down, and whose outcome is not known.
+#[derive(Clone)]
+pub struct Pending {
+    key: Key,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+    since: SystemTime,
+}
+
+impl Pending {
+    /// Its key.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.key.as_str()
+    }
+
+    /// What of the key may be logged.
+    #[must_use]
+    pub fn key_digest(&self) -> KeyDigest {
+        self.key.digest()
+    }
+
+    /// Its method.
+    #[must_use]
+    pub fn method(&self) -> &Method {
+        &self.method
+    }
+
+    /// Where it goes.
+    #[must_use]
+    pub fn uri(&self) -> &Uri {
+        &self.uri
+    }
+
+    /// What is sent.
+    #[must_use]
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// When it was written down, by the wall clock of then.
+    #[must_use]
+    pub fn since(&self) -> SystemTime {
+        self.since
+    }
+
+    /// The request with its key, without what was secret in it: add that, and send it through the same
+    /// [`resumable`](Retry::resumable) client. It is forgotten when its outcome is known.
+    #[must_use]
+    pub fn request(&self) -> Request<Body> {
+        let mut request = Request::new(self.body.clone().into());
+        *request.method_mut() = self.method.clone();
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = self.headers.clone();
+        request
+    }
+
+    fn which(&self) -> Which {
+        which(&self.key, &self.method, &self.uri)
+    }
+}
+
+impl fmt::Debug for Pending {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Pending({} {} {})", self.method, self.uri, self.key.digest())
+    }
+}
+
+/// Key, method and URI: one key may be used at two servers.
+type Which = (String, String, String);
+
+fn which(key: &Key, method: &Method, uri: &Uri) -> Which {
+    (key.as_str().to_owned(), method.to_string(), uri.to_string())
+}
+
+/// The file of pending calls cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResumeError(pub(super) String);
+
+impl fmt::Display for ResumeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the file of pending calls cannot be used: {}", self.0)
+    }
+}
+
+impl Error for ResumeError {}
