@@ -39,7 +39,7 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// Half of 20 calls in 10 s or 5 in a row; 30 without a success; 5 s to 60 s; 3 trials.
+    /// Half of 20 calls in 10 s or 5 in a row; 50 without a success; 5 s to 60 s; 3 trials.
     #[must_use]
     pub fn standard() -> Self {
         Self {
@@ -47,7 +47,7 @@ impl Breaker {
             calls: 20,
             share: 0.5,
             in_a_row: 5,
-            hopeless: 30,
+            hopeless: 50,
             open: Duration::from_secs(5),
             open_most: Duration::from_secs(60),
             trials: 3,

@@ -19,9 +19,9 @@ fn fail(bench: &mut Bench, times: u32) {
     }
 }
 
-/// Five to be guarded, thirty more to be open.
+/// Five to be guarded, fifty more to be open.
 fn open(bench: &mut Bench) {
-    fail(bench, 35);
+    fail(bench, 55);
     assert_eq!(circuit(bench), Circuit::Open);
 }
 
@@ -138,7 +138,7 @@ fn a_trial_that_nobody_waits_for_is_given_to_another() {
 #[test]
 fn the_target_says_itself_how_long_it_wants_to_be_left_alone() {
     let mut bench = Bench::new(rules());
-    for _ in 0..35 {
+    for _ in 0..55 {
         let mut call = bench.call(Method::Safe);
         bench.begin(&mut call).unwrap();
         bench.ended(&mut call, Seen { class: Class::Overload, hint: Some(seconds(30)) });

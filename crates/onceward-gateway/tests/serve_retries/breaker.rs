@@ -6,8 +6,8 @@ use crate::{
     switched::{Mode, Switched},
 };
 
-/// Guarded after 5 failures in a row, open after 20 more.
-const HOPELESS: usize = 25;
+/// Guarded after 5 failures in a row, open after 50 more.
+const HOPELESS: usize = 55;
 
 /// The breaker stays open for as long as it may, as the upstream asks for: a test has time to look.
 const LONG: Mode = Mode::Busy("5");
