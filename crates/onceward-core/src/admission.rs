@@ -37,6 +37,8 @@ pub struct Admission {
     change: Change,
     first: Fence,
     swaps: u8,
+    /// The key was given back by an earlier claim.
+    follows_release: bool,
 }
 
 /// What to do next for an [`Admission`].
@@ -99,7 +101,7 @@ impl Admission {
         let id = request.operation.digest();
         let retain = Some(request.terms.retain());
         let change = Change { id, expected: None, next: record, note: None, retain };
-        Self { request, change, first: fence, swaps: 1 }
+        Self { request, change, first: fence, swaps: 1, follows_release: false }
     }
 
     /// The change to propose now.
@@ -132,8 +134,9 @@ impl Admission {
         Settlement::new(*id, next, &self.request.terms, Ending::Released, fence)
     }
 
-    fn weigh(self, stored: Box<Stored>) -> Step {
+    fn weigh(mut self, stored: Box<Stored>) -> Step {
         let status = stored.status();
+        self.follows_release = status == Status::Released;
         if matches!(status, Status::Released | Status::Expired) {
             return self.claim_afresh(Some(stored.record.fence));
         }
@@ -220,7 +223,8 @@ impl Admission {
 
     fn run(self, at: Timestamp) -> Step {
         let Change { next, .. } = self.change;
-        Step::Done(Verdict::Run(Claim::new(self.request.operation, self.request.terms, next, at)))
+        let claim = Claim::new(self.request.operation, self.request.terms, next, at);
+        Step::Done(Verdict::Run(claim.after_release(self.follows_release)))
     }
 
     /// Whether any of this admission's proposals made that record.

@@ -29,6 +29,7 @@ pub struct Claim {
     terms: Terms,
     record: Record,
     claimed_at: Timestamp,
+    follows_release: bool,
 }
 
 impl Claim {
@@ -41,7 +42,11 @@ impl Claim {
         if record.started == Started::Now {
             record.started = Started::At(at);
         }
-        Self { operation, terms, record, claimed_at: at }
+        Self { operation, terms, record, claimed_at: at, follows_release: false }
+    }
+
+    pub(crate) fn after_release(self, follows_release: bool) -> Self {
+        Self { follows_release, ..self }
     }
 
     /// What is run.
@@ -72,6 +77,13 @@ impl Claim {
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.record.attempts
+    }
+
+    /// Whether somebody asked for this operation a while ago already: it was run before, or its key was
+    /// given back.
+    #[must_use]
+    pub fn is_repeat(&self) -> bool {
+        self.follows_release || self.record.attempts > 1
     }
 
     /// What is at stake, as stored with the claim.

@@ -253,11 +253,12 @@ pub(super) fn fit(
     };
     let limit = optional(&said.limit)?.map(u32::try_from).transpose().ok()?;
     let attempt_timeout = optional(&said.attempt_timeout)?.filter(|_| retry != RetryRule::Off);
+    let timeout = value(&options.timeout, limits::DEFAULT_TIMEOUT)?;
     let delivery = Delivery {
         retry,
         attempts,
-        attempt_timeout: attempt_timeout
-            .map(|timeout| timeout.min(options.timeout.given().map_or(timeout, |all| all.value))),
+        // One of [defaults] may be longer than this route's time.
+        attempt_timeout: attempt_timeout.map(|one| one.min(timeout)),
         breaker: value(&said.breaker, usual.breaker)?,
         hedge: value(&said.hedge, usual.hedge)? && is_safe,
         priority: value(&said.priority, usual.priority)?,
@@ -265,7 +266,6 @@ pub(super) fn fit(
         retry_share: value(&said.retry_share, usual.retry_share)?,
         fallback: optional(&said.fallback)?.filter(|_| is_safe),
     };
-    let timeout = value(&options.timeout, limits::DEFAULT_TIMEOUT)?;
     match delivery.rules(timeout) {
         Ok(_) => Some(delivery),
         Err(error) => {

@@ -59,7 +59,7 @@ impl Stakes {
                 age.saturating_add(timeout) <= within
             }
         };
-        let is_rerun = claim.attempt() > 1;
+        let is_rerun = claim.is_repeat();
         Self::Keyed { policy: policy.clone(), effect, is_repeatable, is_rerun }
     }
 
