@@ -16,7 +16,7 @@ use onceward::{
 use tokio::{
     net::TcpListener,
     runtime::{Builder, Runtime},
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
     task::JoinHandle,
 };
@@ -152,7 +152,10 @@ async fn serve(options: &Options, config: Config, observing: &Observing) -> Resu
     let admin = admin(&gateway, store, access);
     let (close, closed) = oneshot::channel();
     let operators = for_operators.map(|listener| operators(listener, &admin, tls.clone(), closed));
+    // Before anybody is told that it listens: a SIGHUP that nobody expects ends the process.
+    let hangups = signal(SignalKind::hangup())?;
     let reloads = tokio::spawn(reload_on_hangup(
+        hangups,
         options.config.clone(),
         options.overrides.clone(),
         gateway.clone(),
@@ -251,9 +254,13 @@ fn operators(
 }
 
 /// Reads the configuration again with every SIGHUP. One that is wrong changes nothing.
-async fn reload_on_hangup(file: Option<PathBuf>, overrides: Overrides, gateway: Gateway) {
-    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
-    while hangup.recv().await.is_some() {
+async fn reload_on_hangup(
+    mut hangups: Signal,
+    file: Option<PathBuf>,
+    overrides: Overrides,
+    gateway: Gateway,
+) {
+    while hangups.recv().await.is_some() {
         let sources = Sources::gather(file.as_deref(), overrides.clone());
         match sources.and_then(|sources| Config::load(&sources)) {
             Ok(config) => {
