@@ -97,8 +97,8 @@ impl Circuit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Passage {
     Free,
-    /// One of the counted few: how it ends decides, and it must be given back.
-    Trial,
+    /// One of the counted few of this round: how it ends decides, or it is given back.
+    Trial(u32),
     /// Not now; perhaps after this time.
     Refused(Duration),
 }
@@ -108,7 +108,7 @@ enum State {
     Closed,
     Guarded { since: Moment },
     Open { until: Moment },
-    HalfOpen { granted: u32, succeeded: u32 },
+    HalfOpen { since: Moment, granted: u32, succeeded: u32 },
 }
 
 #[derive(Clone, Debug)]
@@ -120,14 +120,14 @@ pub(super) struct Switch {
     in_a_row: u32,
     /// How often it opened since it was closed.
     openings: u32,
-    /// What the target asked for last.
-    hint: Option<Duration>,
+    /// How often it was half open: what a trial of an earlier round shows comes too late.
+    round: u32,
 }
 
 impl Switch {
     pub(super) fn new(rules: Breaker) -> Self {
         let window = Window::new(rules.window);
-        Self { rules, state: State::Closed, window, in_a_row: 0, openings: 0, hint: None }
+        Self { rules, state: State::Closed, window, in_a_row: 0, openings: 0, round: 0 }
     }
 
     pub(super) fn circuit(&mut self, now: Moment) -> Circuit {
@@ -147,26 +147,29 @@ impl Switch {
             State::Open { until } => Passage::Refused(until.saturating_sub(now)),
             State::HalfOpen { granted, .. } if *granted < self.rules.trials => {
                 *granted += 1;
-                Passage::Trial
+                Passage::Trial(self.round)
             }
             State::HalfOpen { .. } => Passage::Refused(self.rules.open),
         }
     }
 
     /// A trial that nobody will report on.
-    pub(super) fn give_back_trial(&mut self) {
-        if let State::HalfOpen { granted, .. } = &mut self.state {
+    pub(super) fn give_back_trial(&mut self, round: u32) {
+        if let State::HalfOpen { granted, .. } = &mut self.state
+            && round == self.round
+        {
             *granted = granted.saturating_sub(1);
         }
     }
 
     pub(super) fn ended(&mut self, seen: Ended, now: Moment, random: &mut Random) {
         self.pass_time(now);
-        self.hint = seen.hint.or(self.hint);
         match self.state {
             State::Closed => self.count(seen.failed, now),
-            State::Guarded { .. } => self.count_guarded(seen.failed, now, random),
-            State::HalfOpen { .. } if seen.trial => self.count_trial(seen.failed, now, random),
+            State::Guarded { .. } => self.count_guarded(seen, now, random),
+            State::HalfOpen { .. } if seen.trial == Some(self.round) => {
+                self.count_trial(seen, now, random);
+            }
             // It began before: it says nothing about now.
             State::Open { .. } | State::HalfOpen { .. } => {}
         }
@@ -185,12 +188,12 @@ impl Switch {
         }
     }
 
-    fn count_guarded(&mut self, failed: bool, now: Moment, random: &mut Random) {
-        self.in_a_row = if failed { self.in_a_row.saturating_add(1) } else { 0 };
-        self.window.add(1, u32::from(failed), now);
+    fn count_guarded(&mut self, seen: Ended, now: Moment, random: &mut Random) {
+        self.in_a_row = if seen.is_dead() { self.in_a_row.saturating_add(1) } else { 0 };
+        self.window.add(1, u32::from(seen.failed), now);
         let (calls, failures) = self.window.sums(now);
         if failures == calls && self.in_a_row >= self.rules.hopeless {
-            self.open(now, random);
+            self.open(seen.hint, now, random);
         } else if calls >= self.rules.in_a_row
             && f64::from(failures) < self.rules.share * f64::from(calls)
         {
@@ -200,9 +203,9 @@ impl Switch {
         }
     }
 
-    fn count_trial(&mut self, failed: bool, now: Moment, random: &mut Random) {
-        if failed {
-            self.open(now, random);
+    fn count_trial(&mut self, seen: Ended, now: Moment, random: &mut Random) {
+        if seen.is_dead() {
+            self.open(seen.hint, now, random);
         } else if let State::HalfOpen { succeeded, .. } = &mut self.state {
             *succeeded += 1;
             if *succeeded >= self.rules.trials {
@@ -212,23 +215,28 @@ impl Switch {
         }
     }
 
-    fn open(&mut self, now: Moment, random: &mut Random) {
+    fn open(&mut self, hint: Option<Duration>, now: Moment, random: &mut Random) {
         let doubled = self.rules.open.saturating_mul(1 << self.openings.min(16));
-        let time = match self.hint.take() {
-            Some(hint) => hint.saturating_add(random.up_to(hint / 10)),
-            // Clients that opened together must not come back together.
-            None => random.around(doubled, 0.2),
-        };
+        // Clients that opened together must not come back together.
+        let own = random.around(doubled, 0.2);
+        let asked =
+            hint.map_or(Duration::ZERO, |hint| hint.saturating_add(random.up_to(hint / 10)));
+        let time = own.max(asked).min(self.rules.open_most);
         self.openings = self.openings.saturating_add(1);
-        self.become_state(State::Open {
-            until: now.saturating_add(time.min(self.rules.open_most)),
-        });
+        self.become_state(State::Open { until: now.saturating_add(time) });
+    }
+
+    fn half_open(&mut self, now: Moment) {
+        self.round = self.round.wrapping_add(1);
+        self.become_state(State::HalfOpen { since: now, granted: 0, succeeded: 0 });
     }
 
     fn pass_time(&mut self, now: Moment) {
         match self.state {
-            State::Open { until } if now >= until => {
-                self.become_state(State::HalfOpen { granted: 0, succeeded: 0 });
+            State::Open { until } if now >= until => self.half_open(now),
+            // Trials that nobody has heard of for so long are not waited for.
+            State::HalfOpen { since, .. } if now.saturating_sub(since) >= self.rules.open_most => {
+                self.half_open(now);
             }
             // Nobody has called for a whole window: what was seen is too old to hold against it.
             State::Guarded { since }
@@ -245,9 +253,6 @@ impl Switch {
         self.state = state;
         self.in_a_row = 0;
         self.window.clear();
-        if !matches!(self.state, State::Guarded { .. }) {
-            self.hint = None;
-        }
     }
 }
 
@@ -255,6 +260,15 @@ impl Switch {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ended {
     pub(super) failed: bool,
-    pub(super) trial: bool,
+    /// Somebody answered, although with a failure.
+    pub(super) alive: bool,
+    pub(super) trial: Option<u32>,
     pub(super) hint: Option<Duration>,
+}
+
+impl Ended {
+    /// A failure that nobody was there to make.
+    fn is_dead(self) -> bool {
+        self.failed && !self.alive
+    }
 }

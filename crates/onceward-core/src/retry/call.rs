@@ -33,6 +33,8 @@ pub struct Call {
     pub(super) busy: u32,
     /// Some attempt may have been carried out without our knowing.
     pub(super) ambiguous: bool,
+    /// The status URL has said once that it ended.
+    pub(super) ended: bool,
     pub(super) refreshed: bool,
     pub(super) reconnected: bool,
     /// The attempt that runs, or is about to, is a retry in the sense of budget and breaker.
@@ -42,7 +44,8 @@ pub struct Call {
     /// What the hedge beside it cost.
     pub(super) hedge_paid: u32,
     pub(super) began: Moment,
-    pub(super) trial: bool,
+    /// The round of trials of the breaker that it is one of.
+    pub(super) trial: Option<u32>,
     pub(super) waited: Duration,
     pub(super) hint: Option<Duration>,
 }
@@ -65,13 +68,14 @@ impl Call {
             failures: 0,
             busy: 0,
             ambiguous: false,
+            ended: false,
             refreshed: false,
             reconnected: false,
             retrying: false,
             paid: 0,
             hedge_paid: 0,
             began: now,
-            trial: false,
+            trial: None,
             waited: Duration::ZERO,
             hint: None,
         }

@@ -5,6 +5,10 @@
 //! load. So failures without an answer are told apart by whether bytes can have arrived, and answers
 //! by what they say about this operation and about the server.
 
+use core::time::Duration;
+
+use super::Seen;
+
 /// What one attempt has shown.
 ///
 /// ```
@@ -43,9 +47,9 @@ pub enum Class {
     Pending,
     /// That status URL says: send it again with the same key, for the answer or for another run.
     Ended,
-    /// Refused before anything was done: it says nothing about attempts that went before.
-    Refused,
-    /// An answer that another attempt would not change.
+    /// The answer is stored under the key: it is what every attempt gets, and it ends all doubt.
+    Bound,
+    /// Another answer that a further attempt would not change. Of earlier attempts it says nothing.
     Final,
 }
 
@@ -77,7 +81,7 @@ impl Class {
             Self::Accepted => "accepted",
             Self::Pending => "pending",
             Self::Ended => "ended",
-            Self::Refused => "refused",
+            Self::Bound => "bound",
             Self::Final => "final",
         }
     }
@@ -96,7 +100,7 @@ impl Class {
 ///
 /// // A 500 that is stored under the key is what every further attempt would get.
 /// assert_eq!(Answer::of(500).class(), Class::ServerFault);
-/// assert_eq!(Answer { bound: true, ..Answer::of(500) }.class(), Class::Final);
+/// assert_eq!(Answer { bound: true, ..Answer::of(500) }.class(), Class::Bound);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer<'a> {
@@ -125,15 +129,29 @@ impl<'a> Answer<'a> {
         match self.status {
             202 if self.ours => Class::Accepted,
             ..=399 => Class::Success,
-            _ if self.bound => Class::Final,
+            _ if self.bound => Class::Bound,
             401 => Class::Unauthorised,
             409 => self.class_of_409(),
-            403 | 407 | 412 | 421 | 423 | 428 | 431 => Class::Refused,
             504 if self.code == Some("outcome-unknown") => Class::Unknown,
             429 | 503 => Class::Overload,
             408 | 425 | 500 | 502 | 504 => Class::ServerFault,
             _ => Class::Final,
         }
+    }
+
+    /// Whether it leaves open if the request was carried out: the server says so, or it is a gateway
+    /// that had no answer itself.
+    #[must_use]
+    pub fn leaves_doubt(&self) -> bool {
+        let said = matches!(self.code, Some("outcome-unknown" | "upstream-failed"));
+        !self.bound && (said || (self.code.is_none() && matches!(self.status, 502 | 504)))
+    }
+
+    /// Everything that the decision is told of it.
+    #[must_use]
+    pub fn seen(&self, hint: Option<Duration>) -> Seen {
+        let alive = self.status == 500;
+        Seen { class: self.class(), hint, alive, doubt: self.leaves_doubt() }
     }
 
     fn class_of_409(&self) -> Class {
@@ -160,11 +178,11 @@ mod tests {
             (304, Class::Success),
             (400, Class::Final),
             (401, Class::Unauthorised),
-            (403, Class::Refused),
+            (403, Class::Final),
             (404, Class::Final),
             (408, Class::ServerFault),
             (409, Class::Conflict),
-            (412, Class::Refused),
+            (412, Class::Final),
             (422, Class::Final),
             (425, Class::ServerFault),
             (429, Class::Overload),
@@ -176,6 +194,24 @@ mod tests {
             (505, Class::Final),
         ] {
             assert_eq!(Answer::of(status).class(), class, "{status}");
+        }
+    }
+
+    #[test]
+    fn doubt_is_left_where_nobody_knows_whether_it_was_carried_out() {
+        for (status, code, doubt) in [
+            (500, None, false),
+            (503, None, false),
+            (502, None, true),
+            (504, None, true),
+            (503, Some("outcome-unknown"), true),
+            (502, Some("upstream-failed"), true),
+            (502, Some("upstream-unreachable"), false),
+            (504, Some("deadline-exceeded"), false),
+        ] {
+            let answer = Answer { code, ..Answer::of(status) };
+            assert_eq!(answer.leaves_doubt(), doubt, "{status} {code:?}");
+            assert!(!Answer { bound: true, ..answer }.leaves_doubt());
         }
     }
 
@@ -200,10 +236,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_under_the_key_is_final_whatever_its_status() {
+    fn what_is_stored_under_the_key_is_known_whatever_its_status() {
         for status in 400..600 {
             let answer = Answer { bound: true, ..Answer::of(status) };
-            assert_eq!(answer.class(), Class::Final, "{status}");
+            assert_eq!(answer.class(), Class::Bound, "{status}");
         }
         assert_eq!(Answer { bound: true, ..Answer::of(201) }.class(), Class::Success);
     }

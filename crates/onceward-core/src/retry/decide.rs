@@ -10,7 +10,8 @@ use super::{
     saturation::{allows_first_try, allows_hedge, allows_retry, widened},
 };
 
-/// What is still being carried out is asked for at least this often, unless it says otherwise.
+/// What is still being carried out is asked for at least this often, unless it says otherwise, and at
+/// most a hundred times as often.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What one attempt has shown.
@@ -20,11 +21,16 @@ pub struct Seen {
     pub class: Class,
     /// After which time the target asks to come back: `Retry-After`, as a duration from now.
     pub hint: Option<Duration>,
+    /// It failed, and yet somebody is there: a complete 500. One caller's bad requests must not make
+    /// the breaker refuse everybody's.
+    pub alive: bool,
+    /// It may have been carried out, although there was an answer.
+    pub doubt: bool,
 }
 
 impl From<Class> for Seen {
     fn from(class: Class) -> Self {
-        Self { class, hint: None }
+        Self { class, hint: None, alive: false, doubt: false }
     }
 }
 
@@ -97,10 +103,9 @@ pub fn decide(context: &mut Context<'_>, seen: Seen, now: Moment, random: u64) -
     let call = &mut *context.call;
     match seen.class {
         Class::Success => Action::Succeed,
-        // Under a key it is the answer of this operation, also when earlier attempts went unanswered.
-        Class::Final if call.keyed => Action::Stop(Stop::Failed(Why::Answered)),
-        Class::Conflict if call.keyed => Action::Stop(Stop::Failed(Why::Conflict)),
-        Class::Final | Class::Refused => Action::Stop(call.stop(Why::Answered)),
+        // The answer of this operation, also when earlier attempts went unanswered.
+        Class::Bound => Action::Stop(Stop::Failed(Why::Answered)),
+        Class::Final => Action::Stop(call.stop(Why::Answered)),
         Class::Conflict => Action::Stop(call.stop(Why::Conflict)),
         Class::Unknown => Action::Stop(Stop::Unknown(Why::Answered)),
         Class::Unauthorised if call.refreshable && !call.refreshed => context.refresh(seen.class),
@@ -129,7 +134,7 @@ impl Context<'_> {
             self.call.rank = Rank::new(self.call.rank.priority, &mut random);
         }
         if let Err(why) = self.admit(now, &mut random) {
-            self.target.put_back(core::mem::take(&mut self.call.paid));
+            self.forgo();
             return Err(self.call.stop(why));
         }
         self.call.attempts = self.call.attempts.saturating_add(1);
@@ -169,16 +174,26 @@ impl Context<'_> {
     /// The hedge failed: the target is known better, and the first request goes on as if alone.
     pub fn hedge_failed(&mut self, seen: Seen, now: Moment, random: u64) {
         self.call.hedge_paid = 0;
-        self.call.ambiguous |= seen.class == Class::Ambiguous;
+        self.call.ambiguous |= seen.class == Class::Ambiguous || seen.doubt;
         let took = now.saturating_sub(self.call.began);
-        self.target.learn(seen, false, took, now, &mut Random::new(random));
+        self.target.learn(seen, None, took, now, &mut Random::new(random));
     }
 
     /// Nobody waits for the attempt that runs: what it was given for trial is given back.
     pub fn abandon(&mut self) {
-        if core::mem::take(&mut self.call.trial) {
-            self.target.give_back_trial();
+        if let Some(trial) = self.call.trial.take() {
+            self.target.give_back_trial(trial);
         }
+    }
+
+    /// Nobody waits for the attempt that was decided on, and it was not begun: its price is given back.
+    pub fn forgo(&mut self) {
+        self.target.put_back(core::mem::take(&mut self.call.paid));
+    }
+
+    /// It may have been carried out before this call: by a process that is no more, say.
+    pub fn doubt(&mut self) {
+        self.call.ambiguous = true;
     }
 
     fn admit(&mut self, now: Moment, random: &mut Random) -> Result<(), Why> {
@@ -200,8 +215,8 @@ impl Context<'_> {
             return Err(Why::Breaker);
         }
         match self.target.admit(now) {
-            Passage::Free => self.call.trial = false,
-            Passage::Trial => self.call.trial = true,
+            Passage::Free => self.call.trial = None,
+            Passage::Trial(round) => self.call.trial = Some(round),
             Passage::Refused(after) => {
                 self.call.hint = Some(after);
                 return Err(Why::Breaker);
@@ -217,17 +232,28 @@ impl Context<'_> {
         let call = &mut *self.call;
         call.hint = seen.hint;
         let took = now.saturating_sub(call.began);
+        // Somebody is at it, or was: to give up now is to not know.
+        call.ambiguous |= seen.doubt
+            || matches!(
+                seen.class,
+                Class::Ambiguous
+                    | Class::InProgress
+                    | Class::Accepted
+                    | Class::Pending
+                    | Class::Ended
+            );
         if matches!(seen.class, Class::Pending | Class::Ended) {
             // What a status URL says is about the operation, not about the target's health.
             return;
         }
-        let trial = core::mem::take(&mut call.trial);
+        let trial = call.trial.take();
         self.target.learn(seen, trial, took, now, random);
-        let paid = core::mem::take(&mut call.paid);
         if seen.class.is_failure() {
             call.failures = call.failures.saturating_add(1);
-            call.ambiguous |= seen.class == Class::Ambiguous;
+            call.paid = 0;
         } else if seen.class.is_settled() {
+            // What a retry cost that met a busy key is given back with the answer it waited for.
+            let paid = core::mem::take(&mut call.paid);
             let earned = self.rules.budget.map_or(0, |budget| budget.success);
             self.target.put_back(if paid == 0 { earned } else { paid });
             self.target.succeeded(call.route, took);
@@ -247,7 +273,7 @@ impl Context<'_> {
     fn follow(&mut self, seen: Seen, now: Moment, random: &mut Random) -> Action {
         let ended = seen.class == Class::Ended;
         // The first of them is believed at once; a server that says so again and again waits.
-        let wait = if ended && self.call.busy == 0 {
+        let wait = if ended && !core::mem::replace(&mut self.call.ended, true) {
             self.in_time(Duration::ZERO, None, now, random)
         } else {
             self.patience(seen, now, random)
@@ -278,7 +304,7 @@ impl Context<'_> {
         match may {
             Ok(wait) => Action::Attempt { wait },
             // Somebody is at it: what it comes to is not known here.
-            Err(why) => Action::Stop(Stop::Unknown(why)),
+            Err(why) => Action::Stop(self.call.stop(why)),
         }
     }
 
@@ -286,7 +312,7 @@ impl Context<'_> {
     fn patience(&mut self, seen: Seen, now: Moment, random: &mut Random) -> Result<Duration, Why> {
         self.call.busy = self.call.busy.saturating_add(1);
         let own = self.rules.backoff.wait(self.call.busy, self.call.waited, random.next());
-        self.in_time(own.min(PATIENCE), seen.hint, now, random)
+        self.in_time(own.clamp(PATIENCE / 100, PATIENCE), seen.hint, now, random)
     }
 
     /// Whether to try again, and after which wait; the order is that of the harm done by a mistake.

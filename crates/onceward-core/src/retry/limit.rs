@@ -7,7 +7,7 @@
 
 use core::time::Duration;
 
-use super::{Moment, latency::Latency};
+use super::{Class, Moment, latency::Latency};
 
 /// How many calls may be in flight.
 ///
@@ -62,7 +62,7 @@ struct Adaptive {
     least: f64,
     most: f64,
     latency: Latency,
-    /// The lowest 90th percentile that was seen: what the target can do.
+    /// The lowest 90th percentile of late: what the target can do.
     best: Option<Duration>,
     shrunk: Moment,
 }
@@ -97,10 +97,14 @@ impl Flights {
     }
 
     /// An attempt ended; a time-out and a refusal for overload are losses.
-    pub(super) fn ended(&mut self, took: Duration, lost: bool, now: Moment) {
+    pub(super) fn ended(&mut self, took: Duration, class: Class, now: Moment) {
         let busy = f64::from(self.in_flight) > self.limit / 2.0;
         let Some(adaptive) = &mut self.adaptive else { return };
-        adaptive.latency.add(took);
+        let lost = matches!(class, Class::Ambiguous | Class::Overload);
+        if class.is_settled() {
+            // A refusal is quick and says nothing of how quick an answer can be.
+            adaptive.latency.add(took);
+        }
         let late = adaptive.is_late();
         if lost || late {
             if now.saturating_sub(adaptive.shrunk) >= BETWEEN {
@@ -116,7 +120,8 @@ impl Flights {
 impl Adaptive {
     fn is_late(&mut self) -> bool {
         let Some(now) = self.latency.quantile(100) else { return false };
-        let best = self.best.map_or(now, |best| best.min(now));
+        // It is forgotten by and by, or one quick night would hold against every day.
+        let best = self.best.map_or(now, |best| now.min(best + best / 1_000));
         self.best = Some(best);
         now > best.saturating_mul(2)
     }
@@ -137,21 +142,21 @@ mod tests {
         let mut flights = Flights::new(Limit::Adaptive { least: 10, most: 100 });
         assert_eq!(flights.limit(), 50);
         for _ in 0..10_000 {
-            flights.ended(FAST, false, second(1));
+            flights.ended(FAST, Class::Success, second(1));
         }
         assert_eq!(flights.limit(), 50, "nothing is in flight: no growth");
         flights.in_flight = 40;
         for _ in 0..10_000 {
-            flights.ended(FAST, false, second(1));
+            flights.ended(FAST, Class::Success, second(1));
         }
         assert!(flights.limit() > 50 && flights.limit() <= 100, "{}", flights.limit());
         let before = flights.limit();
         for _ in 0..100 {
-            flights.ended(FAST, true, second(10));
+            flights.ended(FAST, Class::Overload, second(10));
         }
         assert_eq!(flights.limit(), (f64::from(before) * 0.9) as u32, "once a second");
         for at in 11..100 {
-            flights.ended(FAST, true, second(at));
+            flights.ended(FAST, Class::Overload, second(at));
         }
         assert_eq!(flights.limit(), 10);
     }
@@ -161,11 +166,11 @@ mod tests {
         let mut flights = Flights::new(Limit::Adaptive { least: 10, most: 100 });
         flights.in_flight = 40;
         for _ in 0..1_000 {
-            flights.ended(FAST, false, second(1));
+            flights.ended(FAST, Class::Success, second(1));
         }
         let before = flights.limit();
-        for at in 0..3_000 {
-            flights.ended(FAST * 4, false, second(2) + Duration::from_millis(at));
+        for at in 0..1_100 {
+            flights.ended(FAST * 4, Class::Success, second(2) + Duration::from_millis(at));
         }
         assert!(flights.limit() < before);
     }

@@ -122,9 +122,9 @@ impl Target {
         self.breaker.as_mut().map_or(Passage::Free, |breaker| breaker.admit(now))
     }
 
-    pub(super) fn give_back_trial(&mut self) {
+    pub(super) fn give_back_trial(&mut self, round: u32) {
         if let Some(breaker) = &mut self.breaker {
-            breaker.give_back_trial();
+            breaker.give_back_trial(round);
         }
     }
 
@@ -142,7 +142,7 @@ impl Target {
     pub(super) fn learn(
         &mut self,
         seen: Seen,
-        trial: bool,
+        trial: Option<u32>,
         took: Duration,
         now: Moment,
         random: &mut Random,
@@ -150,13 +150,12 @@ impl Target {
         let failed = seen.class.is_failure();
         if let Some(breaker) = &mut self.breaker {
             let hint = seen.hint.filter(|_| seen.class == Class::Overload);
-            breaker.ended(Ended { failed, trial, hint }, now, random);
+            breaker.ended(Ended { failed, alive: seen.alive, trial, hint }, now, random);
         }
         if let Some(throttle) = self.throttle.as_mut().filter(|_| !failed) {
             throttle.accepted(now);
         }
-        let lost = matches!(seen.class, Class::Ambiguous | Class::Overload);
-        self.flights.ended(took, lost, now);
+        self.flights.ended(took, seen.class, now);
     }
 
     /// A call was answered, and nobody hedged or retried it in vain.

@@ -1,6 +1,6 @@
 //! When a target is left alone, and how it comes back.
 
-use onceward_core::retry::{Action, Circuit, Class, Method, Rules, Seen, Stop, Why};
+use onceward_core::retry::{Action, Answer, Circuit, Class, Method, Rules, Seen, Stop, Why};
 
 use crate::{Bench, millis, seconds};
 
@@ -141,7 +141,7 @@ fn the_target_says_itself_how_long_it_wants_to_be_left_alone() {
     for _ in 0..55 {
         let mut call = bench.call(Method::Safe);
         bench.begin(&mut call).unwrap();
-        bench.ended(&mut call, Seen { class: Class::Overload, hint: Some(seconds(30)) });
+        bench.ended(&mut call, Seen { hint: Some(seconds(30)), ..Class::Overload.into() });
     }
     let mut call = bench.call(Method::Safe);
     bench.begin(&mut call).unwrap_err();
@@ -150,10 +150,49 @@ fn the_target_says_itself_how_long_it_wants_to_be_left_alone() {
 }
 
 #[test]
+fn complete_failures_stop_retries_but_never_first_tries() {
+    let mut bench = Bench::new(rules());
+    let failed = Answer::of(500).seen(None);
+    for _ in 0..1_000 {
+        let mut call = bench.call(Method::Safe);
+        bench.begin(&mut call).expect("one caller's bad requests must not refuse everybody's");
+        bench.ended(&mut call, failed);
+    }
+    assert_eq!(circuit(&mut bench), Circuit::Guarded);
+}
+
+#[test]
+fn a_trial_of_an_earlier_round_says_nothing() {
+    let mut bench = Bench::new(rules());
+    open(&mut bench);
+    bench.now += seconds(7);
+    let mut old = bench.call(Method::Safe);
+    bench.begin(&mut old).unwrap();
+    assert!(bench.attempt(Class::ServerFault).is_ok(), "another trial fails");
+    bench.now += seconds(13);
+    assert_eq!(circuit(&mut bench), Circuit::HalfOpen);
+    bench.ended(&mut old, Class::ServerFault);
+    assert_eq!(circuit(&mut bench), Circuit::HalfOpen, "what it shows comes too late");
+}
+
+#[test]
+fn trials_that_nobody_hears_of_are_not_waited_for() {
+    let mut bench = Bench::new(rules());
+    open(&mut bench);
+    bench.now += seconds(7);
+    for _ in 0..3 {
+        let mut lost = bench.call(Method::Safe);
+        bench.begin(&mut lost).unwrap();
+    }
+    assert!(bench.attempt(Class::Success).is_err());
+    bench.now += seconds(60);
+    assert!(bench.attempt(Class::Success).is_ok());
+}
+
+#[test]
 fn refusals_of_one_request_say_nothing_about_the_target() {
     let mut bench = Bench::new(rules());
-    for class in [Class::Final, Class::Refused, Class::Conflict, Class::InProgress, Class::Unknown]
-    {
+    for class in [Class::Final, Class::Bound, Class::Conflict, Class::InProgress, Class::Unknown] {
         for _ in 0..100 {
             bench.attempt(class).unwrap();
         }

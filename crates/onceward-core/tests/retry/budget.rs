@@ -38,7 +38,7 @@ fn a_success_brings_one_and_a_retry_that_succeeds_gets_its_price_back() {
 #[test]
 fn a_retry_at_the_servers_word_costs_half_and_an_idle_connection_costs_nothing_once() {
     for (seen, left) in [
-        (Seen { class: Class::Overload, hint: Some(millis(1)) }, 25),
+        (Seen { hint: Some(millis(1)), ..Class::Overload.into() }, 25),
         (Seen::from(Class::Overload), 20),
         (Seen::from(Class::NeverSent { reused: true }), 30),
         (Seen::from(Class::NeverSent { reused: false }), 20),
@@ -68,6 +68,27 @@ fn a_retry_that_is_not_begun_after_all_gets_its_price_back() {
     let left = bench.target.budget_left().unwrap();
     assert_eq!(bench.begin(&mut call), Err(Stop::Failed(Why::Breaker)));
     assert_eq!(bench.target.budget_left(), Some(left + 10));
+}
+
+#[test]
+fn a_retry_that_meets_a_busy_key_gets_its_price_back_with_the_answer() {
+    let mut bench = Bench::new(rules());
+    let mut call = bench.call(Method::Other).keyed();
+    for (class, left) in [(Class::Ambiguous, 20), (Class::InProgress, 20), (Class::Success, 30)] {
+        bench.begin(&mut call).unwrap();
+        bench.ended(&mut call, class);
+        assert_eq!(bench.target.budget_left(), Some(left), "{class:?}");
+    }
+}
+
+#[test]
+fn a_retry_that_nobody_waits_for_any_more_gets_its_price_back() {
+    let mut bench = Bench::new(rules());
+    let mut call = bench.call(Method::Safe);
+    bench.begin(&mut call).unwrap();
+    bench.ended(&mut call, Class::ServerFault);
+    bench.context(&mut call, |context, _| context.forgo());
+    assert_eq!(bench.target.budget_left(), Some(30));
 }
 
 #[test]

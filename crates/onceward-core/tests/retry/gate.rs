@@ -13,7 +13,7 @@ const FAILURES: [Class; 8] = [
     Class::Conflict,
     Class::Unknown,
     Class::Final,
-    Class::Refused,
+    Class::Bound,
 ];
 
 #[test]
@@ -111,10 +111,11 @@ fn to_give_up_after_an_attempt_without_an_answer_is_to_not_know() {
 }
 
 #[test]
-fn an_answer_under_the_key_ends_the_doubt_and_a_refusal_before_it_does_not() {
+fn only_an_answer_that_is_stored_under_the_key_ends_the_doubt() {
     for (class, stop) in [
-        (Class::Final, Stop::Failed(Why::Answered)),
-        (Class::Refused, Stop::Unknown(Why::Answered)),
+        (Class::Bound, Stop::Failed(Why::Answered)),
+        (Class::Final, Stop::Unknown(Why::Answered)),
+        (Class::Conflict, Stop::Unknown(Why::Conflict)),
         (Class::Unauthorised, Stop::Unknown(Why::Unauthorised)),
     ] {
         let mut bench = Bench::new(bare());
@@ -124,6 +125,29 @@ fn an_answer_under_the_key_ends_the_doubt_and_a_refusal_before_it_does_not() {
         bench.begin(&mut call).unwrap();
         assert_eq!(bench.ended(&mut call, class), Action::Stop(stop), "{class:?}");
     }
+}
+
+#[test]
+fn to_be_turned_away_after_it_was_known_to_run_is_to_not_know() {
+    for class in [Class::InProgress, Class::Ended] {
+        let mut bench = Bench::new(bare());
+        let mut call = bench.call(Method::Other).keyed();
+        bench.begin(&mut call).unwrap();
+        assert!(matches!(bench.ended(&mut call, class), Action::Attempt { .. }));
+        bench.now += bench.rules.deadline();
+        assert_eq!(bench.begin(&mut call), Err(Stop::Unknown(Why::Deadline)), "{class:?}");
+    }
+}
+
+#[test]
+fn an_answer_may_leave_doubt() {
+    let gateway = Answer::of(504).seen(None);
+    let mut bench = Bench::new(bare());
+    let call = bench.call(Method::Other).keyed();
+    assert_eq!(bench.run(call, gateway).1, Action::Stop(Stop::Unknown(Why::Attempts)));
+    let mut bench = Bench::new(bare());
+    let call = bench.call(Method::Safe);
+    assert_eq!(bench.run(call, gateway).1, Action::Stop(Stop::Failed(Why::Attempts)));
 }
 
 #[test]
@@ -145,7 +169,7 @@ fn new_credentials_are_asked_for_once() {
 fn a_busy_key_is_waited_for_beyond_the_attempts_and_costs_nothing() {
     let mut bench = Bench::new(onceward_core::retry::Rules::standard());
     let mut call = bench.call(Method::Other).keyed();
-    let busy = Seen { class: Class::InProgress, hint: Some(millis(1_000)) };
+    let busy = Seen { hint: Some(millis(1_000)), ..Class::InProgress.into() };
     for _ in 0..8 {
         bench.begin(&mut call).unwrap();
         let Action::Attempt { wait } = bench.ended(&mut call, busy) else { panic!() };

@@ -13,7 +13,7 @@ fn a_hint_beyond_the_deadline_ends_the_call_at_once_and_is_kept() {
         let mut bench = Bench::new(Rules::standard());
         let mut call = bench.call(Method::Safe);
         bench.begin(&mut call).unwrap();
-        let seen = Seen { class: Class::Overload, hint: Some(hint) };
+        let seen = Seen { hint: Some(hint), ..Class::Overload.into() };
         let action = bench.ended(&mut call, seen);
         assert_eq!(action, Action::Stop(Stop::Failed(Why::Deadline)), "{hint:?}");
         assert_eq!(call.hint(), Some(hint));
@@ -106,7 +106,7 @@ fn seen() -> impl Strategy<Value = Seen> {
         Just(Duration::MAX),
         Just(seconds(1_000_000_000_000_000_000)),
     ]);
-    (class, hint).prop_map(|(class, hint)| Seen { class, hint })
+    (class, hint).prop_map(|(class, hint)| Seen { hint, ..class.into() })
 }
 
 proptest! {
