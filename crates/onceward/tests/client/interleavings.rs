@@ -9,7 +9,8 @@ use std::{
 };
 
 use onceward::core::retry::{
-    Action, Breaker, Budget, Call, Circuit, Class, Context, Limit, Method, Rules, Why, decide,
+    Action, Breaker, Budget, Call, Circuit, Class, Context, Limit, Method, Priority, Rules, Why,
+    decide,
 };
 
 mod sync {
@@ -30,7 +31,8 @@ fn at(millis: u64) -> Duration {
 
 /// Fails once; gives whether a retry was granted.
 fn fail_once(rules: &Rules, target: &Arc<Known>, random: u64) -> bool {
-    let mut call = Call::new(rules, Method::Safe, at(0));
+    // The highest, or it would be the saturation that refuses, and not the purse.
+    let mut call = Call::new(rules, Method::Safe, at(0)).priority(Priority::HIGHEST);
     let begun =
         target.with(|target| Context { rules, call: &mut call, target }.begin(at(1), random));
     let flight = begun.map(|_| target.flight());
