@@ -139,7 +139,8 @@ async fn a_client_that_is_never_ready_has_sent_nothing() {
     let request = Request::post("http://a.example/").body(Body::empty()).unwrap();
     let mut client = Retry::standard().without_keys().layer().layer(NeverReady);
     let error = client.call(request).await.unwrap_err();
-    let classes: Vec<_> = error.report().attempts().iter().map(|attempt| attempt.class()).collect();
+    let classes: Vec<_> =
+        error.report().attempts().iter().map(onceward::client::Attempt::class).collect();
     assert_eq!(classes, [Class::NeverSent { reused: false }; 3]);
     assert!(!error.is_unknown());
 }

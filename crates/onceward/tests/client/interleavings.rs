@@ -143,7 +143,7 @@ fn statement_7_in_no_order_does_a_half_open_breaker_let_more_through_than_its_qu
                         running.fetch_sub(1, Ordering::SeqCst);
                         // One caller goes away, and its trial is another's.
                         target.with(|target| {
-                            Context { rules: &rules, call: &mut call, target }.abandon()
+                            Context { rules: &rules, call: &mut call, target }.abandon();
                         });
                         drop(flight);
                     })

@@ -36,8 +36,8 @@ impl Step {
         Self::Answer(status, vec![], "")
     }
 
-    pub(crate) fn with(status: u16, name: &'static str, value: impl ToString) -> Self {
-        Self::Answer(status, vec![(name, value.to_string())], "")
+    pub(crate) fn with(status: u16, name: &'static str, value: impl Into<String>) -> Self {
+        Self::Answer(status, vec![(name, value.into())], "")
     }
 }
 
