@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Response, StatusCode, Uri, header};
-use onceward_core::retry::{Answer, Class, Seen};
+use onceward_core::retry::{Answer, Class, Moment, Seen};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -30,6 +30,8 @@ pub(super) struct Ended<B> {
     pub(super) reply: Result<Response<AnswerBody<B>>, BoxError>,
     pub(super) seen: Seen,
     pub(super) attempt: Attempt,
+    /// When it ended.
+    pub(super) at: Moment,
 }
 
 /// Sends one request and waits for its answer, no longer than its time.
@@ -41,8 +43,7 @@ pub(super) async fn one<B>(
 where
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send,
 {
-    let About { number, hedge, started, timeout: time, flight, retry, uri } = about;
-    let begun = retry.now();
+    let About { number, hedge, started, begun, timeout: time, flight, retry, uri } = about;
     let whole = retry.options().whole_answers;
     let understood = async { understand(answer.await?, &uri, whole, flight).await };
     let reply = match timeout(time, understood).await {
@@ -63,18 +64,19 @@ where
             (Err(error), class.into())
         }
     };
+    let at = retry.now();
     let attempt = Attempt {
         number,
         hedge,
         started,
-        took: retry.now().saturating_sub(begun),
+        took: at.saturating_sub(begun),
         class: seen.class,
         status: reply.as_ref().ok().map(Response::status),
         failure: reply.as_ref().err().map(|error| failure::text(&**error)),
         hint: seen.hint,
         wait: None,
     };
-    Ended { reply, seen, attempt }
+    Ended { reply, seen, attempt, at }
 }
 
 /// What is known of an attempt before it is sent.
@@ -82,6 +84,7 @@ pub(super) struct About {
     pub(super) number: u32,
     pub(super) hedge: bool,
     pub(super) started: Duration,
+    pub(super) begun: Moment,
     pub(super) timeout: Duration,
     pub(super) flight: Flight,
     pub(super) retry: Retry,

@@ -221,7 +221,7 @@ mod tests {
         pieces: &'static [&'static str],
     ) -> impl http_body::Body<Data = Bytes, Error = BoxError> {
         let mut pieces = pieces.iter();
-        http_body_util::combinators::UnsyncBoxBody::new(FromFn(move || {
+        UnsyncBoxBody::new(FromFn(move || {
             pieces.next().map(|piece| Bytes::from_static(piece.as_bytes()))
         }))
     }

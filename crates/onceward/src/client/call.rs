@@ -35,7 +35,9 @@ where
         }
     };
     let mut run = Run::new(retry, parts, body, start);
-    if let Err(error) = run.remember().await {
+    if retry.options().remember.is_some()
+        && let Err(error) = Box::pin(run.remember()).await
+    {
         return Err(CallError::new(Report::default(), Some(error)));
     }
     let (stop, reply) = attempts(&mut run, exchange).await;
@@ -49,13 +51,14 @@ async fn attempts<X: Exchange>(run: &mut Run<'_>, exchange: &mut X) -> End<X::Bo
             Ok(go) => go,
             Err(stop) => return (Some(stop), before),
         };
-        let Ended { reply, seen, attempt } = hedge::attempt(run, exchange, go).await;
-        let mut action = run.decide(attempt, seen);
+        let Ended { reply, seen, attempt, at } = hedge::attempt(run, exchange, go).await;
+        let mut action = run.decide(attempt, seen, at);
         if let Action::Poll { wait } = action {
             let status = reply.as_ref().ok();
             let status = status.and_then(|reply| follow::location(reply.headers(), &run.parts.uri));
             let status = status.expect("an answer without a status URL is not followed");
-            action = follow::until_ended(run, exchange, status, wait).await;
+            // In a box, as everything that is rare: a call is as large as its largest step.
+            action = Box::pin(follow::until_ended(run, exchange, status, wait)).await;
         }
         match action {
             Action::Succeed => return (None, Some(reply)),
@@ -67,7 +70,7 @@ async fn attempts<X: Exchange>(run: &mut Run<'_>, exchange: &mut X) -> End<X::Bo
                 run.wait(wait).await;
             }
             Action::Refresh => {
-                if let Err(stop) = run.refresh().await {
+                if let Err(stop) = Box::pin(run.refresh()).await {
                     return (Some(stop), Some(reply));
                 }
             }

@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn only_what_is_certain_was_never_sent() {
-        for (kind, class) in [
+        for (kind, expected) in [
             (io::ErrorKind::ConnectionRefused, NEVER),
             (io::ErrorKind::AddrNotAvailable, NEVER),
             (io::ErrorKind::ConnectionReset, Class::Ambiguous),
@@ -138,13 +138,13 @@ mod tests {
             (io::ErrorKind::TimedOut, Class::Ambiguous),
         ] {
             let error = io::Error::other(io::Error::from(kind));
-            assert_eq!(super::class(&error), class, "{kind:?}");
+            assert_eq!(class(&error), expected, "{kind:?}");
         }
         let after = Duration::from_secs(1);
-        assert_eq!(super::class(&TimedOut { after, unsent: true }), NEVER);
-        assert_eq!(super::class(&TimedOut { after, unsent: false }), Class::Ambiguous);
+        assert_eq!(class(&TimedOut { after, unsent: true }), NEVER);
+        assert_eq!(class(&TimedOut { after, unsent: false }), Class::Ambiguous);
         let cut = CutShort(io::Error::from(io::ErrorKind::ConnectionRefused).into());
-        assert_eq!(super::class(&cut), Class::Ambiguous, "an answer had begun");
+        assert_eq!(class(&cut), Class::Ambiguous, "an answer had begun");
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub(super) async fn until_ended<X: Exchange>(
     loop {
         run.retry.tell(Event::Following { wait });
         tokio::time::sleep(wait).await;
+        run.tick();
         let time = run.remaining().min(run.retry.rules().attempt_timeout());
         let request = question(&run.parts.headers, &status);
         let asked = timeout(time, ask(exchange, request)).await;

@@ -4,6 +4,7 @@ use std::{
     future::{Future, poll_fn},
     pin::{Pin, pin},
     task::Poll,
+    time::Duration,
 };
 
 use onceward_core::retry::{Class, Go, Method};
@@ -30,7 +31,17 @@ pub(super) async fn attempt<X: Exchange>(
     if !run.may_hedge() {
         return first.await;
     }
-    let mut second = pin!(run.launch(exchange, go.timeout.saturating_sub(after), true));
+    Box::pin(beside(run, exchange, first, go.timeout.saturating_sub(after))).await
+}
+
+/// Goes on with a second request beside the first.
+async fn beside<X: Exchange>(
+    run: &mut Run<'_>,
+    exchange: &mut X,
+    mut first: Pin<&mut (impl Future<Output = Ended<X::Body>> + Send)>,
+    time: Duration,
+) -> Ended<X::Body> {
+    let mut second = pin!(run.launch(exchange, time, true));
     match either(first.as_mut(), second.as_mut()).await {
         Either::First(ended) if is_retryable(&ended) => {
             let hedge = second.await;

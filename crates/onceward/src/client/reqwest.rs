@@ -16,7 +16,9 @@ use super::{
 
 /// Sends a request of reqwest with retries.
 ///
-/// The request's own time-out, if it has one, counts for each attempt.
+/// The request's own time-out, if it has one, counts for each attempt. Retries and redirects of the
+/// client itself are those that it was built with: [`reqwest_client`] makes one that does neither
+/// behind our back.
 ///
 /// ```no_run
 /// use onceward::client::{self, Report, Retry, SendWith as _};
@@ -66,7 +68,6 @@ impl SendWith for reqwest::RequestBuilder {
 /// # let _ = client;
 /// # Ok::<(), reqwest::Error>(())
 /// ```
-#[must_use]
 pub fn reqwest_client() -> reqwest::ClientBuilder {
     reqwest::Client::builder().retry(reqwest::retry::never()).redirect(redirects())
 }

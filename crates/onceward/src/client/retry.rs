@@ -304,9 +304,9 @@ impl Retry {
         })
     }
 
-    pub(super) fn known(&self, uri: &Uri, headers: &HeaderMap) -> Arc<Known> {
+    pub(super) fn known(&self, uri: &Uri, headers: &HeaderMap, now: Moment) -> Arc<Known> {
         let host = headers.get(header::HOST);
-        self.shared.targets.get(&name(uri, host), self.rules(), self.now())
+        self.shared.targets.get(&name(uri, host), self.rules(), now)
     }
 
     pub(super) fn options(&self) -> &Options {
@@ -320,6 +320,10 @@ impl Retry {
 
     pub(super) fn chance(&self) -> u64 {
         self.options.chance.next()
+    }
+
+    pub(super) fn is_observed(&self) -> bool {
+        self.options.observe.is_some()
     }
 
     pub(super) fn tell(&self, event: Event<'_>) {

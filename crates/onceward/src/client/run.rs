@@ -28,6 +28,8 @@ pub(super) struct Run<'a> {
     target: Arc<Known>,
     priority: Priority,
     start: Moment,
+    /// Read once after everything that takes time, and not at every step.
+    now: Moment,
     report: Report,
     /// How many requests were sent, hedges included.
     sent: u32,
@@ -69,7 +71,8 @@ impl<'a> Run<'a> {
                 call = call.within(left, retry.now());
             }
         }
-        let target = retry.known(&parts.uri, &parts.headers);
+        let now = retry.now();
+        let target = retry.known(&parts.uri, &parts.headers, now);
         let report =
             Report { key: key::own(&parts.headers), once: body.is_gone(), ..Report::default() };
         let (sent, running, resumed) = (0, false, false);
@@ -82,6 +85,7 @@ impl<'a> Run<'a> {
             target,
             priority,
             start,
+            now,
             report,
             sent,
             running,
@@ -94,6 +98,7 @@ impl<'a> Run<'a> {
         let Some(remember) = &self.retry.options().remember else { return Ok(()) };
         if let (Some(key), Replay::Whole(body, _)) = (&self.report.key, &self.body) {
             self.resumed = !remember.keep(key, &self.parts, body).await?;
+            self.tick();
         }
         Ok(())
     }
@@ -102,8 +107,13 @@ impl<'a> Run<'a> {
         self.report.key.is_some()
     }
 
+    /// Some time has passed.
+    pub(super) fn tick(&mut self) {
+        self.now = self.retry.now();
+    }
+
     pub(super) fn remaining(&self) -> Duration {
-        self.call.remaining(self.retry.now())
+        self.call.remaining(self.now)
     }
 
     #[expect(
@@ -138,7 +148,8 @@ impl<'a> Run<'a> {
         let about = About {
             number: self.sent,
             hedge,
-            started: self.retry.now().saturating_sub(self.start),
+            started: self.now.saturating_sub(self.start),
+            begun: self.now,
             timeout: time,
             flight,
             retry: self.retry.clone(),
@@ -152,6 +163,7 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn may_hedge(&mut self) -> bool {
+        self.tick();
         self.with(|context, now, _| context.hedge(now))
     }
 
@@ -161,14 +173,16 @@ impl<'a> Run<'a> {
 
     /// One of two requests failed, and the other one goes on.
     pub(super) fn hedge_failed(&mut self, attempt: Attempt) {
+        self.tick();
         let seen = Seen { class: attempt.class, hint: attempt.hint };
         self.with(|context, now, random| context.hedge_failed(seen, now, random));
         self.note(attempt);
     }
 
     /// An attempt has ended: what to do now?
-    pub(super) fn decide(&mut self, mut attempt: Attempt, seen: Seen) -> Action {
+    pub(super) fn decide(&mut self, mut attempt: Attempt, seen: Seen, at: Moment) -> Action {
         self.running = false;
+        self.now = self.now.max(at);
         let action = self.learn(seen);
         if let Action::Attempt { wait } = action {
             attempt.wait = Some(wait);
@@ -179,6 +193,7 @@ impl<'a> Run<'a> {
 
     /// The status URL was asked.
     pub(super) fn polled(&mut self, seen: Seen) -> Action {
+        self.tick();
         self.report.polls += 1;
         self.learn(seen)
     }
@@ -188,16 +203,19 @@ impl<'a> Run<'a> {
     }
 
     fn note(&mut self, attempt: Attempt) {
-        let budget_left = self.budget_left();
-        self.retry.tell(Event::Ended { attempt: &attempt, budget_left });
+        if self.retry.is_observed() {
+            let budget_left = self.budget_left();
+            self.retry.tell(Event::Ended { attempt: &attempt, budget_left });
+        }
         self.report.attempts.push(attempt);
     }
 
-    pub(super) async fn wait(&self, wait: Duration) {
+    pub(super) async fn wait(&mut self, wait: Duration) {
         self.retry.tell(Event::Waiting { wait, budget_left: self.budget_left() });
         if !wait.is_zero() {
             sleep(wait).await;
         }
+        self.tick();
     }
 
     /// Asks for new credentials, as long as there is time for another attempt.
@@ -207,7 +225,9 @@ impl<'a> Run<'a> {
         let Some(refresh) = &self.retry.options().refresh else {
             return Err(refused(Why::Unauthorised));
         };
-        match timeout(self.remaining(), refresh(self.parts.uri.clone())).await {
+        let refreshed = timeout(self.remaining(), refresh(self.parts.uri.clone())).await;
+        self.tick();
+        match refreshed {
             Ok(Ok(fresh)) => {
                 replace(&mut self.parts.headers, fresh);
                 Ok(())
@@ -238,7 +258,7 @@ impl<'a> Run<'a> {
         report.stop = stop;
         report.hint = self.call.hint();
         report.ambiguous = self.call.is_ambiguous();
-        report.total = self.retry.now().saturating_sub(self.start);
+        report.total = self.now.saturating_sub(self.start);
         if let Some(stop) = stop {
             self.retry.tell(Event::Stopped { stop });
             if let Some(mut instead) = self.instead(stop, &report) {
@@ -281,7 +301,7 @@ impl<'a> Run<'a> {
 
     fn with<T>(&mut self, ask: impl FnOnce(&mut Context<'_>, Moment, u64) -> T) -> T {
         let (rules, call) = (self.retry.rules(), &mut self.call);
-        let (now, random) = (self.retry.now(), self.retry.chance());
+        let (now, random) = (self.now, self.retry.chance());
         self.target.with(|target| ask(&mut Context { rules, call, target }, now, random))
     }
 }

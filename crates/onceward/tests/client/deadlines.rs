@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Request;
 use onceward::{
     client::{Body, Report, Retry, Within},
-    core::retry::{Rules, Stop, Why},
+    core::retry::{Class, Rules, Stop, Why},
 };
 use tokio::time::Instant;
 use tower::{Layer as _, Service as _};
@@ -111,4 +111,36 @@ async fn statement_3_no_wait_is_shorter_than_the_servers_hint() {
         );
         assert!(report.attempts()[0].wait().unwrap() >= hint);
     }
+}
+
+/// A client all of whose connections are taken.
+#[derive(Clone)]
+struct NeverReady;
+
+impl tower::Service<Request<Body>> for NeverReady {
+    type Response = http::Response<Body>;
+    type Error = std::convert::Infallible;
+    type Future = std::future::Ready<Result<http::Response<Body>, std::convert::Infallible>>;
+
+    fn poll_ready(
+        &mut self,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Result<(), std::convert::Infallible>> {
+        std::task::Poll::Pending
+    }
+
+    fn call(&mut self, _: Request<Body>) -> Self::Future {
+        panic!("it was never ready");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_never_ready_has_sent_nothing() {
+    let request = Request::post("http://a.example/").body(Body::empty()).unwrap();
+    let mut client = Retry::standard().without_keys().layer().layer(NeverReady);
+    let error = client.call(request).await.unwrap_err();
+    let classes: Vec<_> =
+        error.report().attempts().iter().map(onceward::client::Attempt::class).collect();
+    assert_eq!(classes, [Class::NeverSent { reused: false }; 3]);
+    assert!(!error.is_unknown());
 }

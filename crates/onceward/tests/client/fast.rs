@@ -15,34 +15,34 @@ use onceward::{
 use tower::{Layer as _, Service as _};
 
 /// The standard rules with waits of nothing to two milliseconds.
-pub fn rules() -> RulesBuilder {
+pub(crate) fn rules() -> RulesBuilder {
     let (base, cap) = (Duration::from_millis(1), Duration::from_millis(2));
     Rules::standard().to_builder().backoff(Backoff::Full { base, cap })
 }
 
-pub fn retry() -> Retry {
+pub(crate) fn retry() -> Retry {
     Retry::with(rules().build().unwrap())
 }
 
 /// With so little time for an attempt that a silent server is soon given up.
-pub fn impatient() -> Retry {
+pub(crate) fn impatient() -> Retry {
     Retry::with(rules().attempt_timeout(Duration::from_millis(100)).build().unwrap())
 }
 
-pub type Answer = Response<AnswerBody<Incoming>>;
+pub(crate) type Answer = Response<AnswerBody<Incoming>>;
 
 /// Sends with hyper-util's client, through the layer.
-pub async fn send(retry: &Retry, request: Request<Body>) -> Result<Answer, CallError> {
+pub(crate) async fn send(retry: &Retry, request: Request<Body>) -> Result<Answer, CallError> {
     let client: Client<HttpConnector, Body> = Client::builder(TokioExecutor::new()).build_http();
     retry.layer().layer(client).call(request).await
 }
 
-pub fn post(url: &str) -> Request<Body> {
+pub(crate) fn post(url: &str) -> Request<Body> {
     Request::post(url).body(Body::from("{\"cents\":500}")).unwrap()
 }
 
 /// The report of a call, however it ended.
-pub fn report(result: &Result<Answer, CallError>) -> Report {
+pub(crate) fn report(result: &Result<Answer, CallError>) -> Report {
     match result {
         Ok(response) => response.extensions().get::<Report>().unwrap().clone(),
         Err(error) => error.report().clone(),

@@ -110,7 +110,7 @@ async fn when_the_first_request_fails_the_hedge_is_waited_for() {
     let (status, report, dropped, sent) =
         race("GET", Race { first: (500, millis(50)), hedge: (200, millis(500)) }).await;
     assert_eq!((status, dropped, sent), (200, 0, 2));
-    let classes: Vec<_> = report.attempts().iter().map(|attempt| attempt.class()).collect();
+    let classes: Vec<_> = report.attempts().iter().map(onceward::client::Attempt::class).collect();
     assert_eq!(classes, [Class::ServerFault, Class::Success]);
     assert!(report.attempts()[1].is_hedge());
 }

@@ -9,7 +9,8 @@ use std::{
 };
 
 use onceward::core::retry::{
-    Action, Breaker, Budget, Call, Circuit, Class, Context, Limit, Method, Rules, Why, decide,
+    Action, Breaker, Budget, Call, Circuit, Class, Context, Limit, Method, Priority, Rules, Why,
+    decide,
 };
 
 mod sync {
@@ -30,7 +31,8 @@ fn at(millis: u64) -> Duration {
 
 /// Fails once; gives whether a retry was granted.
 fn fail_once(rules: &Rules, target: &Arc<Known>, random: u64) -> bool {
-    let mut call = Call::new(rules, Method::Safe, at(0));
+    // The highest, or it would be the saturation that refuses, and not the purse.
+    let mut call = Call::new(rules, Method::Safe, at(0)).priority(Priority::HIGHEST);
     let begun =
         target.with(|target| Context { rules, call: &mut call, target }.begin(at(1), random));
     let flight = begun.map(|_| target.flight());
@@ -141,7 +143,7 @@ fn statement_7_in_no_order_does_a_half_open_breaker_let_more_through_than_its_qu
                         running.fetch_sub(1, Ordering::SeqCst);
                         // One caller goes away, and its trial is another's.
                         target.with(|target| {
-                            Context { rules: &rules, call: &mut call, target }.abandon()
+                            Context { rules: &rules, call: &mut call, target }.abandon();
                         });
                         drop(flight);
                     })

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod conditionals;
+mod counts;
 mod deadlines;
 mod fast;
 mod hedging;

@@ -77,10 +77,6 @@ async fn a_call_is_kept_until_its_outcome_is_known() {
         let pending = resume.pending().await.unwrap();
         assert_eq!(pending.len(), kept, "{step:?}");
         for call in pending {
-            // A refusal of our own says nothing about what the first process has sent.
-            let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-            assert_ne!(call.uri().authority().unwrap().as_str(), closed.to_string());
-            drop(server.seen());
             resume.forget(&call).await.unwrap();
         }
     }

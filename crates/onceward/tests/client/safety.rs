@@ -71,7 +71,8 @@ async fn statement_1_with_a_key_it_is_retried_with_byte_identical_key_and_body()
         }
         let report: &Report = response.extensions().get().unwrap();
         assert_eq!((report.key(), report.stop()), (Some(key), None), "{name}");
-        let classes: Vec<_> = report.attempts().iter().map(|attempt| attempt.class()).collect();
+        let classes: Vec<_> =
+            report.attempts().iter().map(onceward::client::Attempt::class).collect();
         assert_eq!(classes, [class, class, Class::Success], "{name}");
         assert!(report.attempts()[0].wait().is_some() && report.attempts()[2].wait().is_none());
     }

@@ -16,7 +16,7 @@ use tokio::{
 
 /// What the server does with one request that it has read to the end.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub(crate) enum Step {
     /// Answers with this status, these header lines and this body.
     Answer(u16, Vec<(&'static str, String)>, &'static str),
     /// Sends a reset.
@@ -32,39 +32,39 @@ pub enum Step {
 }
 
 impl Step {
-    pub fn status(status: u16) -> Self {
+    pub(crate) fn status(status: u16) -> Self {
         Self::Answer(status, vec![], "")
     }
 
-    pub fn with(status: u16, name: &'static str, value: impl ToString) -> Self {
-        Self::Answer(status, vec![(name, value.to_string())], "")
+    pub(crate) fn with(status: u16, name: &'static str, value: impl Into<String>) -> Self {
+        Self::Answer(status, vec![(name, value.into())], "")
     }
 }
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]
-pub struct Seen {
-    pub method: String,
-    pub path: String,
-    pub headers: HeaderMap,
-    pub body: Vec<u8>,
+pub(crate) struct Seen {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Seen {
-    pub fn line(&self, name: &str) -> Option<&str> {
+    pub(crate) fn line(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|line| line.to_str().unwrap())
     }
 }
 
-pub struct Server {
-    pub address: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
     task: JoinHandle<()>,
 }
 
 impl Server {
     /// Does one step for each request, the last one for all further ones.
-    pub async fn script(steps: impl IntoIterator<Item = Step>) -> Self {
+    pub(crate) async fn script(steps: impl IntoIterator<Item = Step>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -78,11 +78,11 @@ impl Server {
         Self { address, seen, task }
     }
 
-    pub fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    pub fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
     }
 }

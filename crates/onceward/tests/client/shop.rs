@@ -13,15 +13,15 @@ use axum::{Router, http::request::Parts, routing::post};
 use onceward::{Scope, server::Idempotency, stores::memory::MemoryStore};
 use tokio::{net::TcpListener, task::JoinHandle};
 
-pub struct Shop {
-    pub address: SocketAddr,
+pub(crate) struct Shop {
+    pub(crate) address: SocketAddr,
     effects: Arc<AtomicU32>,
     task: JoinHandle<()>,
 }
 
 impl Shop {
     /// Charges, and answers so much later.
-    pub async fn open(answer_after: Duration) -> Self {
+    pub(crate) async fn open(answer_after: Duration) -> Self {
         let effects = Arc::new(AtomicU32::new(0));
         let counted = effects.clone();
         let charge = async move || {
@@ -42,16 +42,16 @@ impl Shop {
         Self { address, effects, task }
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}/charges", self.address)
     }
 
     /// How often something was charged.
-    pub fn effects(&self) -> u32 {
+    pub(crate) fn effects(&self) -> u32 {
         self.effects.load(Ordering::SeqCst)
     }
 
-    pub async fn charged(&self) {
+    pub(crate) async fn charged(&self) {
         while self.effects() == 0 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }

@@ -47,7 +47,7 @@ async fn a_202_of_ours_is_followed_until_it_has_ended() {
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "charge 2");
     assert_eq!(shop.effects(), 2);
     assert!(report.polls() >= 1);
-    let classes: Vec<_> = report.attempts().iter().map(|attempt| attempt.class()).collect();
+    let classes: Vec<_> = report.attempts().iter().map(onceward::client::Attempt::class).collect();
     assert_eq!(classes, [Class::Accepted, Class::Success]);
 }
 

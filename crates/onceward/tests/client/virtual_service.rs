@@ -19,38 +19,38 @@ use tower::{Service, service_fn};
 
 /// One answer: after which time, with which status and `Retry-After`.
 #[derive(Clone, Copy, Debug)]
-pub struct Then {
-    pub after: Duration,
-    pub status: u16,
-    pub hint: Option<u64>,
+pub(crate) struct Then {
+    pub(crate) after: Duration,
+    pub(crate) status: u16,
+    pub(crate) hint: Option<u64>,
 }
 
 impl Then {
-    pub fn status(status: u16) -> Self {
+    pub(crate) fn status(status: u16) -> Self {
         Self { after: Duration::ZERO, status, hint: None }
     }
 
-    pub fn after(self, after: Duration) -> Self {
+    pub(crate) fn after(self, after: Duration) -> Self {
         Self { after, ..self }
     }
 
-    pub fn hint(self, seconds: u64) -> Self {
+    pub(crate) fn hint(self, seconds: u64) -> Self {
         Self { hint: Some(seconds), ..self }
     }
 }
 
 /// When requests began, as the service saw it.
 #[derive(Clone, Default)]
-pub struct Begun(Arc<Mutex<Vec<Instant>>>);
+pub(crate) struct Begun(Arc<Mutex<Vec<Instant>>>);
 
 impl Begun {
-    pub fn all(&self) -> Vec<Instant> {
+    pub(crate) fn all(&self) -> Vec<Instant> {
         self.0.lock().unwrap().clone()
     }
 }
 
 /// Answers by a script, the last line of it for all further requests.
-pub fn scripted(
+pub(crate) fn scripted(
     script: impl IntoIterator<Item = Then>,
 ) -> (
     impl Service<Request<Body>, Response = Response<Full<Bytes>>, Error = Infallible, Future: Send>
@@ -82,8 +82,8 @@ pub fn scripted(
 
 /// A body that promises a length and then fails.
 #[derive(Debug)]
-pub struct Broken {
-    pub promised: u64,
+pub(crate) struct Broken {
+    pub(crate) promised: u64,
 }
 
 impl http_body::Body for Broken {
@@ -103,10 +103,10 @@ impl http_body::Body for Broken {
 }
 
 /// A body of unknown length.
-pub struct Pieces(std::slice::Iter<'static, &'static str>);
+pub(crate) struct Pieces(std::slice::Iter<'static, &'static str>);
 
 impl Pieces {
-    pub fn of(pieces: &'static [&'static str]) -> Self {
+    pub(crate) fn of(pieces: &'static [&'static str]) -> Self {
         Self(pieces.iter())
     }
 }

@@ -55,7 +55,7 @@ async fn a_connection_that_never_came_about_is_known_as_such() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let request = http().post(format!("http://{closed}/"));
     let error = request.send_with(&retry().without_keys()).await.unwrap_err();
-    let classes: Vec<_> = error.report().attempts().iter().map(|attempt| attempt.class()).collect();
+    let classes: Vec<_> = error.report().attempts().iter().map(client::Attempt::class).collect();
     assert_eq!(classes, [Class::NeverSent { reused: false }; 3]);
 }
 
