@@ -22,23 +22,22 @@ pub(super) fn words(options: &Options, rows: &[Row]) -> String {
         Scenario::Layers => layers(rows),
     };
     words.push_str(&table.text());
-    if options.service_time {
-        words.push_str(WITH_SERVICE_TIME);
-        return words;
-    }
     for promise in promises(scenario, options.attempts, rows) {
         let verdict = if promise.held { "held" } else { "MISSED" };
         write!(words, "\n{}: {verdict}", promise.words).expect("text takes whatever is written");
     }
     words.push('\n');
+    if options.service_time {
+        words.push_str(WITH_SERVICE_TIME);
+    }
     words
 }
 
-/// What is said instead of a verdict.
+/// What is said below a verdict that was not promised.
 const WITH_SERVICE_TIME: &str = "
 Our figures are promised for a server that answers when a request's turn comes; here its work takes time
-as well, and they are missed. A queue that drops only what has expired serves what is about to expire:
-hardly anything succeeds during the brown-out, so breakers open, and stay open for some seconds after it.
+as well. A queue that drops only what has expired then serves what is about to expire: hardly anything
+succeeds during the brown-out, some breakers open, and they stay open for some seconds after it.
 ";
 
 fn heading(scenario: Scenario) -> (&'static str, &'static str) {
