@@ -106,7 +106,7 @@ impl Stakes {
             Ok(response) => self.judge_answer(response),
             // It is the request that cannot be sent, and its client that broke off.
             Err(Failure::NotSent(UpstreamFailure::Malformed, _) | Failure::BrokenOff(_)) => {
-                Class::Refused.into()
+                Class::Final.into()
             }
             Err(Failure::NotSent(..)) => Class::NeverSent { reused: false }.into(),
             Err(Failure::MaybeSent(_) | Failure::TimedOut) => Class::Ambiguous.into(),
@@ -118,13 +118,13 @@ impl Stakes {
         let hint = retry_after(lines);
         let has = |name: &'static str| lines.contains_key(HeaderName::from_static(name));
         let bound = has("idempotent-replayed") || has("idempotency-expires");
-        let class = Answer { hinted: hint.is_some(), bound, ..Answer::of(status) }.class();
-        let class = match class {
+        let answer = Answer { hinted: hint.is_some(), bound, ..Answer::of(status) };
+        let class = match answer.class() {
             // Too many requests, say: that is between the upstream and one client.
-            class if class.is_failure() && status < 500 => Class::Refused,
+            class if class.is_failure() && status < 500 => Class::Final,
             class => class,
         };
-        let seen = Seen { class, hint };
+        let seen = Seen { class, ..answer.seen(hint) };
         match self {
             Self::Keyed { policy, effect, .. } if class.is_failure() => {
                 let said = headers::outcome(lines);
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn what_a_server_error_under_a_claim_means_decides_whether_it_is_the_end() {
-        let seen = Seen { class: Class::ServerFault, hint: None };
+        let seen = Seen::from(Class::ServerFault);
         let never_sent = Class::NeverSent { reused: false };
         let (external, repeatable) =
             (Effect::External, Effect::Repeatable { within: Duration::from_secs(60) });

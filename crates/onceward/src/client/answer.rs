@@ -106,7 +106,7 @@ where
     let ours = parts.status == StatusCode::ACCEPTED
         && headers.contains_key(OPERATION)
         && follow::location(headers, uri).is_some();
-    let telling = ours || (matches!(parts.status.as_u16(), 409 | 504) && is_json(headers));
+    let telling = ours || (matches!(parts.status.as_u16(), 409 | 502..=504) && is_json(headers));
     let body = if let Some(most) = whole.or_else(|| telling.then_some(MAX_READ)) {
         let read = read_up_to(Box::pin(body), most).await;
         AnswerBody::read(read.map_err(|error| CutShort(error.into()))?, flight)
@@ -122,7 +122,7 @@ where
         bound: headers.contains_key(REPLAYED) || headers.contains_key(EXPIRES),
         ours,
     };
-    let seen = Seen { class: answer.class(), hint };
+    let seen = answer.seen(hint);
     Ok((Response::from_parts(parts, body), seen))
 }
 

@@ -54,7 +54,7 @@ async fn ask<X: Exchange>(exchange: &mut X, request: Request<Body>) -> Result<Se
         StatusCode::NOT_FOUND | StatusCode::GONE => Class::Ended,
         _ => Class::Pending,
     };
-    Ok(Seen { class, hint })
+    Ok(Seen { hint, ..class.into() })
 }
 
 /// What a status document says.

@@ -47,10 +47,10 @@ async fn beside<X: Exchange>(
             let hedge = second.await;
             if may_take(run, &hedge) {
                 run.hedge_won();
-                run.hedge_failed(ended.attempt);
+                run.hedge_failed(ended.attempt, ended.seen);
                 return hedge;
             }
-            run.hedge_failed(hedge.attempt);
+            run.hedge_failed(hedge.attempt, hedge.seen);
             ended
         }
         Either::First(ended) => ended,
@@ -59,7 +59,7 @@ async fn beside<X: Exchange>(
             hedge
         }
         Either::Second(hedge) => {
-            run.hedge_failed(hedge.attempt);
+            run.hedge_failed(hedge.attempt, hedge.seen);
             first.await
         }
     }

@@ -172,9 +172,8 @@ impl<'a> Run<'a> {
     }
 
     /// One of two requests failed, and the other one goes on.
-    pub(super) fn hedge_failed(&mut self, attempt: Attempt) {
+    pub(super) fn hedge_failed(&mut self, attempt: Attempt, seen: Seen) {
         self.tick();
-        let seen = Seen { class: attempt.class, hint: attempt.hint };
         self.with(|context, now, random| context.hedge_failed(seen, now, random));
         self.note(attempt);
     }
