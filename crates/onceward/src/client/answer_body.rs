@@ -70,6 +70,13 @@ impl<B: http_body::Body<Data = Bytes>> AnswerBody<B> {
     }
 }
 
+impl<B> AnswerBody<B> {
+    /// What was read of a body already, and the rest of it.
+    pub(super) fn after(first: Bytes, rest: Pin<Box<B>>) -> Self {
+        Self { first: Some(first), rest: Some(rest), trailers: None, flight: None }
+    }
+}
+
 impl<B> From<Bytes> for AnswerBody<B> {
     fn from(bytes: Bytes) -> Self {
         let first = Some(bytes).filter(|bytes| !bytes.is_empty());

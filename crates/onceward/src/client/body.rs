@@ -12,6 +12,8 @@ use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt as _, combinators::UnsyncBoxBody};
 
+use super::AnswerBody;
+
 /// What goes wrong while a request is sent or a body is read.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -161,11 +163,11 @@ impl Replay {
         if body.size_hint().exact().is_none_or(|length| length > most as u64) {
             return Ok(Self::Once(Some(Body::new(body))));
         }
-        let read = read_up_to(Box::pin(body), usize::MAX).await.map_err(Into::into)?;
-        match read {
-            Read::Whole(bytes, trailers) => Ok(Self::Whole(bytes, trailers)),
-            Read::More(..) => unreachable!("there is no bound"),
-        }
+        Ok(match read_up_to(Box::pin(body), most).await.map_err(Into::into)? {
+            Read::Whole(bytes, trailers) => Self::Whole(bytes, trailers),
+            // It is longer than it said; what was read of it is not lost.
+            Read::More(first, rest) => Self::Once(Some(Body::new(AnswerBody::after(first, rest)))),
+        })
     }
 
     pub(super) fn is_gone(&self) -> bool {
@@ -217,18 +219,9 @@ where
 mod tests {
     use super::*;
 
-    fn stream(
-        pieces: &'static [&'static str],
-    ) -> impl http_body::Body<Data = Bytes, Error = BoxError> {
-        let mut pieces = pieces.iter();
-        UnsyncBoxBody::new(FromFn(move || {
-            pieces.next().map(|piece| Bytes::from_static(piece.as_bytes()))
-        }))
-    }
+    struct Pieces(std::slice::Iter<'static, &'static str>);
 
-    struct FromFn<F>(F);
-
-    impl<F: FnMut() -> Option<Bytes> + Unpin> http_body::Body for FromFn<F> {
+    impl http_body::Body for Pieces {
         type Data = Bytes;
         type Error = BoxError;
 
@@ -236,8 +229,13 @@ mod tests {
             mut self: Pin<&mut Self>,
             _: &mut Context<'_>,
         ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-            Poll::Ready((self.0)().map(|data| Ok(Frame::data(data))))
+            let piece = self.0.next().map(|piece| Bytes::from_static(piece.as_bytes()));
+            Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
         }
+    }
+
+    fn stream(pieces: &'static [&'static str]) -> Pieces {
+        Pieces(pieces.iter())
     }
 
     async fn text(body: Body) -> Bytes {
@@ -262,6 +260,32 @@ mod tests {
         assert!(streamed.is_gone());
         assert_eq!(text(streamed.next().unwrap()).await, "ab");
         assert!(streamed.next().is_none());
+    }
+
+    /// Promises less than it holds.
+    struct Liar(Pieces);
+
+    impl http_body::Body for Liar {
+        type Data = Bytes;
+        type Error = BoxError;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+            Pin::new(&mut self.0).poll_frame(context)
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            SizeHint::with_exact(1)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_longer_than_it_said_is_sent_once_and_whole() {
+        let mut lied = Replay::of(Liar(stream(&["ab", "cd", "ef"])), 3).await.unwrap();
+        assert!(lied.is_gone());
+        assert_eq!(text(lied.next().unwrap()).await, "abcdef");
     }
 
     #[tokio::test]

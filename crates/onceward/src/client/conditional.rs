@@ -56,6 +56,14 @@ pub struct Conditional<S> {
 }
 
 /// A resource as it is now.
+///
+/// ```
+/// use onceward::client::{BoxError, Current, Next};
+///
+/// fn close(current: &Current) -> Result<Option<Next>, BoxError> {
+///     Ok((current.body != "closed").then(|| Next::put("closed")))
+/// }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Current {
@@ -104,6 +112,12 @@ impl Next {
 }
 
 /// How an update succeeded.
+///
+/// ```
+/// fn tell(updated: &onceward::client::Updated) {
+///     println!("after {} rounds, version {:?}", updated.rounds, updated.etag);
+/// }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Updated {
@@ -276,6 +290,12 @@ fn same(one: &[u8], other: &[u8]) -> bool {
 }
 
 /// Why a conditional update failed.
+///
+/// ```
+/// use onceward::client::ConditionalError;
+///
+/// assert_eq!(ConditionalError::Exists.to_string(), "it exists already");
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConditionalError {

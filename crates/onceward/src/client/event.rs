@@ -7,6 +7,18 @@ use onceward_core::retry::Stop;
 use super::Attempt;
 
 /// Something that a call does now: see [`Retry::observe`](super::Retry::observe).
+///
+/// ```
+/// use onceward::client::Event;
+///
+/// fn line(event: &Event<'_>) -> Option<String> {
+///     match event {
+///         Event::Began { attempt, timeout, .. } => Some(format!("{attempt}: at most {timeout:?}")),
+///         Event::Stopped { stop } => Some(stop.why().to_string()),
+///         _ => None,
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {

@@ -153,4 +153,30 @@ mod tests {
         assert_eq!(text(&cut), "the answer was cut short: the peer went away");
         assert_eq!(text(&io::Error::other(io::Error::other("x"))), "x");
     }
+
+    /// What a client of HTTP/2 sees when the server resets its stream for this reason.
+    #[cfg(feature = "hyper")]
+    async fn reset(reason: h2::Reason) -> h2::Error {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        tokio::spawn(async move {
+            let mut server = h2::server::handshake(theirs).await.unwrap();
+            while let Some(Ok((_, mut respond))) = server.accept().await {
+                respond.send_reset(reason);
+            }
+        });
+        let (mut client, connection) = h2::client::handshake(ours).await.unwrap();
+        tokio::spawn(connection);
+        let request = http::Request::post("http://a.example/").body(()).unwrap();
+        let (response, _) = client.send_request(request, true).unwrap();
+        response.await.unwrap_err()
+    }
+
+    #[cfg(feature = "hyper")]
+    #[tokio::test]
+    async fn a_stream_that_the_server_refused_was_never_looked_at() {
+        let refused = io::Error::other(reset(h2::Reason::REFUSED_STREAM).await);
+        assert_eq!(class(&refused), NEVER);
+        let cancelled = io::Error::other(reset(h2::Reason::CANCEL).await);
+        assert_eq!(class(&cancelled), Class::Ambiguous);
+    }
 }

@@ -139,6 +139,12 @@ impl Remember for Resume {
 }
 
 /// A call that was written down, and whose outcome is not known.
+///
+/// ```
+/// fn tell(pending: &onceward::client::Pending) {
+///     println!("{} {} under {}", pending.method(), pending.uri(), pending.key_digest());
+/// }
+/// ```
 #[derive(Clone)]
 pub struct Pending {
     key: Key,
@@ -216,6 +222,11 @@ fn which(key: &Key, method: &Method, uri: &Uri) -> Which {
 }
 
 /// The file of pending calls cannot be used.
+///
+/// ```
+/// let error = onceward::client::Resume::open("no/such/place/calls.db").unwrap_err();
+/// assert!(error.to_string().contains("cannot be used"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResumeError(pub(super) String);
 

@@ -357,6 +357,13 @@ impl Default for Retry {
 }
 
 /// What is known of one target, for metrics.
+///
+/// ```
+/// let retry = onceward::client::Retry::standard();
+/// for (target, state) in retry.targets() {
+///     println!("{target}: {} of {} in flight", state.in_flight, state.limit);
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct TargetState {
@@ -390,5 +397,13 @@ pub struct Within(pub Duration);
 /// Which route of its target a request takes, in its extensions: latencies are learnt for each apart.
 ///
 /// Numbers of your own, from 0 to 63; further ones share one.
+///
+/// ```
+/// use onceward::client::{Body, Route};
+///
+/// let request = http::Request::get("http://shop.example/search").extension(Route(1));
+/// # let _ = request.body(Body::empty())?;
+/// # Ok::<(), http::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Route(pub u32);

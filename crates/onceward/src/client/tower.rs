@@ -43,7 +43,7 @@ impl<S> Layer<S> for RetryLayer {
     }
 }
 
-/// A service whose calls are retried: see [`Retry`].
+/// A service whose calls are retried: see [`RetryLayer`].
 #[derive(Clone, Debug)]
 pub struct Retrying<S> {
     retry: Retry,
