@@ -155,7 +155,7 @@ fn charts(courses: &[(Contender, Course)]) -> Vec<Chart> {
             "latency",
             "time to the end of a call, 99th percentile",
             Axis::linear("ms"),
-            lines(|course, second| course.latency_p99(second)),
+            lines(Course::latency_p99),
         ),
     ]
 }

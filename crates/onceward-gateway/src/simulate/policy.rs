@@ -78,12 +78,15 @@ pub(super) trait Policy {
     ) -> Next;
 }
 
+/// Makes the policy of one client process.
+pub(super) type Make = Box<dyn Fn(&mut Random) -> Box<dyn Policy>>;
+
 /// A policy by its name, from which each client process makes its own.
 pub(super) struct Contender {
     pub(super) name: &'static str,
     /// The shipped code, as a whole.
     pub(super) ours: bool,
-    pub(super) make: Box<dyn Fn(&mut Random) -> Box<dyn Policy>>,
+    pub(super) make: Make,
 }
 
 impl Contender {

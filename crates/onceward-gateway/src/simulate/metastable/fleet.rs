@@ -65,6 +65,7 @@ impl Course {
     }
 }
 
+#[derive(Clone, Copy)]
 enum Event {
     Arrive,
     Attempt { call: usize },
