@@ -43,7 +43,9 @@ async fn statement_1_a_post_without_key_is_sent_exactly_once() {
         let report = report(&result);
         assert_eq!(report.attempts()[0].class(), class, "{name}");
         assert_eq!(report.stop().unwrap().why(), Why::Unsafe, "{name}");
-        assert_eq!(report.stop().unwrap().is_unknown(), class == Class::Ambiguous, "{name}");
+        // A gateway that had no answer itself leaves as much open as none.
+        let doubt = class == Class::Ambiguous || ["502", "504"].contains(&name);
+        assert_eq!(report.stop().unwrap().is_unknown(), doubt, "{name}");
         assert_eq!(result.is_ok(), class != Class::Ambiguous, "{name}: an answer is given back");
     }
 }

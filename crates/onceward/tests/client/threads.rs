@@ -78,11 +78,11 @@ fn statement_7_a_half_open_breaker_shared_by_64_threads_lets_its_quota_through_a
     };
     let rules = Rules::standard().to_builder().breaker(breaker).without_budget().build().unwrap();
     let retry = Retry::with(rules);
-    let opening = together(&retry, 500, 1);
+    let opening = together(&retry, 502, 1);
     assert!(opening <= THREADS, "it opened: {opening}");
-    let open = together(&retry, 500, 1);
+    let open = together(&retry, 502, 1);
     assert_eq!(open, 0, "nothing while it is open");
     std::thread::sleep(Duration::from_millis(500));
-    let trials = together(&retry, 500, 1);
+    let trials = together(&retry, 502, 1);
     assert!((1..=3).contains(&trials), "{trials} of a quota of 3");
 }
