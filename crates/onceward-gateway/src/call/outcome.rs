@@ -22,6 +22,7 @@ pub(super) enum Outcome {
 impl Outcome {
     pub(super) fn of(ended: &Ended) -> Self {
         match ended.report().stop() {
+            None if ended.moved().is_some() => Self::Refused,
             None => Self::Ok,
             Some(Stop::Unknown(_)) => Self::Unknown,
             Some(Stop::Failed(why)) if why.is_answer() => Self::Refused,

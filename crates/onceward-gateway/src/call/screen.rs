@@ -106,11 +106,20 @@ pub(super) fn tell(outcome: Outcome, ended: &Ended) {
     }
     let why = report.stop().map(|stop| stop.why().sentence()).unwrap_or_default();
     match outcome {
-        Outcome::Ok => {}
-        Outcome::Refused => eprintln!("refused: {why}"),
+        Outcome::Ok => {
+            if report.attempts().last().is_some_and(|last| last.class() == Class::Accepted) {
+                eprintln!("accepted: it is being carried out; --until-done waits for its end");
+            }
+        }
+        Outcome::Refused => match ended.moved() {
+            Some(to) => eprintln!(
+                "refused: it points to {to}, and that is not followed: a key belongs to one server"
+            ),
+            None => eprintln!("refused: {why}"),
+        },
         Outcome::GaveUp => {
             eprintln!(
-                "gave up: {why}. It is not known to have happened, and no attempt was left without an answer"
+                "gave up: {why}. It is not known to have happened: every attempt was answered, or never arrived"
             );
         }
         Outcome::Unknown => {
