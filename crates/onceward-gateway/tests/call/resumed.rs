@@ -109,19 +109,21 @@ fn a_refusal_or_a_redirect_does_not_end_a_pending_call() {
     let file = directory.path().join("charge.pending");
     let file = file.to_str().unwrap();
     let moved = Do::Answer(308, "location: https://127.0.0.1:1/charges\r\n", "");
-    let server = Server::doing(&[moved, Do::HangUp, Do::Answer(401, "", ""), CREATED]);
+    let server = Server::doing(&[moved, Do::HangUp, moved, Do::Answer(401, "", ""), CREATED]);
     let url = server.url("/charges");
     let called = call(&["POST", &url, "-d", BODY, "--resume", file]);
     assert_eq!(called.code, 3, "it points elsewhere: {called}");
     let called = call(&["--resume", file, "--attempts", "1"]);
     assert_eq!(called.code, 4, "it was not answered: {called}");
     let called = call(&["--resume", file]);
+    assert_eq!(called.code, 4, "and where it points now does not tell: {called}");
+    let called = call(&["--resume", file]);
     assert_eq!(called.code, 4, "the credentials are missing, and it may have happened: {called}");
     let called = call(&["--resume", file, "-H", "X-Role: a", "-H", "X-Role: b"]);
     assert_eq!(called.code, 0, "{called}");
     let arrived = server.arrived();
     let key = arrived[0].header("idempotency-key");
-    assert_eq!(arrived.len(), 4);
+    assert_eq!(arrived.len(), 5);
     assert!(arrived.iter().all(|request| request.header("idempotency-key") == key));
     assert!(call(&["--resume", file]).stderr.contains("nothing in"));
 }

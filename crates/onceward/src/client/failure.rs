@@ -49,7 +49,6 @@ impl Error for CutShort {
 
 /// It failed, but perhaps not on its way to the server: a redirect was followed, or somebody else in
 /// between failed at something of his own.
-#[cfg_attr(not(feature = "reqwest"), expect(dead_code, reason = "made by the parts for reqwest"))]
 #[derive(Debug)]
 pub(super) struct Later(pub(super) BoxError);
 
