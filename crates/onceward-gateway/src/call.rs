@@ -41,8 +41,8 @@ const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// output. With --resume the request is written down before it is sent, and the same command sends it
 /// again with the same key after a crash.
 ///
-/// Exit codes: 0 it succeeded, 3 it was refused (4xx, a conflict, a failure that is stored), 4 it is
-/// not known whether it happened, 5 gave up; 1 it could not be sent at all; 2 the command line is wrong.
+/// Exit codes: 0 it succeeded, 3 it was refused (4xx, a conflict, a failure that is stored, a redirect),
+/// 4 it is not known whether it happened, 5 gave up; 1 it could not be sent at all; 2 the command line is wrong.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -68,7 +68,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "KEY", value_parser = key, requires = "method", conflicts_with = "no_key")]
     key: Option<Key>,
     /// No key: a POST or PATCH is then sent once, unless it certainly did not arrive.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "resume")]
     no_key: bool,
     /// How many attempts there are in all [default: 3, with --patient 8].
     #[arg(long, value_name = "N")]
@@ -106,7 +106,7 @@ fn priority(text: &str) -> Result<Priority, String> {
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
-    let rules = match rules(options) {
+    let rules = match one_key_each(options).and_then(|()| rules(options)) {
         Ok(rules) => rules,
         Err(error) => {
             let _ = writeln!(io::stderr(), "error: {error}");
@@ -155,6 +155,15 @@ async fn send(
 
 /// How much of an answer is read before it is believed to be whole.
 const MOST: usize = 64 << 20;
+
+/// One key for all that is pending would make one operation of them, and of each a second one.
+fn one_key_each(options: &Options) -> Result<(), Trouble> {
+    let keyed = options.header.iter().any(|(name, _)| *name == KEY);
+    match keyed && options.method.is_none() {
+        true => Err("each pending call has its own key: leave out -H 'Idempotency-Key: …'".into()),
+        false => Ok(()),
+    }
+}
 
 fn rules(options: &Options) -> Result<Rules, Trouble> {
     let preset = if options.patient { Rules::patient() } else { Rules::standard() };

@@ -26,11 +26,26 @@ pub(super) async fn send(
         eprintln!("nothing in {} is pending", file.display());
     }
     let retry = retry.resumable(&resume);
-    let mut worst = Outcome::Ok;
+    let (mut worst, mut trouble) = (Outcome::Ok, None);
     for request in requests {
-        worst = worst.worse(super::send(options, retry.clone(), request).await?);
+        match super::send(options, retry.clone(), request).await {
+            Ok(outcome) => worst = worst.worse(outcome),
+            // The others have to be sent all the same.
+            Err(error) => {
+                if let Some(before) = trouble.replace(error) {
+                    eprintln!("error: {before}");
+                }
+            }
+        }
     }
-    Ok(worst)
+    match (trouble, worst) {
+        (None, _) => Ok(worst),
+        (Some(error), Outcome::Ok | Outcome::Refused) => Err(error),
+        (Some(error), _) => {
+            eprintln!("error: {error}");
+            Ok(worst)
+        }
+    }
 }
 
 /// The request, with the key under which it was sent before, if it was.
@@ -56,8 +71,11 @@ fn known(mut request: Request<Bytes>, pending: &[Pending]) -> Result<Request<Byt
 /// What was written down, with the lines of this command line: secrets are not in the file.
 fn again(pending: &Pending, options: &Options) -> Request<Bytes> {
     let mut request = pending.request().map(|_| pending.body().clone());
+    for (name, _) in &options.header {
+        request.headers_mut().remove(name);
+    }
     for (name, value) in &options.header {
-        request.headers_mut().insert(name, value.clone());
+        request.headers_mut().append(name, value.clone());
     }
     eprintln!("pending    {} {}", pending.method(), pending.uri());
     request

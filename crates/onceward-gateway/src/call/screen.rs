@@ -104,13 +104,22 @@ pub(super) fn tell(outcome: Outcome, ended: &Ended) {
     if let (None, Some(answer)) = (report.attempts().last(), ended.answer()) {
         eprintln!("           {}", answer.status);
     }
-    let why = report.stop().map(|stop| stop.why().sentence()).unwrap_or_default();
+    let why = match (report.stop(), ended.moved()) {
+        (None, Some(to)) => {
+            format!("it points to {to}, which is not followed: a key belongs to one server")
+        }
+        (stop, _) => stop.map(|stop| stop.why().to_string()).unwrap_or_default(),
+    };
     match outcome {
-        Outcome::Ok => {}
+        Outcome::Ok => {
+            if report.attempts().last().is_some_and(|last| last.class() == Class::Accepted) {
+                eprintln!("accepted: it is being carried out; --until-done waits for its end");
+            }
+        }
         Outcome::Refused => eprintln!("refused: {why}"),
         Outcome::GaveUp => {
             eprintln!(
-                "gave up: {why}. It is not known to have happened, and no attempt was left without an answer"
+                "gave up: {why}. It is not known to have happened: every attempt was answered, or never arrived"
             );
         }
         Outcome::Unknown => {

@@ -1,7 +1,7 @@
 //! The call itself: hyper's client inside the retrying layer of the library.
 
 use bytes::Bytes;
-use http::{Request, Response, response::Parts};
+use http::{Request, Response, header, response::Parts};
 use http_body_util::BodyExt as _;
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
@@ -26,6 +26,14 @@ impl Ended {
 
     pub(super) fn answer(&self) -> Option<&Parts> {
         self.answer.as_ref().map(|(parts, _)| parts)
+    }
+
+    /// Where a redirect points to that was not followed. It was not carried out where it was sent.
+    pub(super) fn moved(&self) -> Option<String> {
+        let answer = self.answer().filter(|_| self.report.stop().is_none())?;
+        let moved = matches!(answer.status.as_u16(), 301 | 302 | 307 | 308);
+        let to = answer.headers.get(header::LOCATION).map(http::HeaderValue::as_bytes);
+        moved.then(|| String::from_utf8_lossy(to.unwrap_or(b"nowhere")).into_owned())
     }
 
     pub(super) fn body(&self) -> &[u8] {

@@ -19,6 +19,14 @@ fn a_wrong_command_line_is_refused_before_anything_is_sent() {
         ),
         (&["POST", "http://127.0.0.1:1/", "--priority", "9"], "0 (lowest)"),
         (&["-d", "x"], "required"),
+        (
+            &["POST", "http://127.0.0.1:1/", "--no-key", "--resume", "no-such-file"],
+            "cannot be used with",
+        ),
+        (
+            &["--resume", "no-such-file", "-H", "Idempotency-Key: k"],
+            "each pending call has its own key",
+        ),
     ] {
         let called = call(arguments);
         assert!([1, 2].contains(&called.code), "{arguments:?}: {called}");

@@ -122,9 +122,15 @@ fn a_hint_beyond_the_deadline_ends_it_at_once_and_is_told() {
 fn a_redirect_is_not_followed_with_a_key() {
     let other = Server::doing(&[CREATED]);
     let to: &'static str = format!("location: {}\r\n", other.url("/stolen")).leak();
-    let server = Server::doing(&[Do::Answer(307, to, "")]);
-    let called = call(&["POST", &server.url("/charges"), "-d", BODY, "--json"]);
-    assert_eq!((called.code, &called.json()["status"]), (0, &307.into()), "{called}");
+    for (status, code) in [(301, 3), (302, 3), (307, 3), (308, 3), (303, 0), (304, 0)] {
+        let server = Server::doing(&[Do::Answer(status, to, "")]);
+        let called = call(&["POST", &server.url("/charges"), "-d", BODY, "--json"]);
+        assert_eq!((called.code, &called.json()["status"]), (code, &status.into()), "{called}");
+        assert_eq!(called.json()["outcome"], if code == 0 { "ok" } else { "refused" });
+        let told = called.stderr.contains(&other.url("/stolen"))
+            && called.stderr.contains("a key belongs to one server");
+        assert_eq!(told, code == 3, "{called}");
+    }
     assert_eq!(other.arrived().len(), 0);
 }
 

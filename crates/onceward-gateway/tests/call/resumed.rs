@@ -102,3 +102,55 @@ fn a_file_that_is_something_else_and_a_call_without_a_key_are_refused() {
     assert_eq!(server.arrived().len(), 0, "nothing is sent that is not written down");
     assert!(std::fs::read_to_string(file).unwrap().starts_with("these are my notes"));
 }
+
+#[test]
+fn a_refusal_or_a_redirect_does_not_end_a_pending_call() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("charge.pending");
+    let file = file.to_str().unwrap();
+    let moved = Do::Answer(308, "location: https://127.0.0.1:1/charges\r\n", "");
+    let server = Server::doing(&[moved, Do::HangUp, moved, Do::Answer(401, "", ""), CREATED]);
+    let url = server.url("/charges");
+    let called = call(&["POST", &url, "-d", BODY, "--resume", file]);
+    assert_eq!(called.code, 3, "it points elsewhere: {called}");
+    let called = call(&["--resume", file, "--attempts", "1"]);
+    assert_eq!(called.code, 4, "it was not answered: {called}");
+    let called = call(&["--resume", file]);
+    assert_eq!(called.code, 4, "and where it points now does not tell: {called}");
+    let called = call(&["--resume", file]);
+    assert_eq!(called.code, 4, "the credentials are missing, and it may have happened: {called}");
+    let called = call(&["--resume", file, "-H", "X-Role: a", "-H", "X-Role: b"]);
+    assert_eq!(called.code, 0, "{called}");
+    let arrived = server.arrived();
+    let key = arrived[0].header("idempotency-key");
+    assert_eq!(arrived.len(), 5);
+    assert!(arrived.iter().all(|request| request.header("idempotency-key") == key));
+    assert!(call(&["--resume", file]).stderr.contains("nothing in"));
+}
+
+#[test]
+fn a_pending_call_that_breaks_does_not_stop_the_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("charge.pending");
+    let file = file.to_str().unwrap();
+    let silent = Server::doing(&[Do::HangUp]);
+    let server = Server::doing(&[Do::HangUp, CREATED]);
+    for url in [silent.url("/charges"), server.url("/charges")] {
+        let called = call(&["POST", &url, "-d", BODY, "--attempts", "1", "--resume", file]);
+        assert_eq!(called.code, 4, "{called}");
+    }
+    // The first of them is damaged: with two keys it has none.
+    let calls = rusqlite::Connection::open(file).unwrap();
+    let changed = calls.execute(
+        "UPDATE calls SET headers = CAST(headers || 'idempotency-key:x' || char(10) AS BLOB)
+         WHERE uri = ?1",
+        [silent.url("/charges")],
+    );
+    assert_eq!(changed.unwrap(), 1);
+    drop(calls);
+    let called = call(&["--resume", file, "--attempts", "1"]);
+    assert_eq!(called.code, 1, "{called}");
+    assert!(called.stderr.contains("only a call with a key"), "{called}");
+    assert_eq!(called.stdout, "{\"id\": 7}", "the second was sent: {called}");
+    assert_eq!(server.arrived().len(), 2);
+}

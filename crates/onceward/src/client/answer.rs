@@ -144,14 +144,14 @@ fn code(body: &[u8]) -> Option<String> {
     }
 }
 
-/// Whether an answer to a hedge may be taken for the answer of the call.
+/// Whether the answer to one of two requests may be taken for the answer of the call.
 ///
-/// The first request may have been carried out already, so an answer that this alone could explain
-/// (a 404 to the second DELETE, a 412, a busy key) is never taken.
-pub(super) fn is_acceptable(class: Class, repeatable: bool) -> bool {
+/// The other one may have been carried out already, so an answer that this alone could explain
+/// (a 404 to the second DELETE, a 412, a busy key) is not taken while the other one runs.
+pub(super) fn is_acceptable(class: Class, safe: bool) -> bool {
     match class {
-        Class::Success | Class::Accepted => true,
-        Class::Final => repeatable,
+        Class::Success | Class::Accepted | Class::Bound => true,
+        Class::Final => safe,
         _ => false,
     }
 }

@@ -55,11 +55,11 @@ impl Body {
     }
 
     #[cfg(feature = "reqwest")]
-    /// All its bytes, if they are in memory and none was read.
+    /// All its bytes, if they are in memory, none was read, and no trailers follow.
     pub(super) fn as_bytes(&self) -> Option<Bytes> {
         match &self.0 {
-            Kind::Whole { bytes, .. } => Some(bytes.clone().unwrap_or_default()),
-            Kind::Stream(_) => None,
+            Kind::Whole { bytes, trailers: None } => Some(bytes.clone().unwrap_or_default()),
+            _ => None,
         }
     }
 }

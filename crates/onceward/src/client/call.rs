@@ -1,12 +1,14 @@
 //! One call, top to bottom. Tower, reqwest and the middleware all come through here.
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Extensions, Request, Response};
 use onceward_core::retry::{Action, Stop, Why};
 use tokio::time::timeout;
 
 use super::{
-    AnswerBody, BoxError, CallError, Report, Retry, answer::Ended, body::Replay,
+    AnswerBody, BoxError, CallError, Incoming, Report, Retry, Within, answer::Ended, body::Replay,
     exchange::Exchange, follow, hedge, run::Run,
 };
 
@@ -26,7 +28,7 @@ where
     let start = retry.now();
     let (parts, body) = request.into_parts();
     let kept = Replay::of(body, retry.options().max_body);
-    let body = match timeout(retry.rules().deadline(), kept).await {
+    let body = match timeout(time(retry, &parts.extensions), kept).await {
         Ok(Ok(body)) => body,
         Ok(Err(error)) => return Err(CallError::new(Report::default(), Some(error))),
         Err(_) => {
@@ -35,13 +37,19 @@ where
         }
     };
     let mut run = Run::new(retry, parts, body, start);
-    if retry.options().remember.is_some()
-        && let Err(error) = Box::pin(run.remember()).await
-    {
-        return Err(CallError::new(Report::default(), Some(error)));
+    if retry.options().remember.is_some() {
+        Box::pin(run.remember()).await?;
     }
     let (stop, reply) = attempts(&mut run, exchange).await;
     run.finish(stop, reply).await
+}
+
+/// How long the whole call may take, and so also the reading of its body.
+fn time(retry: &Retry, extensions: &Extensions) -> Duration {
+    let incoming = extensions.get::<Incoming>().copied().or(retry.options().incoming);
+    let own = extensions.get::<Within>().map(|Within(time)| *time);
+    let left = incoming.and_then(|incoming| incoming.remaining());
+    [own, left].into_iter().flatten().fold(retry.rules().deadline(), Duration::min)
 }
 
 async fn attempts<X: Exchange>(run: &mut Run<'_>, exchange: &mut X) -> End<X::Body> {

@@ -2,15 +2,16 @@
 //!
 //! Read, change, and write only if nothing changed meanwhile; if something did, read again. That makes
 //! a PUT or PATCH safe against others, and against itself: when an attempt went unanswered and the
-//! next is refused with 412, the first may have been the change. So the state is read and compared
-//! before anybody is told of a failure.
+//! next is refused with 412, the first may have been the change. So the state is read and compared; if
+//! that does not show that it is done, the caller is told that it is not known, and nothing is changed
+//! a second time.
 
 use std::{error::Error, fmt, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::BodyExt as _;
-use onceward_core::retry::Backoff;
+use onceward_core::retry::{Backoff, Stop};
 use serde_json::Value;
 use tower_service::Service;
 
@@ -97,8 +98,8 @@ impl Next {
         Self { method: Method::PUT, body: body.into(), content_type: None }
     }
 
-    /// The old state with these changes. What an earlier attempt has done cannot be told by comparing:
-    /// `change` is asked again with the new state, and says `None` if nothing is left to do.
+    /// The old state with these changes. What an unanswered attempt has done cannot be told by
+    /// comparing: that ends as [`ConditionalError::Unknown`].
     pub fn patch(body: impl Into<Bytes>) -> Self {
         Self { method: Method::PATCH, body: body.into(), content_type: None }
     }
@@ -121,7 +122,7 @@ impl Next {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Updated {
-    /// The status of the answer; `None` if there was nothing to do.
+    /// The status of the answer; `None` if there was nothing to do, or no answer.
     pub status: Option<StatusCode>,
     /// The version after it, if the server told.
     pub etag: Option<ETag>,
@@ -177,16 +178,19 @@ where
                 let etag = Some(current.etag);
                 return Ok(Updated { status: None, etag, rounds: round, found_done: false });
             };
-            let answer = self.write(uri, &next, (header::IF_MATCH, current.etag.line())).await?;
+            let written = self.write(uri, &next, (header::IF_MATCH, current.etag.line())).await;
+            let answer = match self.known(uri, &next, written).await? {
+                Written::Answered(answer) => answer,
+                Written::Found(status, etag) => {
+                    return Ok(Updated { status, etag, rounds: round, found_done: true });
+                }
+            };
             if answer.status().is_success() {
                 return Ok(updated(&answer, round));
             }
             let status = answer.status();
             if status != StatusCode::PRECONDITION_FAILED && status != StatusCode::CONFLICT {
                 return Err(ConditionalError::Refused(answer));
-            }
-            if let Some(etag) = self.found_done(uri, &next, &answer).await? {
-                return Ok(Updated { status: Some(status), etag, rounds: round, found_done: true });
             }
             waited = BETWEEN.wait(round, waited, self.retry.chance());
             tokio::time::sleep(waited).await;
@@ -201,34 +205,45 @@ where
     /// It exists already, and is another one; or it could not be created.
     pub async fn create(&mut self, uri: &Uri, next: Next) -> Result<Updated, ConditionalError> {
         let any = (header::IF_NONE_MATCH, HeaderValue::from_static("*"));
-        let answer = self.write(uri, &next, any).await?;
-        match answer.status() {
-            status if status.is_success() => Ok(updated(&answer, 1)),
-            status @ (StatusCode::PRECONDITION_FAILED | StatusCode::CONFLICT) => {
-                match self.found_done(uri, &next, &answer).await? {
-                    Some(etag) => {
-                        Ok(Updated { status: Some(status), etag, rounds: 1, found_done: true })
-                    }
-                    None => Err(ConditionalError::Exists),
-                }
+        let written = self.write(uri, &next, any).await;
+        match self.known(uri, &next, written).await? {
+            Written::Found(status, etag) => {
+                Ok(Updated { status, etag, rounds: 1, found_done: true })
             }
-            _ => Err(ConditionalError::Refused(answer)),
+            Written::Answered(answer) => match answer.status() {
+                status if status.is_success() => Ok(updated(&answer, 1)),
+                StatusCode::PRECONDITION_FAILED | StatusCode::CONFLICT => {
+                    Err(ConditionalError::Exists)
+                }
+                _ => Err(ConditionalError::Refused(answer)),
+            },
         }
     }
 
-    /// After an attempt that went unanswered: is the state already what was asked for?
-    async fn found_done(
+    /// What became of a write. Where an attempt may have done it: is the state what was asked for?
+    async fn known(
         &mut self,
         uri: &Uri,
         next: &Next,
-        refused: &Response<Bytes>,
-    ) -> Result<Option<Option<ETag>>, ConditionalError> {
-        let ambiguous = refused.extensions().get().is_some_and(Report::is_ambiguous);
-        if !ambiguous || next.method != Method::PUT {
-            return Ok(None);
+        written: Result<Response<Bytes>, ConditionalError>,
+    ) -> Result<Written, ConditionalError> {
+        let report = match &written {
+            Ok(answer) => answer.extensions().get(),
+            Err(ConditionalError::Call(error)) => Some(error.report()),
+            Err(_) => None,
+        };
+        let unknown = |report: &&Report| report.stop().is_some_and(Stop::is_unknown);
+        let Some(report) = report.filter(unknown).cloned() else {
+            return written.map(Written::Answered);
+        };
+        if next.method == Method::PUT
+            && let Ok(now) = self.get(uri).await
+            && same(now.body(), &next.body)
+        {
+            let status = written.ok().map(|answer| answer.status());
+            return Ok(Written::Found(status, ETag::of(now.headers())));
         }
-        let now = self.get(uri).await?;
-        Ok(same(now.body(), &next.body).then(|| ETag::of(now.headers())))
+        Err(ConditionalError::Unknown(Box::new(report)))
     }
 
     async fn read(&mut self, uri: &Uri) -> Result<Current, ConditionalError> {
@@ -278,6 +293,14 @@ where
     }
 }
 
+/// What became of a write.
+enum Written {
+    /// The server said so.
+    Answered(Response<Bytes>),
+    /// Nobody said so, but the state is what was asked for.
+    Found(Option<StatusCode>, Option<ETag>),
+}
+
 fn updated(answer: &Response<Bytes>, rounds: u32) -> Updated {
     let etag = ETag::of(answer.headers());
     Updated { status: Some(answer.status()), etag, rounds, found_done: false }
@@ -299,8 +322,11 @@ fn same(one: &[u8], other: &[u8]) -> bool {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConditionalError {
-    /// There was no answer.
+    /// There was no answer, and it did not happen, as far as is known.
     Call(CallError),
+    /// It may have been changed: an attempt was not answered, and the state is not what it was to
+    /// become, or cannot be compared. Look at it before you change it again.
+    Unknown(Box<Report>),
     /// The server refused, with this answer.
     Refused(Response<Bytes>),
     /// An answer was longer than is read here, and cut short.
@@ -325,6 +351,11 @@ impl fmt::Display for ConditionalError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Call(error) => error.fmt(f),
+            Self::Unknown(report) => write!(
+                f,
+                "it may have been changed: {} requests, and none with an answer that says so; look at it before you change it again",
+                report.attempts().len()
+            ),
             Self::Refused(answer) => write!(f, "the server refused with {}", answer.status()),
             Self::CutShort(_) => f.write_str("the answer was cut short"),
             Self::NoETag => f.write_str(

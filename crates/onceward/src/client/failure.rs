@@ -2,7 +2,8 @@
 //!
 //! "Never sent" opens the safety gate for every request, so it is said only where it is certain: no
 //! connection came about, or the server itself says that it did not look. Everything else may have
-//! been carried out. A GOAWAY is no such word: it means that for requests above its last id, but a
+//! been carried out: also "connection refused" by itself, which an established connection can end with
+//! as well. A GOAWAY is no such word: it means that for requests above its last id, but a
 //! client shows it also at one below, and nobody can tell them apart.
 
 use std::{error::Error, fmt, io, iter};
@@ -46,14 +47,30 @@ impl Error for CutShort {
     }
 }
 
+/// It failed, but perhaps not on its way to the server: a redirect was followed, or somebody else in
+/// between failed at something of his own.
+#[derive(Debug)]
+pub(super) struct Later(pub(super) BoxError);
+
+impl fmt::Display for Later {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for Later {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
 /// What a failure says about trying again.
 pub(super) fn class(error: &(dyn Error + 'static)) -> Class {
     for cause in causes(error) {
-        if cause.is::<CutShort>() {
+        if cause.is::<CutShort>() || cause.is::<Later>() {
             return Class::Ambiguous;
         }
-        if let Some(class) = timed_out(cause).or_else(|| refused(cause)).or_else(|| of_hyper(cause))
-        {
+        if let Some(class) = timed_out(cause).or_else(|| of_hyper(cause)) {
             return class;
         }
     }
@@ -63,14 +80,6 @@ pub(super) fn class(error: &(dyn Error + 'static)) -> Class {
 fn timed_out(error: &(dyn Error + 'static)) -> Option<Class> {
     let late: &TimedOut = error.downcast_ref()?;
     Some(if late.unsent { Class::NeverSent { reused: false } } else { Class::Ambiguous })
-}
-
-/// Only a connect can fail so.
-fn refused(error: &(dyn Error + 'static)) -> Option<Class> {
-    let error: &io::Error = error.downcast_ref()?;
-    let never =
-        matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::AddrNotAvailable);
-    never.then_some(Class::NeverSent { reused: false })
 }
 
 #[cfg(feature = "hyper")]
@@ -129,8 +138,8 @@ mod tests {
     #[test]
     fn only_what_is_certain_was_never_sent() {
         for (kind, expected) in [
-            (io::ErrorKind::ConnectionRefused, NEVER),
-            (io::ErrorKind::AddrNotAvailable, NEVER),
+            (io::ErrorKind::ConnectionRefused, Class::Ambiguous),
+            (io::ErrorKind::AddrNotAvailable, Class::Ambiguous),
             (io::ErrorKind::ConnectionReset, Class::Ambiguous),
             (io::ErrorKind::BrokenPipe, Class::Ambiguous),
             (io::ErrorKind::HostUnreachable, Class::Ambiguous),

@@ -43,12 +43,17 @@ async fn beside<X: Exchange>(
 ) -> Ended<X::Body> {
     let mut second = pin!(run.launch(exchange, time, true));
     match either(first.as_mut(), second.as_mut()).await {
-        Either::First(ended) if is_retryable(&ended) => {
+        // Where the hedge has done it, that alone may be why the first was refused.
+        Either::First(ended) if !may_take(run, &ended) => {
             let hedge = second.await;
             if may_take(run, &hedge) {
                 run.hedge_won();
                 run.hedge_failed(ended.attempt, ended.seen);
                 return hedge;
+            }
+            if !is_refusal(hedge.seen.class) && !is_retryable(&ended) && run.method != Method::Safe
+            {
+                run.doubt();
             }
             run.hedge_failed(hedge.attempt, hedge.seen);
             ended
@@ -69,8 +74,13 @@ fn is_retryable<B>(ended: &Ended<B>) -> bool {
     ended.seen.class.is_failure() || ended.seen.class == Class::InProgress
 }
 
-fn may_take<B>(run: &Run<'_>, hedge: &Ended<B>) -> bool {
-    answer::is_acceptable(hedge.seen.class, run.method == Method::Safe || run.is_keyed())
+/// The server has looked at it, and did not carry it out.
+fn is_refusal(class: Class) -> bool {
+    matches!(class, Class::Final | Class::Conflict | Class::Unauthorised)
+}
+
+fn may_take<B>(run: &Run<'_>, ended: &Ended<B>) -> bool {
+    answer::is_acceptable(ended.seen.class, run.method == Method::Safe)
 }
 
 enum Either<T> {

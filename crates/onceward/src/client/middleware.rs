@@ -8,7 +8,8 @@ use reqwest_middleware::{Error, Middleware, Next, Result};
 use super::{
     Body, BoxError, Retry,
     exchange::{Exchange, Sent},
-    reqwest::{execute, incoming, outgoing},
+    failure::Later,
+    reqwest::{execute, incoming, noting_redirects, outgoing},
 };
 
 /// Retries what goes through a chain of reqwest-middleware.
@@ -84,9 +85,23 @@ impl<'a> Exchange for Rest<'a> {
         async move {
             let request = outgoing(request)?;
             sent.raise();
-            let mut response = incoming(next.run(request, &mut extensions).await?);
+            let (method, url) = (request.method().clone(), request.url().clone());
+            let exchange = async {
+                let answer = next.run(request, &mut extensions).await;
+                answer.map_err(|error| told(error, &url))
+            };
+            let mut response = incoming(noting_redirects(&method, exchange).await?);
             response.extensions_mut().insert(Carried(extensions));
             Ok(response)
         }
+    }
+}
+
+/// An error of the chain. What another request met, or a middleware after it, is no word about ours.
+fn told(error: Error, url: &reqwest::Url) -> BoxError {
+    match error {
+        Error::Reqwest(error) if error.url() == Some(url) => error.without_url().into(),
+        Error::Reqwest(error) => Later(error.without_url().into()).into(),
+        Error::Middleware(error) => Later(error.into()).into(),
     }
 }

@@ -9,8 +9,9 @@
 //!   such a request is sent once, unless it certainly did not arrive.
 //! * The answer has a [`Report`] in its extensions: key, attempts, waits, and why it stopped.
 //! * A call that ends without an answer is a [`CallError`], which says whether it may have happened.
-//! * When no attempt is left and the server did answer, its last answer is returned as it is: look at
-//!   its status, as always.
+//! * When the last attempt was answered, that answer is returned as it is: look at its status, as
+//!   always. If another attempt was decided on and is then not allowed (the breaker opened meanwhile,
+//!   say), there is no answer but a [`CallError`].
 //!
 //! With feature `hyper` the failures of hyper-util's client are understood, with `reqwest` there is
 //! `send_with`, with `reqwest-middleware` a middleware.

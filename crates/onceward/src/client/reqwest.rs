@@ -1,6 +1,12 @@
 //! reqwest: `client.post(url).json(&charge).send_with(&retry)`.
 
-use std::task::{Context, Poll};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -9,16 +15,19 @@ use reqwest::{ResponseBuilderExt as _, Url, redirect};
 use tower_service::Service;
 
 use super::{
-    AnswerBody, Body, CallError, Report, Retry,
+    AnswerBody, Body, BoxError, CallError, Report, Retry,
     call::call,
     exchange::{Exchange, Served},
+    failure::Later,
 };
 
 /// Sends a request of reqwest with retries.
 ///
 /// The request's own time-out, if it has one, counts for each attempt. Retries and redirects of the
-/// client itself are those that it was built with: [`reqwest_client`] makes one that does neither
-/// behind our back.
+/// client itself are those that it was built with: use [`reqwest_client`], which does neither behind our
+/// back. `reqwest::Client::new()` sends the key wherever a 307 points to, and repeats some requests
+/// itself; and a connection that fails after a redirect of its own cannot be told from one that failed
+/// before.
 ///
 /// ```no_run
 /// use onceward::client::{self, Report, Retry, SendWith as _};
@@ -72,7 +81,39 @@ pub fn reqwest_client() -> reqwest::ClientBuilder {
     reqwest::Client::builder().retry(reqwest::retry::never()).redirect(redirects())
 }
 
+tokio::task_local! {
+    /// The request that is under way.
+    static UNDER_WAY: UnderWay;
+}
+
+#[derive(Clone)]
+struct UnderWay {
+    /// It changes nothing.
+    safe: bool,
+    /// A redirect was followed: from then on a failure says nothing about the first request.
+    followed: Arc<AtomicBool>,
+}
+
+/// Runs one exchange so that [`redirects`] knows what it is about.
+///
+/// A connect that fails after a redirect was followed is not one of the request: it had arrived.
+pub(super) async fn noting_redirects<T>(
+    method: &http::Method,
+    exchange: impl Future<Output = Result<T, BoxError>>,
+) -> Result<T, BoxError> {
+    let followed = Arc::new(AtomicBool::new(false));
+    let under_way = UnderWay { safe: method.is_safe(), followed: followed.clone() };
+    let ended = UNDER_WAY.scope(under_way, exchange).await;
+    ended.map_err(|error| match followed.load(Ordering::Relaxed) {
+        true => Later(error).into(),
+        false => error,
+    })
+}
+
 /// Follows redirects at the same scheme, host and port only, and at most ten of them.
+///
+/// Of a call of ours that changes something only 307 and 308 are followed: after a 301, 302 or 303
+/// reqwest sends a GET, and its success would be taken for that of the write.
 ///
 /// reqwest repeats a POST with all its headers wherever a 307 points to. A key is a secret between
 /// caller and server, and the operation under it is not known elsewhere: there it would be a second
@@ -88,11 +129,14 @@ pub fn redirects() -> redirect::Policy {
     redirect::Policy::custom(|attempt| {
         let same =
             attempt.previous().iter().all(|before| before.origin() == attempt.url().origin());
-        if !same {
+        let again = matches!(attempt.status().as_u16(), 307 | 308);
+        let may = UNDER_WAY.try_with(|under_way| under_way.safe || again).unwrap_or(true);
+        if !same || !may {
             attempt.stop()
         } else if attempt.previous().len() > 10 {
             attempt.error("too many redirects")
         } else {
+            let _ = UNDER_WAY.try_with(|now| now.followed.store(true, Ordering::Relaxed));
             attempt.follow()
         }
     })
@@ -140,17 +184,27 @@ impl ReqwestService {
 
 impl Service<Request<Body>> for ReqwestService {
     type Response = Response<reqwest::Body>;
-    type Error = reqwest::Error;
-    type Future = BoxFuture<'static, Result<Self::Response, reqwest::Error>>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), reqwest::Error>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let client = self.0.clone();
-        Box::pin(async move { Ok(incoming(client.execute(outgoing(request)?).await?)) })
+        let method = request.method().clone();
+        let exchange = async move {
+            let request = outgoing(request).map_err(nameless)?;
+            Ok(incoming(client.execute(request).await.map_err(nameless)?))
+        };
+        Box::pin(async move { noting_redirects(&method, exchange).await })
     }
+}
+
+/// Without its URL: there may be secrets in that, and errors are logged.
+fn nameless(error: reqwest::Error) -> BoxError {
+    error.without_url().into()
 }
 
 pub(super) fn outgoing(request: Request<Body>) -> Result<reqwest::Request, reqwest::Error> {

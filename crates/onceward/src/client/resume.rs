@@ -15,21 +15,30 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Uri, request::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, request::Parts};
 use onceward_core::{BoxFuture, Key, KeyDigest};
 
 use self::file::File;
 use super::{Body, BoxError, Retry, remember::Remember};
 
-/// What is not written down: the caller adds it again.
-const SECRETS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-api-key"];
+/// A header whose name contains one of these is not written down: the caller adds it again.
+const SECRETS: [&str; 7] =
+    ["authorization", "cookie", "api-key", "apikey", "token", "secret", "password"];
+
+fn is_secret(name: &HeaderName, value: &HeaderValue) -> bool {
+    value.is_sensitive() || SECRETS.iter().any(|secret| name.as_str().contains(secret))
+}
 
 /// A file of calls whose outcome is not known yet. Cheap to clone.
 ///
 /// A keyed call through [`Retry::resumable`] is in it from before its first attempt until its outcome
-/// is known. Requests whose body is not kept (see [`Retry::max_body`]) are not written down. The file
-/// holds bodies and keys as they are: it is made readable for its owner alone, and `Authorization`,
-/// `Cookie`, `Proxy-Authorization` and `X-Api-Key` are left out.
+/// is known: it succeeded, or was refused by an answer that leaves no doubt. One that gave up, one that
+/// was only accepted (202 of ours) and one that was redirected stay in it. A POST or PATCH without a
+/// key, and a keyed request whose body is not kept (see [`Retry::max_body`]), are not sent.
+///
+/// The file holds URIs, bodies and keys as they are, and is made readable for its owner alone. Header
+/// lines are left out if their value [is sensitive](http::HeaderValue::is_sensitive) or their name
+/// contains `authorization`, `cookie`, `api-key`, `apikey`, `token`, `secret` or `password`.
 ///
 /// ```no_run
 /// use http::{HeaderValue, header::AUTHORIZATION};
@@ -112,9 +121,10 @@ impl Remember for Resume {
         parts: &Parts,
         body: &Bytes,
     ) -> BoxFuture<'static, Result<bool, BoxError>> {
-        let mut headers = parts.headers.clone();
-        for secret in SECRETS {
-            headers.remove(secret);
+        let open = parts.headers.iter().filter(|(name, value)| !is_secret(name, value));
+        let mut headers = HeaderMap::new();
+        for (name, value) in open {
+            headers.append(name, value.clone());
         }
         let pending = Pending {
             key: key.clone(),

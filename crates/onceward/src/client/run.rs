@@ -2,9 +2,9 @@
 
 use std::{mem, sync::Arc, time::Duration};
 
-use http::{HeaderMap, Request, Response, request::Parts};
+use http::{HeaderMap, HeaderName, Request, Response, header, request::Parts};
 use onceward_core::retry::{
-    self, Action, Call, Context, Go, Method, Moment, Priority, Seen, Stop, Why,
+    self, Action, Call, Class, Context, Go, Method, Moment, Priority, Seen, Stop, Why,
 };
 use tokio::time::{sleep, timeout};
 
@@ -35,7 +35,11 @@ pub(super) struct Run<'a> {
     sent: u32,
     /// An attempt was let go, and nobody was told yet how it ended.
     running: bool,
-    /// It was sent before this process: what happened then is not known here.
+    /// Another attempt was decided on and perhaps paid for, and has not begun.
+    decided: bool,
+    /// It was written down before it was sent.
+    kept: bool,
+    /// It was written down before this call: then others may have sent it.
     resumed: bool,
 }
 
@@ -75,7 +79,6 @@ impl<'a> Run<'a> {
         let target = retry.known(&parts.uri, &parts.headers, now);
         let report =
             Report { key: key::own(&parts.headers), once: body.is_gone(), ..Report::default() };
-        let (sent, running, resumed) = (0, false, false);
         Self {
             retry,
             parts,
@@ -87,24 +90,55 @@ impl<'a> Run<'a> {
             start,
             now,
             report,
-            sent,
-            running,
-            resumed,
+            sent: 0,
+            running: false,
+            decided: false,
+            kept: false,
+            resumed: false,
         }
     }
 
     /// Persists the call, if somebody wants that, before anything is sent.
-    pub(super) async fn remember(&mut self) -> Result<(), BoxError> {
+    pub(super) async fn remember(&mut self) -> Result<(), CallError> {
         let Some(remember) = &self.retry.options().remember else { return Ok(()) };
-        if let (Some(key), Replay::Whole(body, _)) = (&self.report.key, &self.body) {
-            self.resumed = !remember.keep(key, &self.parts, body).await?;
-            self.tick();
+        let refuse = |words: &str| Err(CallError::new(Report::default(), Some(words.into())));
+        let (key, body) = match (&self.report.key, &self.body) {
+            (Some(key), Replay::Whole(body, _)) => (key, body),
+            (Some(_), _) => {
+                return refuse("its body is a stream or too long (`max_body`) to be written down");
+            }
+            (None, _) if self.method == Method::Other => {
+                return refuse("only a call with a key can be written down and resumed");
+            }
+            (None, _) => return Ok(()),
+        };
+        let mut keep = remember.keep(key, &self.parts, body);
+        let forget = remember.forget(key, &self.parts);
+        let kept = timeout(self.call.remaining(self.now), &mut keep).await;
+        self.tick();
+        match kept {
+            Ok(Ok(new)) => {
+                self.kept = true;
+                self.resumed = !new;
+                if !new {
+                    // What was sent before may have happened, whatever is answered now.
+                    self.with(|context, _, _| context.doubt());
+                }
+                Ok(())
+            }
+            Ok(Err(error)) => Err(CallError::new(Report::default(), Some(error))),
+            Err(_) => {
+                // It is told that nothing was sent: then nothing may be sent after a restart either.
+                tokio::spawn(async move {
+                    if keep.await.is_ok_and(|new| new) {
+                        forget.await;
+                    }
+                });
+                let stop = Some(Stop::Failed(Why::Deadline));
+                let key = self.report.key.clone();
+                Err(CallError::new(Report { stop, key, ..Report::default() }, None))
+            }
         }
-        Ok(())
-    }
-
-    pub(super) fn is_keyed(&self) -> bool {
-        self.report.key.is_some()
     }
 
     /// Some time has passed.
@@ -121,6 +155,7 @@ impl<'a> Run<'a> {
         reason = "the method fits one lifetime only"
     )]
     pub(super) fn begin(&mut self) -> Result<Go, Stop> {
+        self.decided = false;
         let go = self.with(|context, now, random| context.begin(now, random))?;
         self.running = true;
         Ok(go)
@@ -167,6 +202,11 @@ impl<'a> Run<'a> {
         self.with(|context, now, _| context.hedge(now))
     }
 
+    /// It may have been carried out by a request whose answer is not the one that is taken.
+    pub(super) fn doubt(&mut self) {
+        self.with(|context, _, _| context.doubt());
+    }
+
     pub(super) fn hedge_won(&mut self) {
         self.with(|context, _, _| context.hedge_won());
     }
@@ -198,7 +238,9 @@ impl<'a> Run<'a> {
     }
 
     fn learn(&mut self, seen: Seen) -> Action {
-        self.with(|context, now, random| retry::decide(context, seen, now, random))
+        let action = self.with(|context, now, random| retry::decide(context, seen, now, random));
+        self.decided = matches!(action, Action::Attempt { .. });
+        action
     }
 
     fn note(&mut self, attempt: Attempt) {
@@ -220,7 +262,8 @@ impl<'a> Run<'a> {
     /// Asks for new credentials, as long as there is time for another attempt.
     pub(super) async fn refresh(&mut self) -> Result<(), Stop> {
         self.retry.tell(Event::Refreshing);
-        let refused = if self.call.is_ambiguous() { Stop::Unknown } else { Stop::Failed };
+        let doubtful = self.call.is_ambiguous() && self.method != Method::Safe;
+        let refused = if doubtful { Stop::Unknown } else { Stop::Failed };
         let Some(refresh) = &self.retry.options().refresh else {
             return Err(refused(Why::Unauthorised));
         };
@@ -242,16 +285,10 @@ impl<'a> Run<'a> {
         stop: Option<Stop>,
         reply: Option<Result<Response<AnswerBody<B>>, BoxError>>,
     ) -> Result<Response<AnswerBody<B>>, CallError> {
-        let stop = match stop {
-            // What was sent before a restart may have happened, whatever was refused just now.
-            Some(Stop::Failed(why)) if self.resumed && !why.is_answer() => Some(Stop::Unknown(why)),
-            stop => stop,
-        };
         self.count(stop);
-        if let (Some(remember), Some(key)) = (&self.retry.options().remember, &self.report.key)
-            && !stop.is_some_and(Stop::is_unknown)
-        {
-            remember.forget(key, &self.parts).await;
+        let reached = reply.as_ref().and_then(|reply| reply.as_ref().ok()).map(Response::status);
+        if self.kept && self.is_known(stop, reached) {
+            Box::pin(self.forget()).await;
         }
         let mut report = mem::take(&mut self.report);
         report.stop = stop;
@@ -274,6 +311,28 @@ impl<'a> Run<'a> {
             Some(Err(error)) => Err(CallError::new(report, Some(error))),
             None => Err(CallError::new(report, None)),
         }
+    }
+
+    /// Whether nobody has to ask again what became of it.
+    fn is_known(&self, stop: Option<Stop>, reached: Option<http::StatusCode>) -> bool {
+        // An operation that runs may be interrupted, and a redirect says that it is elsewhere.
+        let accepted =
+            self.report.attempts.last().is_some_and(|last| last.class == Class::Accepted);
+        let moved = reached.is_some_and(|status| matches!(status.as_u16(), 301 | 302 | 307 | 308));
+        match stop {
+            None => !accepted && !moved,
+            Some(Stop::Failed(why)) => why.is_answer() || (self.sent == 0 && !self.resumed),
+            Some(Stop::Unknown(_)) => false,
+        }
+    }
+
+    /// Removes what was written down; nobody waits for that beyond the deadline.
+    async fn forget(&mut self) {
+        let (Some(remember), Some(key)) = (&self.retry.options().remember, &self.report.key) else {
+            return;
+        };
+        let forgotten = tokio::spawn(remember.forget(key, &self.parts));
+        let _ = timeout(self.remaining(), forgotten).await;
     }
 
     fn instead(&self, stop: Stop, report: &Report) -> Option<Response<bytes::Bytes>> {
@@ -306,16 +365,26 @@ impl<'a> Run<'a> {
 }
 
 impl Drop for Run<'_> {
-    /// Nobody waits for the answer any more: what the attempt was given for trial is given back.
+    /// Nobody waits for the answer any more: what the attempt was given for trial is given back, and
+    /// the price of one that was not made.
     fn drop(&mut self) {
         if mem::take(&mut self.running) {
             self.with(|context, _, _| context.abandon());
+        } else if mem::take(&mut self.decided) {
+            self.with(|context, _, _| context.forgo());
         }
     }
 }
 
+/// What belongs to the operation, its body and its target: no credentials.
+const FIXED: [HeaderName; 4] =
+    [key::KEY, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::HOST];
+
 /// New lines take the place of all old ones of their names.
-fn replace(headers: &mut HeaderMap, fresh: HeaderMap) {
+fn replace(headers: &mut HeaderMap, mut fresh: HeaderMap) {
+    for name in FIXED {
+        fresh.remove(name);
+    }
     for name in fresh.keys() {
         headers.remove(name);
     }

@@ -186,3 +186,44 @@ async fn without_a_strong_version_nothing_is_written() {
     assert!(matches!(result, Err(ConditionalError::NoETag)));
     assert_eq!(store.writes.load(Ordering::SeqCst), 0);
 }
+
+#[tokio::test]
+async fn a_change_whose_outcome_is_not_known_is_not_made_again() {
+    let store = Store::holding("a");
+    let uri = store.serve().await;
+    for put in [true, false] {
+        let before = store.text();
+        let writes = store.writes.load(Ordering::SeqCst);
+        store.mute.store(1, Ordering::SeqCst);
+        // Once the first write has arrived, somebody else adds to it.
+        let shared = store.clone();
+        let other = tokio::spawn(async move {
+            while shared.writes.load(Ordering::SeqCst) == writes {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let mut now = shared.now.lock().unwrap();
+            let (version, text) = now.take().unwrap();
+            *now = Some((version + 1, [&text[..], b"+theirs"].concat().into()));
+        });
+        let mut conditional = conditional(&impatient());
+        let updated = conditional.update(&uri, |current| {
+            let text = [&current.body[..], b"+ours"].concat();
+            Ok(Some(if put { Next::put(text) } else { Next::patch(text) }))
+        });
+        let error = tokio::time::timeout(Duration::from_secs(60), updated).await.unwrap();
+        other.await.unwrap();
+        assert!(matches!(error, Err(ConditionalError::Unknown(_))), "{error:?}");
+        assert_eq!(store.text(), format!("{before}+ours+theirs"), "it is made once");
+    }
+}
+
+#[tokio::test]
+async fn a_change_without_any_answer_is_read_and_compared() {
+    let store = Store::holding("a");
+    let uri = store.serve().await;
+    store.mute.store(3, Ordering::SeqCst);
+    let updated = conditional(&impatient()).update(&uri, |_| Ok(Some(Next::put("b")))).await;
+    let updated = updated.unwrap();
+    assert!(updated.found_done && updated.status.is_none());
+}

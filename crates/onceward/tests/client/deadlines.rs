@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Request;
 use onceward::{
-    client::{Body, Report, Retry, Within},
+    client::{Body, Incoming, Report, Retry, Within},
     core::retry::{Class, Rules, Stop, Why},
 };
 use tokio::time::Instant;
@@ -143,4 +143,57 @@ async fn a_client_that_is_never_ready_has_sent_nothing() {
         error.report().attempts().iter().map(onceward::client::Attempt::class).collect();
     assert_eq!(classes, [Class::NeverSent { reused: false }; 3]);
     assert!(!error.is_unknown());
+}
+
+/// A body of known length that never comes.
+struct Stuck;
+
+impl http_body::Body for Stuck {
+    type Data = bytes::Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<bytes::Bytes>, Self::Error>>> {
+        std::task::Poll::Pending
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        http_body::SizeHint::with_exact(10)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_come_is_not_waited_for_longer_than_the_call_has() {
+    let own = |request: &mut Request<Stuck>| {
+        request.extensions_mut().insert(Within(Duration::from_millis(100)));
+    };
+    let inherited = |request: &mut Request<Stuck>| {
+        let lines = [("onceward-deadline".parse().unwrap(), "100".parse().unwrap())];
+        let incoming = Incoming::from(&http::HeaderMap::from_iter(lines));
+        request.extensions_mut().insert(incoming);
+    };
+    for set in [&own as &dyn Fn(&mut Request<Stuck>), &inherited] {
+        let (service, begun) = scripted([Then::status(200)]);
+        let start = Instant::now();
+        let mut request = Request::put("http://a.example/").body(Stuck).unwrap();
+        set(&mut request);
+        let error = Retry::standard().layer().layer(service).call(request).await.unwrap_err();
+        assert_eq!(error.report().stop(), Some(Stop::Failed(Why::Deadline)));
+        assert!(start.elapsed() <= Duration::from_millis(100) + SLACK, "{:?}", start.elapsed());
+        assert!(begun.all().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_leaves_during_the_wait_does_not_pay_for_the_retry() {
+    let retry = Retry::standard();
+    let (service, begun) = scripted([Then::status(503).hint(3)]);
+    let request = Request::get("http://a.example/").body(Body::empty()).unwrap();
+    let mut client = retry.layer().layer(service);
+    let left = tokio::time::timeout(Duration::from_secs(1), client.call(request)).await;
+    assert!(left.is_err() && begun.all().len() == 1, "it left while the call waited");
+    let state = retry.target(&"http://a.example/".parse().unwrap());
+    assert_eq!((state.budget, state.in_flight), (Some(30), 0));
 }

@@ -116,6 +116,25 @@ async fn when_the_first_request_fails_the_hedge_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_refusal_that_the_hedge_may_have_caused_is_not_believed_while_it_runs() {
+    for (method, status) in [("DELETE", 404), ("POST", 409), ("PUT", 412), ("POST", 422)] {
+        let (taken, report, dropped, _) =
+            race(method, Race { first: (status, millis(50)), hedge: (200, millis(500)) }).await;
+        assert_eq!((taken, dropped, report.stop()), (200, 0, None), "{method} {status}");
+        let (taken, report, ..) =
+            race(method, Race { first: (status, millis(50)), hedge: (500, millis(500)) }).await;
+        assert_eq!(taken, status, "{method}");
+        assert!(report.stop().unwrap().is_unknown(), "{method} {status}: the hedge may have run");
+        let (_, report, ..) =
+            race(method, Race { first: (status, millis(50)), hedge: (status, millis(500)) }).await;
+        assert!(!report.stop().unwrap().is_unknown(), "{method} {status}: both were refused");
+    }
+    let (_, report, ..) =
+        race("GET", Race { first: (401, millis(50)), hedge: (500, millis(500)) }).await;
+    assert!(!report.stop().unwrap().is_unknown(), "a read changes nothing");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_first_answer_is_taken_when_it_comes_first() {
     let (status, _, dropped, sent) =
         race("GET", Race { first: (200, millis(50)), hedge: (201, millis(500)) }).await;

@@ -79,16 +79,16 @@ fn statement_7_a_half_open_breaker_shared_by_64_threads_lets_its_quota_through_a
     };
     let rules = Rules::standard().to_builder().breaker(breaker).without_budget().build().unwrap();
     let retry = Retry::with(rules);
-    let opening = together(&retry, 500, 1);
+    let opening = together(&retry, 502, 1);
     assert!(opening <= THREADS, "it opened: {opening}");
     let circuit = || retry.target(&"http://a.example/".parse().unwrap()).circuit;
-    let sent = together(&retry, 500, 1);
+    let sent = together(&retry, 502, 1);
     assert!(sent == 0 || circuit() != Circuit::Open, "{sent} were sent while it was open");
     let bound = Instant::now() + Duration::from_secs(60);
     while circuit() != Circuit::HalfOpen {
         assert!(Instant::now() < bound, "it never half-opened");
         std::thread::sleep(Duration::from_millis(20));
     }
-    let trials = together(&retry, 500, 1);
+    let trials = together(&retry, 502, 1);
     assert!((1..=3).contains(&trials), "{trials} of a quota of 3");
 }

@@ -78,6 +78,18 @@ async fn a_redirect_to_another_host_is_given_back_and_one_at_home_is_followed_wi
         assert_eq!(response.status().as_u16(), status);
         assert!(elsewhere.seen().is_empty(), "{status}: neither key nor write left its host");
     }
+    for status in [301, 302, 303] {
+        let server =
+            Server::script([Step::with(status, "location", "/new"), Step::status(200)]).await;
+        let response =
+            http().post(server.url("/old")).body("{}").send_with(&retry()).await.unwrap();
+        let got = (response.status().as_u16(), server.seen().len());
+        assert_eq!(got, (status, 1), "a GET that succeeds is not the success of a POST");
+        let server =
+            Server::script([Step::with(status, "location", "/new"), Step::status(200)]).await;
+        let response = http().get(server.url("/old")).send_with(&retry()).await.unwrap();
+        assert_eq!((response.status().as_u16(), response.url().path()), (200, "/new"));
+    }
     let server = Server::script([Step::with(307, "location", "/new"), Step::status(200)]).await;
     let response = http().post(server.url("/old")).body("{}").send_with(&retry()).await.unwrap();
     assert_eq!(response.url().path(), "/new");
@@ -164,4 +176,81 @@ async fn an_error_of_the_middleware_has_the_report() {
     let error: &CallError = error.downcast_ref().unwrap();
     assert!(error.is_unknown());
     assert_eq!(error.report().attempts().len(), 3);
+}
+
+/// Takes one request, and is gone when it has answered with a redirect.
+async fn redirecting_once() -> std::net::SocketAddr {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        drop(listener);
+        let mut request = Vec::new();
+        while !request.ends_with(b"{}") {
+            assert!(stream.read_buf(&mut request).await.unwrap() > 0);
+        }
+        let answer = b"HTTP/1.1 307 Moved\r\nlocation: /new\r\nconnection: close\r\n\
+                       content-length: 0\r\n\r\n";
+        stream.write_all(answer).await.unwrap();
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_connect_that_fails_after_a_redirect_is_not_one_of_the_write() {
+    let url = format!("http://{}/?api_key=hidden", redirecting_once().await);
+    let request = http().post(url).body("{}");
+    let error = request.send_with(&retry().without_keys()).await.unwrap_err();
+    assert!(error.is_unknown(), "{error}");
+    assert_eq!(error.report().attempts()[0].class(), Class::Ambiguous);
+    assert_eq!(error.report().attempts().len(), 1);
+    assert!(!error.to_string().contains("hidden"), "{error}");
+}
+
+/// Tells somebody else of each request, who is not there.
+#[derive(Clone)]
+struct Audited(reqwest::Client, String);
+
+impl Middleware for Audited {
+    fn handle<'life0, 'life1, 'life2, 'async_trait>(
+        &'life0 self,
+        request: reqwest::Request,
+        extensions: &'life1 mut Extensions,
+        next: Next<'life2>,
+    ) -> std::pin::Pin<
+        Box<
+            dyn Future<Output = reqwest_middleware::Result<reqwest::Response>>
+                + Send
+                + 'async_trait,
+        >,
+    >
+    where
+        'life0: 'async_trait,
+        'life1: 'async_trait,
+        'life2: 'async_trait,
+        Self: 'async_trait,
+    {
+        Box::pin(async move {
+            let response = next.run(request, extensions).await?;
+            self.0.post(&self.1).send().await?;
+            Ok(response)
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_connect_of_somebody_in_between_is_not_one_of_the_write() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = Server::script([Step::status(200)]).await;
+    let client = reqwest_middleware::ClientBuilder::new(http())
+        .with(RetryMiddleware::new(retry().without_keys()))
+        .with(Audited(http(), format!("http://{closed}/")))
+        .build();
+    let error = client.post(server.url("/")).body("{}").send().await.unwrap_err();
+    let reqwest_middleware::Error::Middleware(error) = error else { panic!("{error}") };
+    let error: &CallError = error.downcast_ref().unwrap();
+    assert!(error.is_unknown(), "{error}");
+    assert_eq!(server.seen().len(), 1, "it is not sent twice");
 }

@@ -175,7 +175,7 @@ fn what_is_only_for_reading_is_refused_for_writes() {
         let route = "[[route]]\nmatch = \"GET /v1\"\nkey = \"off\"";
         format!("{TOP}{route}\n{lines}\n")
     };
-    let said = crate::support::accepted(&reading(
+    let said = crate::config::support::accepted(&reading(
         "hedge = true\nfallback = { body = \"[]\" }\nretry = \"standard\"\npriority = \"low\"\nlimit = 5",
     ));
     let line = "GET /v1 key=off retry=standard attempts=3 priority=low limit=5 hedge fallback";
@@ -194,7 +194,7 @@ fn what_is_only_for_reading_is_refused_for_writes() {
         "{TOP}[defaults]\nhedge = true\nfallback = {{ body = \"[]\" }}\n{}",
         route("").replacen(TOP, "", 1)
     );
-    let said = crate::support::accepted(&both);
+    let said = crate::config::support::accepted(&both);
     assert!(!said.contains("hedge") && !said.contains("fallback"), "{said}");
 }
 

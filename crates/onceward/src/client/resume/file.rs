@@ -56,7 +56,8 @@ impl File {
         Ok(Self(file))
     }
 
-    /// Whether it was not there before.
+    /// Whether it was not there before. Another request under the same key is refused: what became of
+    /// the one that is there is not known, and would be forgotten with it.
     pub(super) fn keep(&mut self, call: &Pending) -> Result<bool, ResumeError> {
         let (key, method, uri) = call.which();
         let mut insert = self.0.prepare_cached(
@@ -72,6 +73,15 @@ impl File {
             &call.body[..],
             since
         ])?;
+        if new == 0 {
+            let select = "SELECT body = ?4 FROM calls WHERE key = ?1 AND method = ?2 AND uri = ?3";
+            let mut select = self.0.prepare_cached(select)?;
+            let same =
+                select.query_row(params![key, method, uri, &call.body[..]], |row| row.get(0));
+            if !same? {
+                return Err(ResumeError("another request is pending under this key".to_owned()));
+            }
+        }
         Ok(new == 1)
     }
 
@@ -172,6 +182,9 @@ mod tests {
             let mut file = File::open(&path).unwrap();
             assert!(file.keep(&one).unwrap() && file.keep(&other).unwrap());
             assert!(!file.keep(&one).unwrap(), "it is there already");
+            let changed = Pending { body: Bytes::from_static(b"another"), ..call("k1") };
+            let error = file.keep(&changed).unwrap_err();
+            assert!(error.to_string().contains("another request is pending"), "{error}");
         }
         let mut file = File::open(&path).unwrap();
         let all = file.all().unwrap();
