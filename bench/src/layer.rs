@@ -9,7 +9,7 @@ use crate::{
     Failure, instructions,
     instructions::Tool,
     machine::Machine,
-    measure::{Others, median},
+    measure::{Others, median, share_below},
     options::Count,
     report::{command, millis, one_digit, or_dash, print_figures, thousands, two_digits},
     requests::{Bench, Kind, REQUEST_BYTES},
@@ -232,14 +232,6 @@ impl Costs {
     }
 }
 
-/// The figure that this share of the figures does not exceed.
-fn share_below(figures: &[f64], share: f64) -> Option<f64> {
-    let mut sorted = figures.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let rank = (sorted.len() as f64 * share).ceil() as usize;
-    sorted.get(rank.max(1) - 1).copied()
-}
-
 fn print_waiters(waiting: &[Waiters]) {
     println!(
         "\n**Waiters**: duplicates that wait for one execution, from the end of its handler (the \
@@ -261,14 +253,6 @@ fn print_waiters(waiting: &[Waiters]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn shares() {
-        assert_eq!(share_below(&[], 0.5), None);
-        let figures: Vec<_> = (1..=10).rev().map(f64::from).collect();
-        assert_eq!(share_below(&figures, 0.0), Some(1.0));
-        assert_eq!(share_below(&figures, 0.9), Some(9.0));
-    }
 
     #[test]
     fn a_replay_is_not_relieved_of_the_service_that_it_does_not_run() {

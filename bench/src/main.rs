@@ -7,7 +7,7 @@
 //! gateway as a process among others: `gateway/subjects.rs` and `gateway/peers.rs` start them,
 //! `gateway/client.rs` asks them, `gateway/result.rs` writes the result. `operators.rs` is the fourth, of lists
 //! and look-ups. `postgres.rs` is the plan of the fifth: `postgres/turns.rs` is who is measured beside
-//! `pgbench`, `postgres/site.rs` the server.
+//! `pgbench`, `postgres/site.rs` the server. `retry.rs` is the sixth: what a decision and the retrying layer cost.
 
 mod append_log;
 mod gateway;
@@ -25,6 +25,7 @@ mod progress;
 mod reopen;
 mod report;
 mod requests;
+mod retry;
 mod start;
 mod store;
 mod subject;
@@ -58,6 +59,7 @@ enum Benchmark {
     Operators(operators::Arguments),
     Gateway(gateway::Arguments),
     Postgres(postgres::Arguments),
+    Retry(retry::Arguments),
     #[command(hide = true)]
     GatewayUpstream(gateway::UpstreamArguments),
     #[command(hide = true)]
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         Benchmark::Operators(arguments) => operators::run(&arguments),
         Benchmark::Gateway(arguments) => gateway::run(&arguments),
         Benchmark::Postgres(arguments) => postgres::run(&arguments),
+        Benchmark::Retry(arguments) => retry::run(&arguments),
         Benchmark::GatewayUpstream(arguments) => gateway::be_the_upstream(&arguments),
         Benchmark::GatewayBare(arguments) => gateway::be_the_bare_proxy(&arguments),
     };

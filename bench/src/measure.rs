@@ -153,6 +153,14 @@ pub(crate) fn median(figures: impl IntoIterator<Item = f64>) -> Option<f64> {
     }
 }
 
+/// The figure that this share of the figures does not exceed.
+pub(crate) fn share_below(figures: &[f64], share: f64) -> Option<f64> {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (sorted.len() as f64 * share).ceil() as usize;
+    sorted.get(rank.max(1) - 1).copied()
+}
+
 /// The duration that this share of the sorted durations does not exceed; zero if there are none.
 pub(crate) fn quantile(sorted: &[Duration], share: f64) -> Duration {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
@@ -168,6 +176,14 @@ mod tests {
         assert_eq!(median([]), None);
         assert_eq!(median([3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median([4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn shares() {
+        assert_eq!(share_below(&[], 0.5), None);
+        let figures: Vec<_> = (1..=10).rev().map(f64::from).collect();
+        assert_eq!(share_below(&figures, 0.0), Some(1.0));
+        assert_eq!(share_below(&figures, 0.9), Some(9.0));
     }
 
     #[test]

@@ -60,6 +60,20 @@ fn the_layer_benchmark_reports_every_part() {
 }
 
 #[test]
+fn the_retry_benchmark_reports_every_part() {
+    let report = report("retry --quick --turns 2");
+    for expected in [
+        "- Command: `cargo xtask bench retry --quick --turns 2`",
+        "| a decision to try again, with its budget |",
+        "| added by our layer to a call |",
+        "| added by tower's retry with a budget |",
+        "| added by reqwest-retry to a client of reqwest-middleware |",
+    ] {
+        assert!(report.contains(expected), "no `{expected}` in:\n{report}");
+    }
+}
+
+#[test]
 fn the_operators_benchmark_reports_every_question() {
     // It starts the program that lies beside its own.
     gateway();

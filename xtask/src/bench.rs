@@ -15,7 +15,8 @@ use crate::failure::Failure;
     after_help = "Benchmarks:\n  store     measures the stores\n  layer     measures the server layer\n  \
                   gateway   measures `onceward serve` beside other proxies\n  \
                   operators measures lists and look-ups\n  \
-                  postgres  measures the PostgreSQL store beside pgbench\n\n\
+                  postgres  measures the PostgreSQL store beside pgbench\n  \
+                  retry     measures the retry decision and the retrying layer\n\n\
                   Examples:\n  cargo xtask bench store          with the usual settings\n  \
                   cargo xtask bench store --help   what this benchmark can be told"
 )]

@@ -42,7 +42,7 @@ pub(crate) struct Way {
 /// An answer's head; what comes behind it still flies.
 pub(super) struct Delivered {
     pub(super) response: Response<Incoming>,
-    /// `None`: it was to be tried again, and gave its place back for that.
+    /// `None`: it is a failure, and gave its place back so that another attempt could be made.
     pub(super) flight: Option<Flight>,
     pub(super) class: Class,
     /// An earlier attempt may have been carried out.
@@ -169,10 +169,11 @@ impl Way {
                 trying.abandon();
                 return ended(result, Some(flight), judged, doubt);
             }
+            // Or with a small limit a retry would stand in its own way.
+            let flight = judged.is_good().then_some(flight);
             let Some(wait) = trying.decide(judged) else {
-                return ended(result, Some(flight), judged, doubt);
+                return ended(result, flight, judged, doubt);
             };
-            // Or with a small limit it would stand in its own way.
             drop(flight);
             sleep(wait).await;
             // It may have been taken over, or this process may have been stopped for a while.

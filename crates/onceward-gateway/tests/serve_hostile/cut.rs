@@ -20,6 +20,9 @@ use crate::{
 /// A crashed owner would be noticed soon.
 const OPTIONS: &str = "lease = \"300ms\"\nmax_run = \"20s\"";
 
+/// The same in front of an upstream that does nothing but fail, and must not be left alone for it.
+const FAILING: &str = "lease = \"300ms\"\nmax_run = \"20s\"\nbreaker = false";
+
 /// How many connections are cut at once.
 const AT_ONCE: usize = 24;
 
@@ -82,7 +85,7 @@ fn an_upstream_may_break_off_at_every_byte_of_its_answer() {
     crate::run(async {
         for framing in [Framing::Length, Framing::Chunked] {
             let (address, ledger) = raw_upstream::start(framing).await;
-            let setup = Setup::new(address, OPTIONS);
+            let setup = Setup::new(address, FAILING);
             let mut gateway = setup.start();
             let (address, length) = (gateway.address, framing.answer(1).len());
             each(length + 1, move |cut| async move {

@@ -71,7 +71,7 @@ async fn outage(length: Duration, mode: Mode) {
         good as f64 >= 0.99 * asked as f64
     });
     let refused = metric(&gateway, "onceward_gateway_turned_away_total{why=\"breaker\"}").await;
-    println!(
+    eprintln!(
         "{requests} requests, {attempts} attempts; in the outage {asked} requests, \
          {attempts_in_outage} attempts; {refused} turned away; 99 % again in second {recovery:?} \
          after it; {good} of {late} good after 10 s"

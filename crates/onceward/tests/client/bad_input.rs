@@ -120,7 +120,7 @@ async fn an_answer_that_is_cut_short_is_tried_again_where_answers_are_read_whole
 
 #[tokio::test]
 async fn a_body_that_trickles_counts_where_answers_are_read_whole() {
-    let slow = Step::TrickleBody("a body that takes its time", Duration::from_millis(50));
+    let slow = Step::TrickleBody("a body that takes its time", Duration::from_millis(200));
     let server = Server::script([slow, Step::status(204)]).await;
     let response = send(&impatient().whole_answers(1 << 20), post(&server.url("/"))).await.unwrap();
     assert_eq!(response.status(), 204);

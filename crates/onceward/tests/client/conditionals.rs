@@ -1,11 +1,8 @@
 //! Conditional updates against a real server that keeps versions.
 
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU32, Ordering},
 };
 
 use axum::{
@@ -23,7 +20,7 @@ use hyper_util::{
 use onceward::client::{Body, Conditional, ConditionalError, Next, Retry};
 use tokio::net::TcpListener;
 
-use crate::fast::{retry, rules};
+use crate::fast::{impatient, retry};
 
 /// One resource with a version; and how many of its next writes are done without an answer.
 #[derive(Clone, Default)]
@@ -92,10 +89,6 @@ impl Store {
 
 fn conditional(retry: &Retry) -> Conditional<Client<HttpConnector, Body>> {
     Conditional::new(retry, Client::builder(TokioExecutor::new()).build_http())
-}
-
-fn impatient() -> Retry {
-    Retry::with(rules().attempt_timeout(Duration::from_millis(200)).build().unwrap())
 }
 
 #[tokio::test]

@@ -24,9 +24,10 @@ pub(crate) fn retry() -> Retry {
     Retry::with(rules().build().unwrap())
 }
 
-/// With so little time for an attempt that a silent server is soon given up.
+/// With so little time for an attempt that a silent server is soon given up, and enough for an answer
+/// on a busy machine.
 pub(crate) fn impatient() -> Retry {
-    Retry::with(rules().attempt_timeout(Duration::from_millis(100)).build().unwrap())
+    Retry::with(rules().attempt_timeout(Duration::from_secs(1)).build().unwrap())
 }
 
 pub(crate) type Answer = Response<AnswerBody<Incoming>>;

@@ -18,9 +18,8 @@ use crate::{
 #[tokio::test]
 async fn a_slow_answer_is_waited_for_under_the_same_key_and_lands_once() {
     // The first attempt is given up; the next ones meet a busy key, wait, and get the stored answer.
-    let shop = Shop::open(Duration::from_millis(300)).await;
-    let rules = rules().attempt_timeout(Duration::from_millis(200)).build().unwrap();
-    let response = send(&Retry::with(rules), post(&shop.url())).await.unwrap();
+    let shop = Shop::open(Duration::from_millis(1_500)).await;
+    let response = send(&impatient(), post(&shop.url())).await.unwrap();
     let report = response.extensions().get::<Report>().unwrap().clone();
     assert_eq!(response.headers()["idempotent-replayed"], "true");
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "charge 1");
@@ -59,7 +58,7 @@ async fn a_202_whose_operation_ends_unknown_or_never_says_so() {
     };
     let unknown = Step::Answer(200, vec![], "{\"state\":\"unknown\"}");
     let pending = Step::Answer(200, vec![], "{\"state\":\"in_progress\"}");
-    let rules = rules().deadline(Duration::from_millis(300)).until_done().build().unwrap();
+    let rules = rules().deadline(Duration::from_secs(2)).until_done().build().unwrap();
     let retry = Retry::with(rules);
     for (state, why) in [(unknown, Why::Answered), (pending, Why::Deadline)] {
         let server = Server::script([accepted("/status"), state]).await;

@@ -5,7 +5,7 @@ use std::{
         Arc, Barrier,
         atomic::{AtomicU32, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use http::{Request, Response};
 use http_body_util::Full;
 use onceward::{
     client::{Body, Retry},
-    core::retry::{Backoff, Breaker, Budget, Rules},
+    core::retry::{Backoff, Breaker, Budget, Circuit, Rules},
 };
 use tower::{Layer as _, Service as _, service_fn};
 
@@ -73,16 +73,22 @@ fn statement_7_a_half_open_breaker_shared_by_64_threads_lets_its_quota_through_a
         in_a_row: 1,
         hopeless: 1,
         trials: 3,
-        open: Duration::from_millis(300),
+        // Far longer than 64 threads need to start.
+        open: Duration::from_secs(2),
         ..Breaker::standard()
     };
     let rules = Rules::standard().to_builder().breaker(breaker).without_budget().build().unwrap();
     let retry = Retry::with(rules);
     let opening = together(&retry, 500, 1);
     assert!(opening <= THREADS, "it opened: {opening}");
-    let open = together(&retry, 500, 1);
-    assert_eq!(open, 0, "nothing while it is open");
-    std::thread::sleep(Duration::from_millis(500));
+    let circuit = || retry.target(&"http://a.example/".parse().unwrap()).circuit;
+    let sent = together(&retry, 500, 1);
+    assert!(sent == 0 || circuit() != Circuit::Open, "{sent} were sent while it was open");
+    let bound = Instant::now() + Duration::from_secs(60);
+    while circuit() != Circuit::HalfOpen {
+        assert!(Instant::now() < bound, "it never half-opened");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     let trials = together(&retry, 500, 1);
     assert!((1..=3).contains(&trials), "{trials} of a quota of 3");
 }
