@@ -193,12 +193,7 @@ impl Way {
 
 /// Whether the request could not be sent, or its client broke off: that says nothing about the upstream.
 fn is_of_client(result: &Result<Response<Incoming>, Failure>) -> bool {
-    let malformed = UpstreamFailure::Malformed;
-    match result {
-        Err(Failure::NotSent(why, _)) => *why == malformed,
-        Err(Failure::BrokenOff(_)) => true,
-        Ok(_) | Err(Failure::MaybeSent(_) | Failure::TimedOut) => false,
-    }
+    matches!(result, Err(Failure::NotSent(UpstreamFailure::Malformed, _) | Failure::BrokenOff(_)))
 }
 
 /// Also a server that answers with an error may have done it.

@@ -36,7 +36,7 @@ async fn complete_500s_do_not_open_the_breaker() {
 #[tokio::test]
 async fn a_body_that_comes_too_slowly_says_nothing_about_the_upstream() {
     let upstream = Switched::start().await;
-    let gateway = start(&upstream, &keyless("timeout = \"500ms\""));
+    let gateway = start(&upstream, &keyless("timeout = \"1s\""));
     let mut clients = Vec::new();
     for _ in 0..7 {
         let (sender, body) = Pipe::new();
@@ -66,9 +66,9 @@ async fn a_body_that_comes_too_slowly_says_nothing_about_the_upstream() {
 #[tokio::test]
 async fn a_write_that_hangs_counts_whatever_time_its_client_gave() {
     let upstream = Switched::start().await;
-    let gateway = start(&upstream, &keyless("timeout = \"600ms\""));
+    let gateway = start(&upstream, &keyless("timeout = \"1s\""));
     upstream.mode(Mode::Held(201));
-    let call = Call::post("/x/1").body("all of it").header("onceward-deadline", "300");
+    let call = Call::post("/x/1").body("all of it").header("onceward-deadline", "700");
     let clients: Vec<_> = (0..5).map(|_| gateway.begin(&call)).collect();
     for client in clients {
         assert_eq!(client.await.unwrap().status, 504);
@@ -118,12 +118,12 @@ async fn an_answer_that_nobody_reads_holds_a_place_only_where_a_limit_was_chosen
 #[tokio::test]
 async fn nothing_is_begun_after_max_run() {
     let upstream = Switched::start().await;
-    let lines = "retry = \"standard\"\nnot_applied = [503]\nlease = \"600ms\"\nmax_run = \"600ms\"";
+    let lines = "retry = \"standard\"\nnot_applied = [503]\nlease = \"2s\"\nmax_run = \"2s\"";
     let gateway = start(&upstream, &route(lines));
-    upstream.then([Mode::Busy("1")]);
+    upstream.then([Mode::Busy("3")]);
     let reply = gateway.send(&pay("a")).await;
     assert_eq!(reply.status, 503, "{reply:?}");
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    tokio::time::sleep(Duration::from_millis(3500)).await;
     assert_eq!(upstream.count(), 1, "the wait would have outlasted the claim");
     assert_eq!(gateway.send(&pay("a")).await.status, 201, "and its key was freed");
 }
