@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Frame;
+use serde_json::json;
 
 use crate::{
     gateway_support::{Call, Gateway, Link, Pipe, Version, eventually, raw, route},
@@ -126,4 +127,23 @@ async fn nothing_is_begun_after_max_run() {
     tokio::time::sleep(Duration::from_millis(3500)).await;
     assert_eq!(upstream.count(), 1, "the wait would have outlasted the claim");
     assert_eq!(gateway.send(&pay("a")).await.status, 201, "and its key was freed");
+}
+
+#[tokio::test]
+async fn nothing_is_begun_under_a_claim_that_was_lost() {
+    let upstream = Switched::start().await;
+    let lines = "retry = \"standard\"\nnot_applied = [503]\nlease = \"1s\"\nmax_run = \"30s\"";
+    let gateway = start(&upstream, &route(lines));
+    upstream.then([Mode::Busy("4")]);
+    let paying = gateway.begin(&pay("a"));
+    upstream.arrival(1).await;
+    let execution = upstream.seen()[0].line("onceward-execution").unwrap().to_owned();
+    let (operation, _) = execution.split_once('.').unwrap();
+    let release = Call::post(&format!("/v1/operations/{operation}/release"));
+    let release = release.json(json!({"reason": "a test", "force": true}));
+    let released = gateway.ask(&release).await;
+    assert_eq!(released.status, 200, "{released:?}");
+    let reply = paying.await.unwrap();
+    assert_eq!(reply.problem(), (409, "lease-lost".into()), "{reply:?}");
+    assert_eq!(upstream.count(), 1, "somebody else may be running it");
 }
