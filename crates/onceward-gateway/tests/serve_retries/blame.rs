@@ -104,9 +104,9 @@ async fn an_answer_that_nobody_reads_holds_a_place_only_where_a_limit_was_chosen
     upstream.then([Mode::Trickle, Mode::Trickle]);
     let mut links = Vec::new();
     for path in ["/elsewhere", "/x/1"] {
-        let mut link = Link::open(gateway.address, Version::Http2).await;
-        let answer = link.stream(&get(path), Pipe::new().1).await.unwrap();
-        assert_eq!(answer.status().as_u16(), 200);
+        let mut link = Link::open(gateway.address, Version::Http1).await;
+        let answer = link.stream(&Call::post(path), Pipe::new().1).await.unwrap();
+        assert_eq!(answer.status().as_u16(), 201);
         links.push((link, answer));
     }
     assert_eq!(room(&gateway, "shared").await["in_flight"], 0);
