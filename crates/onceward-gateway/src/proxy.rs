@@ -12,6 +12,7 @@ mod headers;
 mod judge;
 mod listener;
 mod parcel;
+mod place;
 mod room;
 mod status;
 mod timed;

@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use onceward::{
     retry::{Action, Call, Class, Go, Priority, Rules, Share, Stop, Why, decide},
     server::{Body, Code, Problem},
-    telemetry::{self, GivenUp, Hedged, Sending, TurnedAway},
+    telemetry::{self, GivenUp, Hedged, Sending, TurnedAway, UpstreamFailure},
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -35,12 +35,15 @@ pub(crate) struct Way {
     share: Share,
     repeats: bool,
     hedges: bool,
+    /// How many may be at the upstream was said for this route.
+    pub(super) is_limited: bool,
 }
 
 /// An answer's head; what comes behind it still flies.
 pub(super) struct Delivered {
     pub(super) response: Response<Incoming>,
-    pub(super) flight: Flight,
+    /// `None`: it is a failure, and gave its place back so that another attempt could be made.
+    pub(super) flight: Option<Flight>,
     pub(super) class: Class,
     /// An earlier attempt may have been carried out.
     pub(super) is_doubtful: bool,
@@ -56,11 +59,20 @@ pub(super) enum Undelivered {
 /// What one attempt came to, with its place at the upstream.
 type Attempted = (Result<Response<Incoming>, Failure>, Flight);
 
-/// A call, and whether one of its attempts runs of which the room has not heard the end.
+/// A call, and what the room still has to hear of it.
 struct Trying<'a> {
     way: &'a Way,
     call: Call,
-    is_running: bool,
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    /// An attempt has begun.
+    Running,
+    /// Another attempt is paid for.
+    Waiting,
 }
 
 impl Way {
@@ -82,6 +94,7 @@ impl Way {
             share: Share::of(delivery.retry_share),
             repeats: delivery.retry != RetryRule::Off,
             hedges: delivery.hedge,
+            is_limited: delivery.limit.is_some(),
         })
     }
 
@@ -120,10 +133,9 @@ impl Way {
         let call = if stakes.is_repeatable() { call.keyed() } else { call };
         let call = if wishes.is_retry() { call.nested() } else { call };
         let call = if parcel.is_kept() { call } else { call.body_gone() };
-        match wishes.left() {
-            Some(left) => call.within(left, now),
-            None => call,
-        }
+        // Nothing is begun when its client or its claim has no time left.
+        let bounds = [wishes.left(), stakes.time_left()];
+        bounds.into_iter().flatten().fold(call, |call, left| call.within(left, now))
     }
 
     /// Sends it, again where that is safe and worth it.
@@ -135,7 +147,7 @@ impl Way {
     ) -> Result<Delivered, Undelivered> {
         let call = self.call(stakes, &parcel, wishes);
         let until = Instant::now() + self.timeout;
-        let mut trying = Trying { way: self, call, is_running: false };
+        let mut trying = Trying { way: self, call, phase: Phase::Idle };
         let (go, flight) = trying.begin_first(stakes.is_retry(wishes))?;
         let mut next = (go, flight);
         let mut doubt: Option<Failure> = None;
@@ -144,26 +156,44 @@ impl Way {
             let patience = stakes.patience(go.timeout, self.rules.attempt_timeout(), until);
             let attempt = Attempt { stakes, wishes, patience, hedge_after: go.hedge_after };
             let (result, flight) = trying.attempt(&mut parcel, &attempt, flight).await;
-            let judged = stakes.judge(&result);
-            // A client that is in a hurry says nothing about the upstream.
-            let is_cut_short = patience < self.rules.attempt_timeout() && wishes.is_over();
-            if is_cut_short && matches!(result, Err(Failure::TimedOut)) {
+            let may_wait = doubt.is_some() && trying.call.attempts() < self.rules.attempts();
+            let judged = stakes.judge(&result, may_wait);
+            let is_of_client = match &result {
+                Err(Failure::TimedOut) => {
+                    let is_hurried = patience < self.rules.attempt_timeout() && wishes.is_over();
+                    (stakes.is_safe() && is_hurried) || parcel.kept_waiting(patience)
+                }
+                result => is_of_client(result),
+            };
+            if is_of_client {
                 trying.abandon();
-                return Err(Undelivered::Failed(doubt.unwrap_or(Failure::TimedOut)));
+                return ended(result, Some(flight), judged, doubt);
             }
+            // Or with a small limit a retry would stand in its own way.
+            let flight = judged.is_good().then_some(flight);
             let Some(wait) = trying.decide(judged) else {
                 return ended(result, flight, judged, doubt);
             };
+            drop(flight);
             sleep(wait).await;
+            // It may have been taken over, or this process may have been stopped for a while.
+            if stakes.time_left().is_some_and(|left| left.is_zero()) {
+                return ended(result, None, judged, doubt);
+            }
             match trying.begin() {
                 Ok(begun) => next = begun,
-                Err(_) => return ended(result, flight, judged, doubt),
+                Err(_) => return ended(result, None, judged, doubt),
             }
             if doubt.is_none() && !matches!(judged.seen.class, Class::NeverSent { .. }) {
                 doubt = Some(result.err().unwrap_or_else(answered_badly));
             }
         }
     }
+}
+
+/// Whether the request could not be sent, or its client broke off: that says nothing about the upstream.
+fn is_of_client(result: &Result<Response<Incoming>, Failure>) -> bool {
+    matches!(result, Err(Failure::NotSent(UpstreamFailure::Malformed, _) | Failure::BrokenOff(_)))
 }
 
 /// Also a server that answers with an error may have done it.
@@ -174,7 +204,7 @@ fn answered_badly() -> Failure {
 /// What the caller gets: a failure that proves nothing counts more than a later one that does.
 fn ended(
     result: Result<Response<Incoming>, Failure>,
-    flight: Flight,
+    flight: Option<Flight>,
     judged: Judged,
     doubt: Option<Failure>,
 ) -> Result<Delivered, Undelivered> {
@@ -235,6 +265,8 @@ impl Trying<'_> {
                 Ok((go, self.started(Sending::Retry)))
             }
             Err(stop) => {
+                drop(inside);
+                self.phase = Phase::Idle;
                 telemetry::UPSTREAM_GIVEN_UP.add(given_up(stop.why()));
                 Err(stop)
             }
@@ -242,7 +274,7 @@ impl Trying<'_> {
     }
 
     fn started(&mut self, kind: Sending) -> Flight {
-        self.is_running = true;
+        self.phase = Phase::Running;
         telemetry::UPSTREAM_ATTEMPTS.add(kind);
         Flight(self.way.room.clone())
     }
@@ -258,9 +290,12 @@ impl Trying<'_> {
         let mut context = inside.context(&self.way.rules, &mut self.call);
         let action = decide(&mut context, judged.seen, now, random);
         drop(inside);
-        self.is_running = false;
+        self.phase = Phase::Idle;
         match action {
-            Action::Attempt { wait } => Some(wait),
+            Action::Attempt { wait } => {
+                self.phase = Phase::Waiting;
+                Some(wait)
+            }
             Action::Stop(stop) if judged.seen.class.is_failure() => {
                 telemetry::UPSTREAM_GIVEN_UP.add(given_up(stop.why()));
                 None
@@ -305,18 +340,18 @@ impl Trying<'_> {
         let mut second = pin!(way.upstream.send(stakes.lane(), request, rest.patience));
         tokio::select! {
             answer = first.as_mut() => {
-                if stakes.judge(&answer).is_good() {
+                if stakes.judge(&answer, false).is_good() {
                     telemetry::UPSTREAM_HEDGES.add(Hedged::Lost);
                     return (answer, flight);
                 }
                 // The second may still make it good.
                 let other = second.await;
-                match self.hedge_is_taken(stakes.judge(&other)) {
+                match self.hedge_is_taken(stakes.judge(&other, false)) {
                     true => (other, second_flight),
                     false => (answer, flight),
                 }
             }
-            other = second.as_mut() => match self.hedge_is_taken(stakes.judge(&other)) {
+            other = second.as_mut() => match self.hedge_is_taken(stakes.judge(&other, false)) {
                 true => (other, second_flight),
                 false => (first.await, flight),
             },
@@ -371,14 +406,21 @@ impl Trying<'_> {
     }
 
     fn abandon(&mut self) {
-        if std::mem::take(&mut self.is_running) {
-            self.way.room.enter().context(&self.way.rules, &mut self.call).abandon();
+        let phase = std::mem::replace(&mut self.phase, Phase::Idle);
+        if phase == Phase::Idle {
+            return;
+        }
+        let mut inside = self.way.room.enter();
+        let mut context = inside.context(&self.way.rules, &mut self.call);
+        match phase {
+            Phase::Waiting => context.forgo(),
+            Phase::Idle | Phase::Running => context.abandon(),
         }
     }
 }
 
 impl Drop for Trying<'_> {
-    /// Its client is gone: nobody will say how the attempt ended.
+    /// Its client is gone, or its claim: nobody will say how the attempt ended, or begin another one.
     fn drop(&mut self) {
         self.abandon();
     }

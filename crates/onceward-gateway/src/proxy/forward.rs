@@ -24,6 +24,7 @@ use super::{
     headers::{self, Outcome},
     judge::Stakes,
     parcel::Parcel,
+    place::Place,
     room::Flight,
     timed::Timed,
     upstream::Failure,
@@ -75,6 +76,7 @@ impl Forward {
             Err(Undelivered::Failed(failure)) => return Err(failure),
         };
         let Delivered { response, flight, class, is_doubtful } = delivered;
+        let flight = flight.filter(|_| way.is_limited);
         let mut response = response.map(|body| flying(Timed::whole(body, until), flight));
         listen(&mut response);
         if is_doubtful {
@@ -86,12 +88,14 @@ impl Forward {
     }
 
     /// An answer that would give the key free says nothing about an earlier attempt, which may have been
-    /// carried out, nor does one that says that it is still running.
+    /// carried out, nor does one that may mean that it is still running.
     fn bind(&self, response: &mut Response<Body>, class: Class) {
         let said = response.extensions().get::<Meaning>().copied();
         let by_policy = || self.policy.meaning(Reply::Complete(response.status().as_u16()));
         let meaning = said.unwrap_or_else(by_policy);
-        if meaning == Meaning::Released || class == Class::InProgress {
+        let is_busy = matches!(response.status(), StatusCode::CONFLICT | StatusCode::TOO_EARLY);
+        let may_run = is_busy && said.is_none() && class != Class::Bound;
+        if meaning == Meaning::Released || may_run {
             let no_answer = self.policy.meaning(Reply::Incomplete);
             response.extensions_mut().insert(no_answer);
         }
@@ -129,6 +133,7 @@ pub(super) async fn pass(way: &Way, mut request: Request<Body>, wishes: &Wishes)
         Err(Undelivered::TurnedAway(why, hint)) => return refusal(why, hint).into_response(),
         Err(Undelivered::Failed(failure)) => return unanswered(&failure),
     };
+    let flight = flight.filter(|_| way.is_limited);
     let mut response = response.map(|body| flying(Timed::pieces(body, PAUSE), flight));
     headers::strip_hop_by_hop(response.headers_mut());
     headers::strip_own(response.headers_mut());
@@ -189,13 +194,16 @@ fn released(problem: Problem) -> Response<Body> {
     response
 }
 
-/// A body that is at the upstream until it has ended.
-fn flying<B>(body: B, flight: Flight) -> Body
+/// A body that is at the upstream until it has ended. Without a limit of its own a route does not count
+/// it: clients that do not read would take the places of all others.
+fn flying<B>(body: B, flight: Option<Flight>) -> Body
 where
     B: http_body::Body<Data = Bytes, Error = BoxError> + Send + Unpin + 'static,
 {
+    let Some(flight) = flight.filter(|_| !body.is_end_stream()) else { return Body::new(body) };
+    let place = Place::new(flight, PAUSE);
     Body::new(body.map_frame(move |frame| {
-        let _ = &flight;
+        place.used();
         frame
     }))
 }

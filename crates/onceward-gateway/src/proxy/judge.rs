@@ -23,7 +23,7 @@ pub(super) enum Stakes {
     /// Its method says.
     Unkeyed(Method),
     /// It runs under a claim, and the route says what its answers mean.
-    Keyed { policy: Policy, effect: Effect, is_repeatable: bool, is_rerun: bool },
+    Keyed { claim: Claim, policy: Policy, is_repeatable: bool, is_rerun: bool },
 }
 
 /// What an attempt has shown.
@@ -50,8 +50,7 @@ impl From<Class> for Judged {
 impl Stakes {
     /// Under a claim, for a call that takes at most so long.
     pub(super) fn keyed(claim: &Claim, policy: &Policy, timeout: Duration) -> Self {
-        let effect = claim.effect();
-        let is_repeatable = match effect {
+        let is_repeatable = match claim.effect() {
             Effect::External | Effect::Transactional => false,
             // Also its last attempt must come while the service remembers the key.
             Effect::Repeatable { within } => {
@@ -60,7 +59,21 @@ impl Stakes {
             }
         };
         let is_rerun = claim.is_repeat();
-        Self::Keyed { policy: policy.clone(), effect, is_repeatable, is_rerun }
+        Self::Keyed { claim: claim.clone(), policy: policy.clone(), is_repeatable, is_rerun }
+    }
+
+    /// How long something may still be begun under the claim, if there is one; zero also when it was
+    /// lost. Rule 15: asked before every attempt.
+    pub(super) fn time_left(&self) -> Option<Duration> {
+        match self {
+            Self::Unkeyed(_) => None,
+            Self::Keyed { claim, .. } => Some(claim.time_left()),
+        }
+    }
+
+    /// Whether nothing is changed by it, so that it may be cut off.
+    pub(super) fn is_safe(&self) -> bool {
+        matches!(self, Self::Unkeyed(Method::Safe))
     }
 
     /// With a key the method promises nothing: a second PUT may undo what came between.
@@ -101,9 +114,14 @@ impl Stakes {
         }
     }
 
-    pub(super) fn judge(&self, result: &Result<Response<Incoming>, Failure>) -> Judged {
+    /// `may_wait`: an earlier attempt may be running still, and there is one left to ask for its answer.
+    pub(super) fn judge(
+        &self,
+        result: &Result<Response<Incoming>, Failure>,
+        may_wait: bool,
+    ) -> Judged {
         match result {
-            Ok(response) => self.judge_answer(response),
+            Ok(response) => self.judge_answer(response, may_wait),
             // It is the request that cannot be sent, and its client that broke off.
             Err(Failure::NotSent(UpstreamFailure::Malformed, _) | Failure::BrokenOff(_)) => {
                 Class::Final.into()
@@ -113,7 +131,7 @@ impl Stakes {
         }
     }
 
-    fn judge_answer(&self, response: &Response<Incoming>) -> Judged {
+    fn judge_answer(&self, response: &Response<Incoming>, may_wait: bool) -> Judged {
         let (status, lines) = (response.status().as_u16(), response.headers());
         let hint = retry_after(lines);
         let has = |name: &'static str| lines.contains_key(HeaderName::from_static(name));
@@ -122,13 +140,19 @@ impl Stakes {
         let class = match answer.class() {
             // Too many requests, say: that is between the upstream and one client.
             class if class.is_failure() && status < 500 => Class::Final,
+            // Else it is nobody of ours that it is busy with, and the answer is the client's.
+            Class::InProgress
+                if !may_wait || !self.is_repeatable() || headers::outcome(lines).is_some() =>
+            {
+                Class::Conflict
+            }
             class => class,
         };
         let seen = Seen { class, ..answer.seen(hint) };
         match self {
-            Self::Keyed { policy, effect, .. } if class.is_failure() => {
+            Self::Keyed { policy, claim, .. } if class.is_failure() => {
                 let said = headers::outcome(lines);
-                judge_failure(seen, said, policy.meaning(Reply::Complete(status)), *effect)
+                judge_failure(seen, said, policy.meaning(Reply::Complete(status)), claim.effect())
             }
             _ => Judged { seen, is_last: false },
         }

@@ -2,7 +2,12 @@
 
 use std::{
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -10,6 +15,7 @@ use http::{HeaderMap, Request, header, request::Parts};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use onceward::server::{Body, BoxError};
+use tokio::time::Instant;
 
 /// A body without a key is kept up to this length, so that it can be sent again.
 const MAX_KEPT: u64 = 64 << 10;
@@ -17,6 +23,8 @@ const MAX_KEPT: u64 = 64 << 10;
 pub(super) struct Parcel {
     parts: Parts,
     body: Contents,
+    /// Until when the upstream waited for the body, while that is passed on.
+    waited: Waited,
 }
 
 enum Contents {
@@ -37,7 +45,7 @@ impl Parcel {
             true => Contents::Kept(body.collect().await?.to_bytes(), None),
             false => Contents::Stream(body),
         };
-        Ok(Self { parts, body })
+        Ok(Self { parts, body, waited: Waited::default() })
     }
 
     /// A request with a key, whose body is there already.
@@ -51,7 +59,12 @@ impl Parcel {
             }
             false => Contents::Stream(body),
         };
-        Ok(Self { parts, body })
+        Ok(Self { parts, body, waited: Waited::default() })
+    }
+
+    /// Whether most of this time went by while the upstream waited for the client's body.
+    pub(super) fn kept_waiting(&self, patience: Duration) -> bool {
+        self.waited.until() > patience / 2
     }
 
     /// Whether it can be sent again.
@@ -73,12 +86,80 @@ impl Parcel {
                 let (mut parts, ()) = Request::new(()).into_parts();
                 std::mem::swap(&mut parts, &mut self.parts);
                 let body = match std::mem::replace(&mut self.body, Contents::Gone) {
-                    Contents::Stream(body) => body,
+                    Contents::Stream(body) if body.is_end_stream() => body,
+                    Contents::Stream(body) => {
+                        self.waited.begin();
+                        Body::new(Passing { body, waited: self.waited.clone() })
+                    }
                     _ => Body::empty(),
                 };
                 Request::from_parts(parts, body)
             }
         }
+    }
+}
+
+/// How long after the request was sent its body was last waited for, in milliseconds.
+#[derive(Clone, Default)]
+struct Waited {
+    began: Option<Instant>,
+    until: Arc<AtomicU64>,
+}
+
+impl Waited {
+    const STILL: u64 = u64::MAX;
+
+    fn begin(&mut self) {
+        self.began = Some(Instant::now());
+    }
+
+    fn until(&self) -> Duration {
+        Duration::from_millis(self.until.load(Ordering::Relaxed))
+    }
+
+    fn waits(&self) {
+        self.until.store(Self::STILL, Ordering::Relaxed);
+    }
+
+    fn goes_on(&self) {
+        // Most pieces are there when they are asked for.
+        if self.until.load(Ordering::Relaxed) == Self::STILL {
+            let time = self.began.map_or(Duration::ZERO, |began| began.elapsed());
+            let millis = u64::try_from(time.as_millis()).unwrap_or(Self::STILL);
+            self.until.store(millis, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A client's body on its way. One that is not asked for waits for the upstream; one that is asked for
+/// and not there waits for its client.
+struct Passing {
+    body: Body,
+    waited: Waited,
+}
+
+impl http_body::Body for Passing {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        match &frame {
+            Poll::Pending => self.waited.waits(),
+            Poll::Ready(_) => self.waited.goes_on(),
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -173,6 +173,25 @@ impl Room {
         (target.in_flight() >= target.limit()).then_some(TurnedAway::Limit)
     }
 
+    #[cfg(test)]
+    pub(super) fn alone() -> Self {
+        Self::new(rules(&Delivery::default()))
+    }
+
+    #[cfg(test)]
+    pub(super) fn take_off(self: &Arc<Self>) -> Flight {
+        let rules = Rules::standard();
+        let now = self.now();
+        let mut call = Call::new(&rules, onceward::retry::Method::Safe, now);
+        self.enter().context(&rules, &mut call).begin(now, 1).expect("there is room");
+        Flight(self.clone())
+    }
+
+    #[cfg(test)]
+    pub(super) fn in_flight(&self) -> u32 {
+        self.enter().target.in_flight()
+    }
+
     fn document(&self, name: &str) -> Value {
         let now = self.now();
         let Inside { target, counts, .. } = &mut *self.enter();
@@ -212,7 +231,8 @@ impl Inside {
     }
 }
 
-/// A request at the upstream: it is there until its answer was read to the end, or dropped.
+/// A request at the upstream: it is there until its answer has begun, or with a limit of its own until it
+/// was read to the end, or dropped.
 pub(super) struct Flight(pub(super) Arc<Room>);
 
 impl Drop for Flight {

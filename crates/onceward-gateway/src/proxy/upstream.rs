@@ -243,8 +243,11 @@ async fn exchange(
                 Err(Failure::NotSent(UpstreamFailure::Connect, reason))
             }
             Some(connection) => {
-                // With HTTP/2 others use it, too, and it may be dead.
-                connection.poison();
+                // With HTTP/2 others use it, too, and it may be dead. Who waits for less than a ping does
+                // not find that out, and clients in a hurry must not take it from all others.
+                if patience >= PING {
+                    connection.poison();
+                }
                 Err(Failure::TimedOut)
             }
         },

@@ -64,10 +64,12 @@ async fn stored_errors_count() {
     let upstream = Switched::start().await;
     let gateway = start(&upstream, &route(""));
     upstream.mode(Mode::Status(500));
-    for number in 1..HOPELESS {
+    for number in 1..=5 {
         assert_eq!(gateway.send(&pay(&format!("k{number}"))).await.status, 500);
     }
+    assert_eq!(circuit(&gateway).await, "guarded");
     upstream.mode(LONG);
+    fail(&gateway, HOPELESS - 6).await;
     assert_eq!(gateway.send(&pay("last")).await.status, 503);
     assert_eq!(gateway.send(&pay("more")).await.problem(), (503, "overloaded".into()));
     assert!(gateway.send(&pay("k1")).await.is_replay());

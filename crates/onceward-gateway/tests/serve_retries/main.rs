@@ -7,6 +7,7 @@
 mod gateway_support;
 
 mod bad_input;
+mod blame;
 mod breaker;
 mod crowd;
 mod deadline;

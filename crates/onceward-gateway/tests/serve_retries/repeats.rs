@@ -193,3 +193,47 @@ async fn without_retry_everything_is_tried_once() {
     assert_eq!(gateway.send(&get("/x/1")).await.problem(), (502, "upstream-failed".into()));
     assert_eq!(upstream.count(), 2);
 }
+
+/// It is the client's answer, however soon it may ask again.
+#[tokio::test]
+async fn a_conflict_with_a_hint_is_not_repeated() {
+    let upstream = Switched::start().await;
+    let gateway = start(&upstream, &format!("{}{}", route(REPEATABLE), keyless(RETRY)));
+    upstream.then([Mode::Taken("0")]);
+    let put = gateway.send(&Call::new("PUT", "/x/1").body("small")).await;
+    assert_eq!((put.status, upstream.count()), (409, 1), "{put:?}");
+    upstream.then([Mode::Taken("0")]);
+    let paid = gateway.send(&pay("a")).await;
+    assert_eq!((paid.status, upstream.count()), (409, 2), "{paid:?}");
+    assert!(gateway.send(&pay("a")).await.is_replay(), "rule 11: it is stored");
+    // After an attempt that may be running still it may mean just that.
+    upstream.then([Mode::Reset, Mode::Taken("0")]);
+    assert_eq!((gateway.send(&pay("b")).await.status, upstream.count()), (201, 5));
+    upstream.then([Mode::Reset, Mode::Taken("0"), Mode::Taken("0")]);
+    assert_eq!((gateway.send(&pay("c")).await.status, upstream.count()), (409, 8), "but no longer");
+}
+
+#[tokio::test]
+async fn a_conflict_after_a_doubtful_attempt_does_not_bind_the_key() {
+    let upstream = Switched::start().await;
+    let gateway = start(&upstream, &route(REPEATABLE));
+    upstream.then([Mode::Reset, Mode::Status(409)]);
+    let reply = gateway.send(&pay("a")).await;
+    assert_eq!(reply.status, 409, "{reply:?}");
+    let state = gateway.status_of(&reply, &pay("a")).await.json();
+    assert_eq!(state["state"], "failed_retryable", "{state}");
+    assert_eq!(gateway.send(&pay("a")).await.status, 201, "it is asked again");
+    assert_eq!(upstream.count(), 3);
+}
+
+#[tokio::test]
+async fn whoever_waits_for_its_retry_gives_its_place_back() {
+    let upstream = Switched::start().await;
+    let gateway = start(&upstream, &keyless(&format!("{RETRY}\nlimit = 1")));
+    for mode in [Mode::Reset, Mode::Status(503)] {
+        let before = upstream.count();
+        upstream.then([mode]);
+        assert_eq!(gateway.send(&get("/x/1")).await.status, 200);
+        assert_eq!(upstream.count() - before, 2);
+    }
+}

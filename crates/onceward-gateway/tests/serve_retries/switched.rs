@@ -39,6 +39,8 @@ pub(crate) enum Mode {
     Status(u16),
     /// 503 with this `Retry-After`.
     Busy(&'static str),
+    /// 409 with this `Retry-After`.
+    Taken(&'static str),
     /// Answers so when it is released.
     Held(u16),
     /// A byte of the answer every 50 ms, without end.
@@ -163,6 +165,11 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
         Mode::Status(status) => Ok(text(status, "as it was told")),
         Mode::Busy(hint) => {
             let mut answer = text(503, "busy");
+            answer.headers_mut().insert("retry-after", hint.parse().unwrap());
+            Ok(answer)
+        }
+        Mode::Taken(hint) => {
+            let mut answer = text(409, "taken");
             answer.headers_mut().insert("retry-after", hint.parse().unwrap());
             Ok(answer)
         }
