@@ -163,8 +163,10 @@ impl Upstream {
         }
         let watched = Watched::begin(lane.into(), &mut request);
         let answer = match (lane, self.protocol) {
-            (Lane::Keyed, _) => exchange(&self.keyed, request, patience).await,
-            (Lane::Other, Protocol::Http2) => exchange(&self.other, request, patience).await,
+            (Lane::Keyed, _) => exchange(&self.keyed, request, patience, Duration::ZERO).await,
+            // A client in a hurry must not take the connection from all others: who waits for less than a
+            // ping does not find out whether it is dead.
+            (Lane::Other, Protocol::Http2) => exchange(&self.other, request, patience, PING).await,
             (Lane::Other, Protocol::Http1) => {
                 let answer = timeout(patience, self.other.request(http_11(request))).await;
                 answer.map_err(|_| Failure::TimedOut).and_then(judged)
@@ -181,7 +183,7 @@ impl Upstream {
         patience: Duration,
     ) -> Result<Response<Incoming>, Failure> {
         let watched = Watched::begin(UpstreamLane::Asked, &mut request);
-        let answer = exchange(&self.asked, request, patience).await;
+        let answer = exchange(&self.asked, request, patience, Duration::ZERO).await;
         watched.end(&answer);
         answer
     }
@@ -229,10 +231,12 @@ impl From<Lane> for UpstreamLane {
     }
 }
 
+/// A connection that gave no answer for as long as is suspicious is not used again.
 async fn exchange(
     client: &Connections,
     mut request: Request<Body>,
     patience: Duration,
+    suspicious: Duration,
 ) -> Result<Response<Incoming>, Failure> {
     let connection = capture_connection(&mut request);
     match timeout(patience, client.request(http_11(request))).await {
@@ -243,9 +247,8 @@ async fn exchange(
                 Err(Failure::NotSent(UpstreamFailure::Connect, reason))
             }
             Some(connection) => {
-                // With HTTP/2 others use it, too, and it may be dead. Who waits for less than a ping does
-                // not find that out, and clients in a hurry must not take it from all others.
-                if patience >= PING {
+                // With HTTP/2 others use it, too, and it may be dead.
+                if patience >= suspicious {
                     connection.poison();
                 }
                 Err(Failure::TimedOut)

@@ -105,7 +105,9 @@ async fn an_answer_that_nobody_reads_holds_a_place_only_where_a_limit_was_chosen
     let mut links = Vec::new();
     for path in ["/elsewhere", "/x/1"] {
         let mut link = Link::open(gateway.address, Version::Http1).await;
-        let answer = link.stream(&Call::post(path), Pipe::new().1).await.unwrap();
+        let (end, body) = Pipe::new();
+        drop(end);
+        let answer = link.stream(&Call::post(path), body).await.unwrap();
         assert_eq!(answer.status().as_u16(), 201);
         links.push((link, answer));
     }
