@@ -1,11 +1,11 @@
 //! What is at stake with a request, and what an attempt has shown: the words of the core for it.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, Response, header};
+use http::{HeaderName, Response};
 use hyper::body::Incoming;
 use onceward::{
-    Effect, Meaning, Policy, Reply,
+    Effect, Meaning, Policy, Reply, client,
     retry::{Answer, Class, Method, Seen},
     server::Claim,
     telemetry::UpstreamFailure,
@@ -133,7 +133,7 @@ impl Stakes {
 
     fn judge_answer(&self, response: &Response<Incoming>, may_wait: bool) -> Judged {
         let (status, lines) = (response.status().as_u16(), response.headers());
-        let hint = retry_after(lines);
+        let hint = client::hint(lines);
         let has = |name: &'static str| lines.contains_key(HeaderName::from_static(name));
         let bound = has("idempotent-replayed") || has("idempotency-expires");
         let answer = Answer { hinted: hint.is_some(), bound, ..Answer::of(status) };
@@ -176,26 +176,15 @@ fn judge_failure(seen: Seen, said: Option<Outcome>, by_policy: Meaning, effect: 
     }
 }
 
-/// `Retry-After` as a time from now, if it can be read.
-fn retry_after(lines: &HeaderMap) -> Option<Duration> {
-    let text = lines.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
-    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Some(Duration::from_secs(text.parse().unwrap_or(u64::MAX)));
-    }
-    let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_zoned(text).ok()?;
-    let then = u64::try_from(date.timestamp().as_second()).unwrap_or_default();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Some(Duration::from_secs(then).saturating_sub(now))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::{HeaderMap, header};
 
     fn hint(said: &str) -> Option<Duration> {
         let mut lines = HeaderMap::new();
         lines.insert(header::RETRY_AFTER, said.parse().unwrap());
-        retry_after(&lines)
+        client::hint(&lines)
     }
 
     #[test]

@@ -62,5 +62,6 @@ pub use report::{Attempt, Report};
 #[cfg(feature = "sqlite")]
 pub use resume::{Pending, Resume, ResumeError};
 pub use retry::{Retry, Route, TargetState, Within};
+pub use retry_after::hint;
 pub use tower::{RetryLayer, Retrying};
 pub use wire::Incoming;

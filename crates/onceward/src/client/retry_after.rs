@@ -4,9 +4,20 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderValue, header};
 
-/// After which time to come back; the longest, if there are several lines. What cannot be read says
-/// nothing.
-pub(super) fn hint(headers: &HeaderMap) -> Option<Duration> {
+/// After which time an answer asks to come back: its `Retry-After`, in seconds or as a date.
+///
+/// The longest, if there are several lines; what cannot be read says nothing. A date counts from the
+/// server's own `Date`, if there is one.
+///
+/// ```
+/// use std::time::Duration;
+/// use http::{HeaderMap, HeaderValue, header::RETRY_AFTER};
+///
+/// let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static("120"))]);
+/// assert_eq!(onceward::client::hint(&headers), Some(Duration::from_secs(120)));
+/// ```
+#[must_use]
+pub fn hint(headers: &HeaderMap) -> Option<Duration> {
     let lines = headers.get_all(header::RETRY_AFTER).iter();
     lines.filter_map(|line| one(line, headers)).max()
 }
