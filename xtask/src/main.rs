@@ -3,8 +3,10 @@
 
 mod bench;
 mod cargo;
+mod check;
 mod ci;
 mod compare;
+mod dependencies;
 mod failure;
 mod purity;
 mod results;
@@ -28,7 +30,8 @@ use crate::failure::Failure;
     name = "cargo xtask",
     bin_name = "cargo xtask",
     arg_required_else_help = true,
-    after_help = "Examples:\n  cargo xtask test          everything that a change must pass\n  \
+    after_help = "Examples:\n  cargo xtask check         what you changed, in two minutes\n  \
+                  cargo xtask test          everything that a change must pass\n  \
                   cargo xtask test --long   the same with the long suites\n  \
                   cargo xtask ci            what the continuous integration runs, in its order\n  \
                   cargo xtask bench store   measure the stores\n  \
@@ -41,10 +44,12 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
+    Check(check::Arguments),
     Test(test::Arguments),
     Ci(ci::Arguments),
     Purity(purity::Arguments),
     Tidy(tidy::Arguments),
+    Dependencies(dependencies::Arguments),
     Bench(bench::Arguments),
     Compare(compare::Arguments),
 }
@@ -62,10 +67,14 @@ fn main() -> ExitCode {
 fn run(task: &Task) -> Result<ExitCode, Failure> {
     let root = workspace::root()?;
     match task {
+        Task::Check(arguments) => check::run(&root, arguments),
         Task::Test(arguments) => test::run(&root, arguments),
         Task::Ci(arguments) => ci::run(&root, arguments),
         Task::Purity(arguments) => purity::run(&root, arguments).map(|()| ExitCode::SUCCESS),
         Task::Tidy(arguments) => tidy::run(&root, arguments).map(|()| ExitCode::SUCCESS),
+        Task::Dependencies(arguments) => {
+            dependencies::run(&root, arguments).map(|()| ExitCode::SUCCESS)
+        }
         Task::Bench(arguments) => bench::run(&root, arguments).map(|()| ExitCode::SUCCESS),
         Task::Compare(arguments) => compare::run(&root, arguments).map(|()| ExitCode::SUCCESS),
     }

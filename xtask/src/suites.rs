@@ -11,11 +11,25 @@ use crate::tools;
 use crate::workspace::{Kind, TestTarget, Workspace};
 
 pub(crate) struct Suite {
+    /// How it is called on the command line and in the file of budgets.
+    pub(crate) id: &'static str,
     pub(crate) name: &'static str,
     /// Whether a test target belongs to this suite.
     pub(crate) claims: fn(&TestTarget) -> bool,
     /// What it runs against, as found on this machine now.
     pub(crate) against: fn(&Workspace) -> Against,
+    pub(crate) load: Load,
+    /// The tests of a usual run, by parts of their names; a long run takes all. Empty: always all.
+    pub(crate) only: &'static [&'static str],
+}
+
+/// What the programs of a suite do most of the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// They keep a core busy: one such program at a time.
+    Computes,
+    /// They wait for processes, disks and clocks: several at a time, with many tests each.
+    Waits,
 }
 
 pub(crate) enum Against {
@@ -38,7 +52,7 @@ pub(crate) struct Servers {
     /// What somebody has to set who repeats a test alone, when these servers have ended.
     pub(crate) repeat: Vec<(&'static str, String)>,
     /// They end when this is dropped.
-    pub(crate) running: Vec<Box<dyn Any>>,
+    pub(crate) running: Vec<Box<dyn Any + Send + Sync>>,
 }
 
 impl Servers {
@@ -48,18 +62,27 @@ impl Servers {
     }
 }
 
-pub(crate) const SUITES: [Suite; 16] = [
+const ALL: &[&str] = &[];
+
+pub(crate) const SUITES: [Suite; 17] = [
     Suite {
+        id: "core",
         name: "protocol core",
         claims: |target| target.package == "onceward-core" && !target.is_test("model"),
         against: |_| no_server(),
+        load: Load::Computes,
+        only: ALL,
     },
     Suite {
+        id: "model",
         name: "model",
         claims: |target| target.package == "onceward-core" && target.is_test("model"),
         against: |_| no_server(),
+        load: Load::Computes,
+        only: ALL,
     },
     Suite {
+        id: "library",
         name: "library and drivers, memory store",
         claims: |target| {
             target.package == "onceward"
@@ -70,42 +93,61 @@ pub(crate) const SUITES: [Suite; 16] = [
                 && !is_failover(target)
         },
         against: |_| Against::Present("memory store (not durable)".to_owned()),
+        load: Load::Waits,
+        only: ALL,
     },
     Suite {
+        id: "server",
         name: "server layer",
         claims: |target| target.package == "onceward" && is_server(target),
         against: |_| {
             let text = "axum and hyper on loopback sockets, memory store (not durable)";
             Against::Present(text.to_owned())
         },
+        load: Load::Waits,
+        only: ALL,
     },
     Suite {
+        id: "simulation",
         name: "simulation",
         claims: |target| target.package == "onceward" && target.is_test("simulation"),
         against: |_| no_server(),
+        load: Load::Computes,
+        only: ALL,
     },
     Suite {
+        id: "sqlite",
         name: "SQLite store",
         claims: |target| target.package == "onceward" && is_sqlite(target),
         against: sqlite,
+        load: Load::Waits,
+        only: ALL,
     },
     Suite {
+        id: "crash",
         name: "crash proof",
         claims: |target| target.package == "onceward-crash" && !needs_strace(target),
         against: |workspace| {
             let sqlite = sqlite_version(workspace);
             Against::Present(format!("service processes, kill -9, SQLite {sqlite}"))
         },
+        load: Load::Waits,
+        only: ALL,
     },
     Suite {
+        id: "crash-syscalls",
         name: "crash proof, system calls",
         claims: |target| target.package == "onceward-crash" && needs_strace(target),
         against: strace,
+        load: Load::Waits,
+        only: ALL,
     },
     Suite {
+        id: "command-line",
         name: "command line",
         claims: |target| {
             target.package == "onceward-gateway"
+                && !target.is_test("simulate")
                 && !is_gateway(target)
                 && !is_probe(target)
                 && !is_operators(target)
@@ -117,46 +159,79 @@ pub(crate) const SUITES: [Suite; 16] = [
             let text = "the built command; its demo on loopback sockets, with SQLite";
             Against::Present(text.to_owned())
         },
+        load: Load::Waits,
+        only: ALL,
     },
     Suite {
+        id: "simulate",
+        name: "retry storms",
+        claims: |target| target.package == "onceward-gateway" && target.is_test("simulate"),
+        against: |_| Against::Present("the built command, on virtual time".to_owned()),
+        load: Load::Computes,
+        only: ALL,
+    },
+    Suite {
+        id: "gateway",
         name: "gateway",
         claims: |target| target.package == "onceward-gateway" && is_gateway(target),
         against: |_| {
             let upstreams = ["python3", "node", "nginx"].map(tools::program);
             Against::Present(format!("gateway processes before hyper, {}", upstreams.join(", ")))
         },
+        load: Load::Waits,
+        only: ALL,
     },
     Suite {
+        id: "probe",
         name: "probe",
         claims: |target| target.package == "onceward-gateway" && is_probe(target),
         against: |_| {
             let text = "the built command against axum servers with known faults, and the gateway";
             Against::Present(text.to_owned())
         },
+        load: Load::Waits,
+        only: ALL,
     },
     Suite {
+        id: "operators",
         name: "operators",
         claims: |target| target.package == "onceward-gateway" && is_operators(target),
         against: |_| {
             let text = "gateway processes, their listener for operators, the built command, SQLite";
             Against::Present(text.to_owned())
         },
+        load: Load::Waits,
+        only: ALL,
     },
     Suite {
+        id: "operators-openapi",
         name: "operators, as others read them",
         claims: |target| target.package == "onceward-gateway" && needs_python(target),
         against: |workspace| match tools::python(workspace) {
             Ok(versions) => Against::Present(versions),
             Err(reason) => Against::Absent { engine: "schemathesis", reason },
         },
+        load: Load::Waits,
+        only: ALL,
     },
-    Suite { name: "PostgreSQL", claims: is_postgres, against: servers::postgres },
     Suite {
+        id: "postgres",
+        name: "PostgreSQL",
+        claims: is_postgres,
+        against: servers::postgres,
+        load: Load::Waits,
+        only: ALL,
+    },
+    Suite {
+        id: "failover",
         name: "PostgreSQL, failing servers",
         claims: is_failover,
         against: servers::failing_postgres,
+        load: Load::Waits,
+        only: ALL,
     },
     Suite {
+        id: "tooling",
         name: "tooling",
         claims: |target| {
             ["xtask", "onceward-bench", "testbed"].contains(&target.package.as_str())
@@ -164,12 +239,26 @@ pub(crate) const SUITES: [Suite; 16] = [
                 && !is_failover(target)
         },
         against: |_| no_server(),
+        load: Load::Waits,
+        only: ALL,
     },
 ];
 
-/// Suites that run the targets of another one once more, against another version.
-pub(crate) const REPEATS: [Suite; 1] =
-    [Suite { name: "PostgreSQL 18", claims: is_postgres, against: servers::postgres_18 }];
+/// Suites that run the targets of another one once more, against another version: what depends on the
+/// version in a usual run, all of it in a long one.
+pub(crate) const REPEATS: [Suite; 1] = [Suite {
+    id: "postgres-18",
+    name: "PostgreSQL 18",
+    claims: |target| is_postgres(target) && target.package == "onceward",
+    against: servers::postgres_18,
+    load: Load::Waits,
+    only: &["conformance", "functions", "open"],
+}];
+
+/// Every suite, the repeated ones last.
+pub(crate) fn all() -> impl Iterator<Item = &'static Suite> {
+    SUITES.iter().chain(&REPEATS)
+}
 
 /// What stands in the way of running every test target exactly once; empty when nothing does.
 pub(crate) fn misassigned(suites: &[Suite], targets: &[TestTarget]) -> Vec<String> {
@@ -293,6 +382,7 @@ mod tests {
             ("onceward-crash", Integration, "syscalls", "crash proof, system calls"),
             ("onceward-gateway", Binary, "onceward", "command line"),
             ("onceward-gateway", Integration, "command_line", "command line"),
+            ("onceward-gateway", Integration, "simulate", "retry storms"),
             ("onceward-gateway", Integration, "serve", "gateway"),
             ("onceward-gateway", Integration, "serve_hostile", "gateway"),
             ("onceward-gateway", Integration, "probe", "probe"),
@@ -330,7 +420,14 @@ mod tests {
 
     #[test]
     fn a_target_in_two_suites_is_named() {
-        let greedy = || Suite { name: "greedy", claims: |_| true, against: |_| no_server() };
+        let greedy = || Suite {
+            id: "greedy",
+            name: "greedy",
+            claims: |_| true,
+            against: |_| no_server(),
+            load: Load::Waits,
+            only: ALL,
+        };
         let both = [greedy(), greedy()];
         let problems = misassigned(&both, &[target("a", Kind::Library, "a")]);
         assert!(problems[0].contains("more than one suite"), "{problems:?}");

@@ -7,19 +7,7 @@ use std::process::{Command, Stdio};
 
 use testbed::Installation;
 
-use crate::cargo::Cargo;
-use crate::failure::Failure;
 use crate::workspace::{Workspace, root};
-
-/// Installs cargo-deny when `cargo deny` does not work.
-pub(crate) fn ensure_cargo_deny(root: &Path) -> Result<(), Failure> {
-    if Cargo::new("deny --version").succeeds(root) {
-        return Ok(());
-    }
-    let install = Cargo::new("install cargo-deny --locked --version 0.20.2");
-    println!("`cargo deny` is not installed; installing it with: {install}");
-    install.run(root)
-}
 
 /// Why code for a target cannot be compiled here.
 pub(crate) struct TargetMissing(pub(crate) String);

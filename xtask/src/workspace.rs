@@ -60,16 +60,20 @@ impl TestTarget {
         self.kind == Kind::Integration && self.name == name
     }
 
-    /// The call that runs this target alone.
-    pub(crate) fn cargo_test(&self) -> Cargo {
-        let which = match self.kind {
+    /// The option of cargo that chooses targets of its kind and name.
+    pub(crate) fn selector(&self) -> String {
+        match self.kind {
             Kind::Library => "--lib".to_owned(),
             Kind::Binary => format!("--bin {}", self.name),
             Kind::Integration => format!("--test {}", self.name),
             Kind::Example => format!("--example {}", self.name),
             Kind::Bench => format!("--bench {}", self.name),
-        };
-        Cargo::new(&format!("test -p {} --all-features {which}", self.package))
+        }
+    }
+
+    /// The call that runs this target alone.
+    pub(crate) fn cargo_test(&self) -> Cargo {
+        Cargo::new(&format!("test -p {} --all-features {}", self.package, self.selector()))
     }
 
     /// The name by which people know it: `onceward tests/sqlite_store.rs`.
@@ -86,6 +90,7 @@ impl TestTarget {
 }
 
 /// What `cargo metadata` says.
+#[derive(Clone)]
 pub(crate) struct Workspace {
     metadata: Value,
 }
@@ -127,6 +132,27 @@ impl Workspace {
         self.members().flat_map(targets_of).collect()
     }
 
+    /// The members, each with its directory from the root of the repository.
+    pub(crate) fn member_directories(&self) -> Vec<(String, PathBuf)> {
+        let root = Path::new(self.metadata["workspace_root"].as_str().unwrap_or_default());
+        let member = |package: &Value| {
+            let manifest = Path::new(package["manifest_path"].as_str()?);
+            let directory = manifest.parent()?.strip_prefix(root).ok()?.to_path_buf();
+            Some((package["name"].as_str()?.to_owned(), directory))
+        };
+        self.members().filter_map(member).collect()
+    }
+
+    /// The members that name this one among their dependencies.
+    pub(crate) fn dependents(&self, name: &str) -> Vec<String> {
+        let depends = |package: &&Value| {
+            let mut dependencies = package["dependencies"].as_array().into_iter().flatten();
+            dependencies.any(|dependency| dependency["name"] == name)
+        };
+        let names = self.members().filter(depends).filter_map(|package| package["name"].as_str());
+        names.filter(|own| *own != name).map(str::to_owned).collect()
+    }
+
     /// The minimum supported Rust version that the manifests state.
     pub(crate) fn rust_version(&self) -> Option<&str> {
         self.members().find_map(|package| package["rust_version"].as_str())
@@ -141,7 +167,8 @@ impl Workspace {
         Some(definition.split('"').nth(1)?.to_owned())
     }
 
-    fn packages(&self) -> impl Iterator<Item = &Value> {
+    /// Everything that cargo compiles here, members of the workspace and dependencies.
+    pub(crate) fn packages(&self) -> impl Iterator<Item = &Value> {
         self.metadata["packages"].as_array().into_iter().flatten()
     }
 

@@ -1,5 +1,6 @@
 //! Builds every test program once and remembers where cargo put it.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -26,8 +27,19 @@ struct Program {
     path: PathBuf,
 }
 
-pub(super) fn build(root: &Path) -> Result<Programs, Failure> {
-    let call = Cargo::new("test --workspace --all-features --no-run");
+/// Builds the programs of these targets, or of all. The features are those of the whole workspace
+/// either way: choosing packages would choose other features, and build half of the tree again.
+pub(super) fn build(
+    root: &Path,
+    targets: &[&TestTarget],
+    everything: bool,
+) -> Result<Programs, Failure> {
+    let mut call = Cargo::new("test --workspace --all-features --no-run");
+    if !everything {
+        let chosen: BTreeSet<String> = targets.iter().map(|target| target.selector()).collect();
+        let chosen = chosen.iter().flat_map(|words| words.split(' ')).map(str::to_owned);
+        call = call.arguments(&chosen.collect::<Vec<_>>());
+    }
     let messages = ["--message-format".to_owned(), "json-render-diagnostics".to_owned()];
     let output = call
         .clone()
