@@ -86,7 +86,6 @@ pub(crate) const SUITES: [Suite; 17] = [
         name: "library and drivers, memory store",
         claims: |target| {
             target.package == "onceward"
-                && !target.is_test("simulation")
                 && !is_server(target)
                 && !is_sqlite(target)
                 && !is_postgres(target)
@@ -110,7 +109,7 @@ pub(crate) const SUITES: [Suite; 17] = [
     Suite {
         id: "simulation",
         name: "simulation",
-        claims: |target| target.package == "onceward" && target.is_test("simulation"),
+        claims: |target| target.package == "onceward-simulation",
         against: |_| no_server(),
         load: Load::Computes,
         only: ALL,
@@ -374,7 +373,7 @@ mod tests {
             ("onceward", Integration, "memory", "library and drivers, memory store"),
             ("onceward", Integration, "server", "server layer"),
             ("onceward", Integration, "server_rules", "server layer"),
-            ("onceward", Integration, "simulation", "simulation"),
+            ("onceward-simulation", Integration, "histories", "simulation"),
             ("onceward", Integration, "sqlite", "SQLite store"),
             ("onceward", Integration, "sqlite_store", "SQLite store"),
             ("onceward-crash", Library, "onceward_crash", "crash proof"),

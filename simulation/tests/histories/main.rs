@@ -8,35 +8,20 @@
 //! `ONCEWARD_SEED` replays one history and prints its trace; `ONCEWARD_HISTORIES` says how many are
 //! played.
 
-#[path = "simulation/answer.rs"]
 mod answer;
-#[path = "simulation/book.rs"]
 mod book;
-#[path = "simulation/checks.rs"]
 mod checks;
-#[path = "simulation/client.rs"]
 mod client;
-#[path = "simulation/clock.rs"]
 mod clock;
-#[path = "simulation/cluster.rs"]
 mod cluster;
-#[path = "simulation/execution.rs"]
 mod execution;
-#[path = "simulation/hearing.rs"]
 mod hearing;
-#[path = "simulation/history.rs"]
 mod history;
-#[path = "simulation/process.rs"]
 mod process;
-#[path = "simulation/sabotage.rs"]
 mod sabotage;
-#[path = "simulation/script.rs"]
 mod script;
-#[path = "simulation/settings.rs"]
 mod settings;
-#[path = "simulation/tally.rs"]
 mod tally;
-#[path = "simulation/world.rs"]
 mod world;
 
 use std::{

@@ -121,6 +121,6 @@ impl Drop for TellsSeed {
 pub(crate) fn how_to_replay(seed: u64) -> String {
     format!(
         "seed {seed}; replay it with: \
-         ONCEWARD_SEED={seed} cargo test -p onceward --test simulation -- --nocapture"
+         ONCEWARD_SEED={seed} cargo test -p onceward-simulation -- --nocapture"
     )
 }
