@@ -1,6 +1,6 @@
 //! Histories of a system that keeps its promises, and the same with one thing changed.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fastrand::Rng;
 
@@ -33,12 +33,15 @@ fn a_system_that_keeps_its_promises_is_not_accused() {
 }
 
 #[test]
-fn a_large_history_is_checked_quickly() {
-    let (history, ledger) = simulate(&mut Rng::with_seed(1), EffectKind::Transactional, 15_000);
+fn one_doubled_effect_is_found_among_fifteen_thousand_operations() {
+    let mut rng = Rng::with_seed(1);
+    let (history, mut ledger) = simulate(&mut rng, EffectKind::Transactional, 15_000);
     assert!(history.attempts.len() > 50_000);
-    let start = Instant::now();
-    assert!(check(&history, &ledger, &rules(EffectKind::Transactional)).is_empty());
-    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    let found = |ledger: &Ledger| check(&history, ledger, &rules(EffectKind::Transactional)).len();
+    assert_eq!(found(&ledger), 0);
+    let doubled = rng.choice(&ledger.effects).cloned().expect("there are effects");
+    ledger.effects.push(doubled);
+    assert_eq!(found(&ledger), 1);
 }
 
 /// A thing that can go wrong with one operation; it says whether it did.

@@ -1,6 +1,13 @@
 //! What the conformance suite cannot bring about with a store that works: races lost in a row.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "admission/claims.rs"]
+mod claims;
+#[path = "admission/records.rs"]
+mod records;
+#[path = "admission/settlements.rs"]
+mod settlements;
+
 use std::time::Duration;
 
 use onceward_core::{
@@ -14,11 +21,15 @@ fn fence(number: u8) -> Fence {
 }
 
 fn admission() -> Admission {
+    admission_of(Effect::External)
+}
+
+fn admission_of(effect: Effect) -> Admission {
     let name = OperationName::new("pay").unwrap();
     let request = Request {
         operation: OperationId::new(Scope::global(), name, Key::new("k").unwrap()),
         fingerprints: Fingerprint::from_parts(1, [1; 32]).into(),
-        terms: Terms::of(Effect::External).build().unwrap(),
+        terms: Terms::of(effect).build().unwrap(),
     };
     Admission::new(request, fence(1), Execution::from_bytes([1; 16]))
 }
@@ -62,11 +73,18 @@ fn a_record_that_vanished_is_claimed_from_nothing() {
 #[test]
 fn a_claim_that_was_lost_while_being_renewed_does_not_come_back() {
     let admission = admission();
+    let lease = admission.change().next.ttl;
     let swap = found(admission.change(), fence(1), State::InProgress, OVER);
     let Step::Swap(renewing) = admission.next(swap) else { panic!("it renews its own claim") };
     assert_eq!(renewing.change().expected, Some(fence(1)));
     assert!(!renewing.change().is_claim());
     let released = found(renewing.change(), fence(9), State::Released, MINUTE);
+    assert_eq!(renewing.change().next.ttl, lease, "the lease starts anew");
+    assert_eq!(
+        renewing.clone().next(Swap::Held),
+        Step::Swap(renewing.clone()),
+        "nobody else would run it or give it back"
+    );
     let step = renewing.clone().next(released);
     assert!(matches!(step, Step::Done(Verdict::Busy { .. })), "a fence is stored once: {step:?}");
     let ended = State::Succeeded(Outcome::inline(200, Vec::new()));
@@ -120,7 +138,8 @@ fn every_claim_of_an_admission_has_its_own_fence_and_execution() {
     let swap = found(admission.change(), fence(9), State::FailedRetryable, MINUTE);
     let Step::Swap(admission) = admission.next(swap) else { panic!("it claims again") };
     let second = admission.change().next.clone();
-    assert_ne!((first.fence, first.execution), (second.fence, second.execution));
+    assert_ne!(first.fence, second.fence);
+    assert_ne!(first.execution, second.execution);
 
     // The first one landed late after all: it is still recognised, as what it is.
     let swap = found(admission.change(), first.fence, State::InProgress, MINUTE);

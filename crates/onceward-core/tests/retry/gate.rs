@@ -198,3 +198,34 @@ fn an_accepted_operation_is_followed_only_when_asked() {
     bench.begin(&mut call).unwrap();
     assert_eq!(bench.ended(&mut call, Class::Success), Action::Succeed);
 }
+
+#[test]
+fn what_a_process_before_may_have_sent_is_in_doubt_from_the_start() {
+    let mut bench = Bench::new(bare());
+    let mut call = bench.call(Method::Other).keyed();
+    bench.context(&mut call, |context, _| context.doubt());
+    bench.begin(&mut call).unwrap();
+    assert_eq!(bench.ended(&mut call, Class::Final), Action::Stop(Stop::Unknown(Why::Answered)));
+}
+
+#[test]
+fn the_first_word_that_it_has_ended_is_believed_at_once_and_later_ones_wait() {
+    let mut bench = Bench::new(bare().to_builder().until_done().build().unwrap());
+    let mut call = bench.call(Method::Other).keyed();
+    bench.begin(&mut call).unwrap();
+    assert_eq!(bench.ended(&mut call, Class::Ended), Action::Attempt { wait: millis(0) });
+    bench.begin(&mut call).unwrap();
+    let Action::Attempt { wait } = bench.ended(&mut call, Class::Ended) else { panic!() };
+    assert!((millis(10)..=millis(1_000)).contains(&wait), "{wait:?}");
+}
+
+#[test]
+fn without_its_body_an_operation_is_followed_but_its_answer_is_not_asked_for() {
+    let mut bench = Bench::new(bare().to_builder().until_done().build().unwrap());
+    let mut call = bench.call(Method::Other).keyed().body_gone();
+    bench.begin(&mut call).unwrap();
+    for class in [Class::Accepted, Class::Pending] {
+        assert!(matches!(bench.ended(&mut call, class), Action::Poll { .. }), "{class:?}");
+    }
+    assert_eq!(bench.ended(&mut call, Class::Ended), Action::Stop(Stop::Unknown(Why::BodyGone)));
+}

@@ -1,6 +1,6 @@
 //! The second request beside a late one.
 
-use onceward_core::retry::{Action, Class, Hedge, Method, Rules};
+use onceward_core::retry::{Action, Class, Hedge, Method, Rules, Seen, Stop, Why};
 
 use crate::{Bench, millis};
 
@@ -42,8 +42,40 @@ fn only_what_may_be_repeated_is_hedged() {
         (bench.call(Method::Safe).body_gone(), false),
     ] {
         let mut call = call;
-        bench.begin(&mut call).unwrap();
+        let go = bench.begin(&mut call).unwrap();
+        assert!(go.hedge_after.is_some() || !hedged, "{call:?}");
         assert_eq!(bench.hedge(&mut call), hedged, "{call:?}");
+    }
+}
+
+#[test]
+fn nothing_is_asked_to_be_hedged_that_may_not_be_or_ends_before_it_is_late() {
+    let mut bench = known(1_000);
+    let mut call = bench.call(Method::Other);
+    assert_eq!(bench.begin(&mut call).unwrap().hedge_after, None);
+    let mut call = bench.call(Method::Safe);
+    let after = bench.begin(&mut call).unwrap().hedge_after.unwrap();
+    for (within, hedged) in [(after, None), (after + millis(1), Some(after))] {
+        let mut call = bench.call(Method::Safe).within(within, bench.now);
+        assert_eq!(bench.begin(&mut call).unwrap().hedge_after, hedged, "{within:?}");
+    }
+}
+
+#[test]
+fn a_hedge_that_failed_without_an_answer_leaves_doubt() {
+    let doubtful = Seen { doubt: true, ..Class::ServerFault.into() };
+    for (seen, stop) in [
+        (Class::Ambiguous.into(), Stop::Unknown(Why::Answered)),
+        (doubtful, Stop::Unknown(Why::Answered)),
+        (Class::ServerFault.into(), Stop::Failed(Why::Answered)),
+    ] {
+        let mut bench = known(1_000);
+        let mut call = bench.call(Method::Other).keyed();
+        bench.begin(&mut call).unwrap();
+        assert!(bench.hedge(&mut call));
+        let random = bench.random();
+        bench.context(&mut call, |context, now| context.hedge_failed(seen, now, random));
+        assert_eq!(bench.ended(&mut call, Class::Final), Action::Stop(stop), "{seen:?}");
     }
 }
 

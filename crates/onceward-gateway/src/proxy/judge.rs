@@ -179,25 +179,6 @@ fn judge_failure(seen: Seen, said: Option<Outcome>, by_policy: Meaning, effect: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::{HeaderMap, header};
-
-    fn hint(said: &str) -> Option<Duration> {
-        let mut lines = HeaderMap::new();
-        lines.insert(header::RETRY_AFTER, said.parse().unwrap());
-        client::hint(&lines)
-    }
-
-    #[test]
-    fn a_hint_is_seconds_or_a_date_and_nothing_else() {
-        assert_eq!(hint("3"), Some(Duration::from_secs(3)));
-        assert_eq!(hint("1000000000000000000"), Some(Duration::from_secs(10_u64.pow(18))));
-        assert_eq!(hint("99999999999999999999999"), Some(Duration::from_secs(u64::MAX)));
-        assert_eq!(hint("Sun, 06 Nov 1994 08:49:37 GMT"), Some(Duration::ZERO));
-        assert!(hint("Fri, 31 Dec 2100 23:59:59 GMT").is_some_and(|wait| !wait.is_zero()));
-        for garbage in ["-3", "1.5", "soon", "", "Sun, 99 Nov 1994"] {
-            assert_eq!(hint(garbage), None, "{garbage:?}");
-        }
-    }
 
     #[test]
     fn what_a_server_error_under_a_claim_means_decides_whether_it_is_the_end() {

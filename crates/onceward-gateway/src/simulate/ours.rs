@@ -136,13 +136,43 @@ impl Policy for Ours {
 mod tests {
     use super::*;
     use crate::simulate::agenda::{MILLISECOND, SECOND};
+    use onceward::retry::{Breaker, Budget};
+
+    /// The figures speak for what ships only if a scenario changes nothing but what it is about.
+    #[test]
+    fn a_scenario_has_the_shipped_rules_but_for_what_it_is_about() {
+        let shipped = Rules::standard();
+        assert_eq!(standard(shipped.attempts()), shipped);
+        assert_eq!(standard(7).attempts(), 7);
+        let timed = timed(4, 200 * MILLISECOND, SECOND);
+        let times = (timed.attempts(), timed.attempt_timeout(), timed.deadline());
+        assert_eq!(times, (4, Duration::from_millis(200), Duration::from_secs(1)));
+        let back = timed.to_builder().attempts(shipped.attempts()).deadline(shipped.deadline());
+        assert_eq!(built(back.attempt_timeout(shipped.attempt_timeout())), shipped);
+        let hedging = hedging(2.5);
+        assert_eq!(hedging.hedge(), Some(Hedge { stretch: 2.5, ..Hedge::standard() }));
+        assert_eq!(built(hedging.to_builder().without_hedge()), shipped);
+    }
 
     #[test]
-    fn the_rules_of_the_scenarios_make_sense() {
-        standard(4);
-        timed(4, 200 * MILLISECOND, SECOND);
-        contention(10 * MILLISECOND, 2 * SECOND);
-        hedging(2.5);
+    fn only_without_a_breaker_and_a_budget_is_every_failure_tried_again() {
+        let mut random = Random::new(1, 0);
+        let mut tries = |rules: &Rules| {
+            let mut ours = Ours::new(rules);
+            let mut call = ours.open(Origin::FIRST, 0);
+            let mut goes_on = |now: &Nanos| {
+                matches!(ours.begin(&mut call, *now, &mut random), Start::Go { .. })
+                    && ours.ended(&mut call, Outcome::Fault, *now, &mut random) != Next::GiveUp
+            };
+            (0..1000).map(|number| number * MILLISECOND).take_while(|now| goes_on(now)).count()
+        };
+        let contention = contention(10 * MILLISECOND, 20 * MILLISECOND);
+        assert_eq!(tries(&contention), 1000);
+        let with_breaker = contention.to_builder().breaker(Breaker::standard());
+        let with_breaker = built(with_breaker);
+        assert!(tries(&with_breaker) < 1000);
+        assert_eq!(tries(&unbroken(&with_breaker)), 1000);
+        assert!(tries(&built(contention.to_builder().budget(Budget::standard()))) < 1000);
     }
 
     #[test]

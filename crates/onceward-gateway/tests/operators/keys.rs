@@ -1,6 +1,7 @@
 //! `onceward keys`, on the store itself and through the operators' listener.
 
 use std::{
+    io::{BufRead as _, BufReader},
     process::{Command, Output, Stdio},
     time::Duration,
 };
@@ -217,26 +218,44 @@ async fn watching_shows_what_happens() {
     let gateway = start(&upstream);
     let lost = lose(&gateway, "lost").await;
     for place in [Place::Config, Place::Admin] {
-        let mut command =
-            keys(&gateway, place, &["watch", "--every", "100ms", "--for", "4s", "--json"]);
-        let watching = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        tokio::time::sleep(Duration::from_millis(1500)).await;
+        let mut watch =
+            keys(&gateway, place, &["watch", "--every", "100ms", "--for", "60s", "--json"]);
+        let mut watching = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut told = BufReader::new(watching.stderr.take().unwrap()).lines();
+        // What happens before this is not news.
+        assert!(told.next().unwrap().unwrap().starts_with("watching"));
         let paid = gateway.send(&pay(&format!("paid{place:?}"))).await;
         let paid = paid.header("onceward-operation").unwrap().to_owned();
         let resolve = ["resolve", "--operation", &lost, "--applied", "--reason", "x"];
         if matches!(place, Place::Config) {
             said(&gateway, place, &resolve);
         }
-        let (is_done, out, error) = text(&watching.wait_with_output().unwrap());
-        assert!(is_done, "{error}");
-        let lines: Vec<Value> =
-            out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let of = |reference: &str| lines.iter().rfind(|line| line["operation"] == *reference);
-        assert_eq!(of(&paid).unwrap()["state"], "succeeded", "{out}");
+        // It may be seen in progress first.
+        let mut awaited = vec![(paid, vec![Value::Null, json!("in_progress")])];
         if matches!(place, Place::Config) {
-            let ended = of(&lost).unwrap();
-            assert_eq!((&ended["was"], &ended["state"]), (&json!("unknown"), &json!("succeeded")));
+            awaited.push((lost.clone(), vec![json!("unknown")]));
         }
+        let mut out = BufReader::new(watching.stdout.take().unwrap()).lines();
+        while !awaited.is_empty() {
+            let line = out.next().unwrap_or_else(|| panic!("never seen: {awaited:?}")).unwrap();
+            let line: Value = serde_json::from_str(&line).unwrap();
+            awaited.retain(|(reference, before)| {
+                let has_ended = line["operation"] == **reference && line["state"] == "succeeded";
+                assert!(!has_ended || before.contains(&line["was"]), "{line}");
+                !has_ended
+            });
+        }
+        watching.kill().unwrap();
+        watching.wait().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn watching_ends_by_itself_after_the_time_that_was_given() {
+    let upstream = Upstream::any();
+    let gateway = start(&upstream);
+    for place in [Place::Config, Place::Admin] {
+        assert_eq!(said(&gateway, place, &["watch", "--every", "50ms", "--for", "200ms"]), "");
     }
 }
 

@@ -32,10 +32,11 @@ fn listener() -> (String, Arc<AtomicU64>) {
     (format!("http://{address}/payments"), count)
 }
 
-fn assert_cannot(probed: &Probed, said: &[&str]) {
+/// It did not probe, and names these: options, addresses, and what others have answered.
+fn assert_cannot(probed: &Probed, named: &[&str]) {
     assert_eq!((probed.code, probed.stdout.as_str()), (1, ""), "{probed}");
-    for text in said {
-        assert!(probed.stderr.contains(text), "no {text:?}: {probed}");
+    for name in named {
+        assert!(probed.stderr.contains(name), "no {name:?}: {probed}");
     }
 }
 
@@ -58,8 +59,11 @@ fn a_dry_run_says_everything_and_sends_nothing() {
     assert_eq!(dry.code, 0, "{dry}");
     let commands = dry.stdout.lines().filter(|line| line.starts_with("curl ")).count();
     assert!(commands > 40, "{dry}");
-    for text in ["10 at the same time", "--max-time", "$OTHER_CREDENTIAL", "# once: A retry"] {
-        assert!(dry.stdout.contains(text), "no {text:?}: {dry}");
+    for option in ["--max-time", "$CREDENTIAL", "$OTHER_CREDENTIAL"] {
+        assert!(dry.stdout.contains(option), "no {option:?}: {dry}");
+    }
+    for id in ["once", "concurrent", "scope"] {
+        assert!(dry.stdout.contains(&format!("# {id}: ")), "no {id}: {dry}");
     }
     // Also where it might not be allowed.
     let far = probe("http://192.0.2.1/payments", &["--dry-run"]);
@@ -83,8 +87,7 @@ fn what_says_nothing_is_left_out_also_if_only_that_is_asked_for() {
     let probed = probe_counted(&Server::wrong(Defect::NoIdempotency), &only);
     assert_eq!(probed.ids("skip"), ["scope", "key-case", "key-long"], "{probed}");
     assert_eq!((probed.checks().len(), probed.code), (3, 1), "{probed}");
-    assert!(probed.stderr.contains("of 0 checks; 3 could not be asked"), "{probed}");
-    assert!(!probed.stderr.contains("asking: once"), "{probed}");
+    assert!(probed.json()["score"].is_null(), "{probed}");
 }
 
 #[test]
@@ -105,32 +108,30 @@ fn keys_and_callers_that_cannot_be_are_refused() {
     let with = |more: &[&str]| onceward_probe(&[&["http://127.0.0.1:1/"], more].concat());
     let key = with(&["-H", "Idempotency-Key: mine"]);
     assert_eq!(key.code, 2, "{key}");
-    assert!(key.stderr.contains("chooses the keys itself"), "{key}");
+    assert!(key.stderr.contains("Idempotency-Key"), "{key}");
     let (one, two, three) = ("X-Api-Key: one1", "X-Api-Key: two2", "X-Api-Key: three3");
     let same = with(&["--credential", one, "--credential", one]);
-    assert_cannot(&same, &["are the same"]);
+    assert_cannot(&same, &["--credential"]);
     let many = with(&["--credential", one, "--credential", two, "--credential", three]);
-    assert_cannot(&many, &["at most two"]);
-    assert_cannot(&with(&["--credential", "Idempotency-Key: mine"]), &["no --credential"]);
+    assert_cannot(&many, &["--credential"]);
+    assert_cannot(&with(&["--credential", "Idempotency-Key: mine"]), &["--credential"]);
 }
 
 #[test]
 fn an_unknown_check_is_refused_with_a_suggestion() {
     let probed = probe("http://127.0.0.1:1/", &["--only", "concurent"]);
     assert_eq!(probed.code, 2, "{probed}");
-    assert!(probed.stderr.contains("did you mean `concurrent`"), "{probed}");
+    assert!(probed.stderr.contains("`concurrent`"), "{probed}");
 }
 
 #[test]
 fn another_computer_is_left_alone_without_a_yes() {
-    // Of no network, so that a request would have to wait for its end.
-    let begun = std::time::Instant::now();
     let probed = probe("http://192.0.2.1/payments", &[]);
     assert_cannot(&probed, &["192.0.2.1", "--yes", "--dry-run"]);
+    let (here, visits) = listener();
     let count = ["--count-url", "http://192.0.2.1/count", "--count-json", "/n"];
-    let counted = probe("http://127.0.0.1:1/payments", &count);
-    assert_cannot(&counted, &["192.0.2.1/count", "--yes"]);
-    assert!(begun.elapsed().as_secs() < 5);
+    assert_cannot(&probe(&here, &count), &["192.0.2.1/count", "--yes"]);
+    assert_eq!(visits.load(Ordering::SeqCst), 0, "nobody is asked before");
 }
 
 #[test]
@@ -142,7 +143,9 @@ fn no_more_requests_are_sent_than_allowed() {
         let sent = probed.json()["requests"].as_u64().unwrap();
         assert_eq!(server.requests(), sent, "{probed}");
         assert!(sent <= most.parse().unwrap(), "{probed}");
-        assert!(probed.stdout.contains("--max-requests allows no more"), "{probed}");
+        let skipped = probed.checks().into_iter().filter(|check| check["result"] == "skip");
+        let mut reasons = skipped.map(|check| check["detail"].to_string());
+        assert!(reasons.any(|reason| reason.contains("--max-requests")), "{probed}");
     }
     let too_few = probe_counted(&Server::right(), &["--max-requests", "1"]);
     assert_cannot(&too_few, &["--max-requests"]);
@@ -151,21 +154,22 @@ fn no_more_requests_are_sent_than_allowed() {
 #[test]
 fn what_does_not_answer_cannot_be_probed() {
     let url = format!("http://127.0.0.1:{}/payments", free_port());
-    assert_cannot(&probe(&url, &[]), &["error: ", &url, "refused"]);
+    assert_cannot(&probe(&url, &[]), &[&url]);
     let (silent, _) = listener();
     let probed = probe(&silent, &["--timeout", "1"]);
-    assert_cannot(&probed, &["error: ", &silent]);
+    assert_cannot(&probed, &[&silent]);
 }
 
 #[test]
 fn an_operation_that_does_not_succeed_is_explained() {
     let server = Server::right();
     let probed = probe_counted(&server, &["--data", r#"{"to": "ada"}"#]);
-    assert_cannot(&probed, &["the operation itself does not succeed: 400", "how much?", "--data"]);
+    // The status and the words of the API itself.
+    assert_cannot(&probed, &["400", "how much?", "--data"]);
     assert_eq!(server.requests(), 2);
     let url = server.url("/payments");
     let probed = onceward_probe(&[&url, "--data", DATA, "--credential", "X-Api-Key: mallory"]);
-    assert_cannot(&probed, &["does not succeed: 401", "--credential"]);
+    assert_cannot(&probed, &["401", "--credential"]);
 }
 
 #[test]
@@ -175,54 +179,55 @@ fn a_count_that_does_not_count_is_explained() {
         let more = ["--count-url", url, "--count-json", pointer];
         probe(&server.url("/payments"), &more)
     };
-    assert_cannot(
-        &count(&server.url("/count"), "/sum"),
-        &["`/sum`", "neither a number nor a list"],
-    );
+    assert_cannot(&count(&server.url("/count"), "/sum"), &["`/sum`"]);
     assert_eq!(server.requests(), 0);
     // Nothing is made there: it answers 400 to a request without data.
-    assert_cannot(&count(&server.url("/payments"), "/total"), &["the count URL answered 400"]);
+    assert_cannot(&count(&server.url("/payments"), "/total"), &["400"]);
     let idle = Server::right();
-    assert_cannot(&count(&idle.url("/count"), "/total"), &["counted as 0", "--count-url"]);
+    assert_cannot(&count(&idle.url("/count"), "/total"), &["--count-url"]);
+    let made = server.made();
     let nowhere = format!("http://127.0.0.1:{}/", free_port());
-    assert_cannot(&count(&nowhere, "/total"), &["the count URL failed", "refused"]);
+    assert_cannot(&count(&nowhere, "/total"), &[]);
+    assert_eq!(server.made(), made, "what cannot be counted is not begun");
 }
 
 /// Also if the API repeats them in its answers, and if something fails.
 #[test]
 fn credentials_are_never_printed() {
     let nature = Nature { answers: Answers::Json, is_talkative: true, ..Nature::default() };
-    for defect in [None, Some(Defect::NoIdempotency), Some(Defect::NoScope)] {
-        let server = Server::start(Nature { defect, ..nature });
-        let json = probe_counted(&server, &["--header", "Authorization: Bearer hidden-token"]);
-        let [one, two] = CALLERS.map(|caller| format!("x-api-key: {caller}"));
-        let url = server.url("/payments");
-        let plain = onceward_probe(&[
-            &url,
-            "--credential",
-            &one,
-            "--credential",
-            &two,
-            "--data",
-            DATA,
-            "--rate",
-            "1000",
-            "--patience",
-            "1",
-        ]);
-        assert_eq!(json.code == 0, defect.is_none(), "{json}");
-        for text in [&json.stdout, &json.stderr, &plain.stdout, &plain.stderr] {
-            for secret in [CALLERS[0], CALLERS[1], "hidden-token"] {
-                assert!(!text.contains(secret), "{text}");
-            }
+    thread::scope(|scope| {
+        for defect in [None, Some(Defect::NoIdempotency), Some(Defect::NoScope)] {
+            scope.spawn(move || {
+                let server = Server::start(Nature { defect, ..nature });
+                let token = ["--header", "Authorization: Bearer hidden-token"];
+                let json = probe_counted(&server, &token);
+                assert_eq!(json.code == 0, defect.is_none(), "{json}");
+                assert!(json.stdout.contains("$CREDENTIAL"), "{json}");
+                assert_no_secret(&json);
+            });
+            scope.spawn(move || {
+                let server = Server::start(Nature { defect, ..nature });
+                let [one, two] = CALLERS.map(|caller| format!("x-api-key: {caller}"));
+                let url = server.url("/payments");
+                let callers = [&url, "--credential", &one, "--credential", &two, "--data", DATA];
+                let quickly = ["--rate", "1000", "--patience", "1"];
+                assert_no_secret(&onceward_probe(&[&callers[..], &quickly].concat()));
+            });
         }
-        assert!(json.stdout.contains("$CREDENTIAL"), "{json}");
-    }
+    });
     let wrong = onceward_probe(&["http://127.0.0.1:1/", "--credential", CALLERS[0]]);
-    assert_cannot(&wrong, &["`Name: value`"]);
+    assert_cannot(&wrong, &["--credential"]);
     assert!(!wrong.stderr.contains(CALLERS[0]), "{wrong}");
     let dry = probe("http://127.0.0.1:1/", &["--dry-run"]);
     assert!(!dry.stdout.contains(CALLERS[0]) && dry.stdout.contains("$CREDENTIAL"), "{dry}");
+}
+
+fn assert_no_secret(probed: &Probed) {
+    for text in [&probed.stdout, &probed.stderr] {
+        for secret in [CALLERS[0], CALLERS[1], "hidden-token"] {
+            assert!(!text.contains(secret), "{text}");
+        }
+    }
 }
 
 #[test]
@@ -250,7 +255,7 @@ fn the_json_has_the_shape_that_is_promised() {
         assert!(["info", "minor", "major", "critical"].contains(&severity), "{check}");
     }
     // What is for people is on standard error.
-    assert!(probed.stderr.contains("of 100: 1 minor"), "{probed}");
+    assert!(probed.stderr.contains("[retry-after]"), "{probed}");
 }
 
 #[test]
@@ -262,8 +267,13 @@ fn people_get_the_harm_the_remedy_and_a_command() {
     let arguments = [&url, "--credential", &credential, "--data", DATA, "--rate", "1000"];
     let probed = onceward_probe(&[&arguments[..], &only].concat());
     assert_eq!(probed.code, 3, "{probed}");
-    for text in ["FAIL  Who is told to come back", "Harm: ", "Mend: ", "$ curl -i", "0 of 100"] {
-        assert!(probed.stdout.contains(text), "no {text:?}: {probed}");
+    // The same words as in the document for programs.
+    let finding = probe_counted(&server, &only).checks().remove(0);
+    for member in ["id", "title", "severity", "harm", "fix"] {
+        let text = finding[member].as_str().unwrap();
+        assert!(probed.stdout.contains(text), "no {member}: {probed}");
     }
+    let command = probed.stdout.lines().find(|line| line.trim_start().starts_with("$ curl "));
+    assert!(command.is_some_and(|command| command.contains(&url)), "{probed}");
     assert!(server.made() > 0);
 }

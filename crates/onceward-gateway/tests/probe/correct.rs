@@ -1,6 +1,9 @@
 //! An API that is right has no finding, whatever else is special about it.
 
-use std::time::{Duration, Instant};
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use crate::{
     run::{probe, probe_counted},
@@ -60,13 +63,17 @@ fn an_api_that_limits_requests_is_no_finding() {
 
 #[test]
 fn an_api_that_is_not_there_at_times_is_no_finding() {
-    for every in [1, 2, 5, 7] {
-        let server = Server::start(Nature { flaky: Some(every), ..Nature::default() });
-        let probed = probe_counted(&server, &[]);
-        probed.assert_fails("flaky", &[]);
-        assert_eq!(server.requests(), probed.json()["requests"], "{probed}");
-        assert!(probed.stdout.contains("not there at times: 503"), "{probed}");
-    }
+    thread::scope(|scope| {
+        for every in [1, 2, 5, 7] {
+            scope.spawn(move || {
+                let server = Server::start(Nature { flaky: Some(every), ..Nature::default() });
+                let probed = probe_counted(&server, &[]);
+                probed.assert_fails("flaky", &[]);
+                assert_eq!(server.requests(), probed.json()["requests"], "{probed}");
+                assert!(probed.stdout.contains("not there at times: 503"), "{probed}");
+            });
+        }
+    });
 }
 
 #[test]

@@ -128,6 +128,8 @@ struct Slot {
 
 /// How long a payment takes.
 const WORK: Duration = Duration::from_millis(25);
+/// Long enough that a duplicate meets it while it runs, also on a busy machine.
+const LONG_WORK: Duration = Duration::from_millis(75);
 
 impl Server {
     pub(crate) fn right() -> Self {
@@ -289,6 +291,20 @@ impl Api {
         }
     }
 
+    /// Some defects show only when a duplicate comes while the first is running.
+    fn work(&self) -> Duration {
+        match self.nature.defect {
+            Some(
+                Defect::LookThenStore
+                | Defect::TwiceAfterDisconnect
+                | Defect::LockedAfterDisconnect
+                | Defect::BusyIs500
+                | Defect::NoRetryAfter,
+            ) => LONG_WORK,
+            _ => WORK,
+        }
+    }
+
     /// The payment itself.
     async fn execute(&self, asked: &Asked) -> Kept {
         if let Some(text) = asked.fault() {
@@ -298,7 +314,7 @@ impl Api {
             return problem(self, 409, "there is such a payment");
         }
         let number = self.made.fetch_add(1, Ordering::SeqCst) + 1;
-        tokio::time::sleep(WORK).await;
+        tokio::time::sleep(self.work()).await;
         self.nature.answers.of(number, asked.caller.as_deref().filter(|_| self.nature.is_talkative))
     }
 }

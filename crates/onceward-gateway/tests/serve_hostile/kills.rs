@@ -10,13 +10,13 @@ use std::{
 };
 
 use tokio::{
-    task::JoinSet,
+    task::{JoinSet, spawn_blocking},
     time::{sleep, timeout},
 };
 
 use crate::{
     client::{self, Answer, BOUND},
-    gateway::Setup,
+    gateway::{Gateway, Setup},
     upstream,
 };
 
@@ -32,13 +32,19 @@ struct Ended {
 
 #[test]
 fn a_hundred_kills_cause_no_second_effect() {
-    crate::run(kills(100));
+    // Two stores side by side, because most of the time goes by while a gateway starts.
+    crate::run(async {
+        let halves = [50, 50].map(|count| tokio::spawn(kills(count)));
+        for half in halves {
+            half.await.unwrap();
+        }
+    });
 }
 
 async fn kills(count: usize) {
     let (address, ledger) = upstream::start(Duration::from_millis(8)).await;
-    let setup = Setup::new(address, OPTIONS);
-    let mut gateway = setup.start();
+    let setup = Arc::new(Setup::new(address, OPTIONS));
+    let mut gateway = start(&setup).await;
     let (place, done) = (Arc::new(Mutex::new(gateway.address)), Arc::new(AtomicBool::new(false)));
     let mut clients = JoinSet::new();
     for client in 0..CLIENTS {
@@ -47,7 +53,7 @@ async fn kills(count: usize) {
     for _ in 0..count {
         sleep(Duration::from_millis(fastrand::u64(20..120))).await;
         gateway.kill();
-        gateway = setup.start();
+        gateway = start(&setup).await;
         *place.lock().unwrap() = gateway.address;
     }
     done.store(true, Ordering::Relaxed);
@@ -63,9 +69,15 @@ async fn kills(count: usize) {
         assert!(ledger.effects(key) <= 1, "{key}");
     }
     // Otherwise nothing was tested.
-    assert!(known.len() >= 20 && !unknown.is_empty(), "{} {}", known.len(), unknown.len());
+    assert!(known.len() >= 10 && !unknown.is_empty(), "{} {}", known.len(), unknown.len());
     eprintln!("{count} kills: {} keys ended, {} are unknown", known.len(), unknown.len());
     gateway.assert_well();
+}
+
+/// Waits for it on another thread, so that the clients go on.
+async fn start(setup: &Arc<Setup>) -> Gateway {
+    let setup = setup.clone();
+    spawn_blocking(move || setup.start()).await.unwrap()
 }
 
 /// One client: a new key when the last one has ended.

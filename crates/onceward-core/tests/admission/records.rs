@@ -1,0 +1,89 @@
+//! What a stored record means, and how it is shown.
+
+use std::time::Duration;
+
+use onceward_core::{
+    Body, Effect, Execution, Fence, Outcome, PURGE_MARGIN, Purge, Record, Started, State, Status,
+    Stored, Timestamp, Ttl,
+};
+
+use crate::{MINUTE, OVER, admission};
+
+const NOW: Timestamp = Timestamp::from_unix_micros(3_600_000_000);
+const MICROSECOND: Duration = Duration::from_micros(1);
+
+/// Written so long ago.
+fn stored(effect: Effect, state: State, ttl: Ttl, ago: Duration) -> Stored {
+    let updated_at = NOW.minus(ago);
+    let started = Started::At(updated_at);
+    let record = Record { effect, state, ttl, started, ..admission().change().next.clone() };
+    Stored { record, updated_at, read_at: NOW }
+}
+
+#[test]
+fn what_is_open_or_may_have_happened_or_has_just_ended_is_not_purged() {
+    let repeatable = Effect::Repeatable { within: Duration::from_secs(3600) };
+    let ended = || State::Succeeded(Outcome::inline(200, Vec::new()));
+    let (old, recent) = (PURGE_MARGIN, PURGE_MARGIN - MICROSECOND);
+    for (effect, state, ttl, ago, refusal) in [
+        (Effect::External, State::InProgress, MINUTE, old, Some(Purge::Open)),
+        (Effect::External, State::InProgress, OVER, old, Some(Purge::Open)),
+        (Effect::External, State::Unknown, Ttl::Never, old, Some(Purge::Open)),
+        (repeatable, State::FailedRetryable, MINUTE, old, Some(Purge::Open)),
+        (Effect::External, State::FailedRetryable, MINUTE, old, None),
+        (repeatable, ended(), MINUTE, old, None),
+        (Effect::External, ended(), MINUTE, old, None),
+        (Effect::External, ended(), MINUTE, old + MICROSECOND, None),
+        (Effect::External, ended(), MINUTE, recent, Some(Purge::Recent)),
+        (Effect::External, ended(), MINUTE, Duration::ZERO, Some(Purge::Recent)),
+    ] {
+        let stored = stored(effect, state, ttl, ago);
+        assert_eq!(stored.refuses_purge(), refusal, "{stored:?}");
+    }
+}
+
+#[test]
+fn a_record_ends_when_its_time_is_over_and_otherwise_never() {
+    let ends = |ttl| stored(Effect::External, State::InProgress, ttl, Duration::ZERO).expires_at();
+    assert_eq!(ends(MINUTE), Some(NOW.plus(Duration::from_secs(60))));
+    assert_eq!(ends(OVER), Some(NOW));
+    assert_eq!(ends(Ttl::Never), None);
+    for ttl in [MINUTE, OVER, Ttl::Never] {
+        assert_eq!(ttl.ends_at(NOW), ends(ttl));
+        assert_eq!(Ttl::left(ttl.ends_at(NOW), NOW), ttl);
+    }
+    assert_eq!(NOW.unix_micros(), 3_600_000_000);
+}
+
+#[test]
+fn every_status_has_its_word_and_only_three_are_open() {
+    let words = Status::ALL.map(|status| (status.as_str(), status.is_open()));
+    let expected = [
+        ("in_progress", true),
+        ("succeeded", false),
+        ("failed_final", false),
+        ("failed_retryable", false),
+        ("unknown", true),
+        ("interrupted", true),
+        ("released", false),
+        ("expired", false),
+    ];
+    assert_eq!(words, expected);
+    assert_eq!(Status::ALL.map(|status| status.to_string()), expected.map(|(word, _)| word));
+}
+
+/// Answers may hold secrets: a log line has sizes only.
+#[test]
+fn debugging_shows_sizes_and_names_and_no_answer() {
+    let outcome = Outcome::inline(201, b"secret".to_vec()).header("set-cookie", b"secret");
+    assert_eq!(format!("{outcome:?}"), "Outcome(201, 1 headers, Inline(6 bytes))");
+    let outcome = outcome.trailer("grpc-message", b"secret");
+    assert_eq!(format!("{outcome:?}"), "Outcome(201, 1 headers, Inline(6 bytes), 1 trailers)");
+    let spooled = Body::Spooled { length: 7, digest: [0; 32] };
+    assert_eq!(format!("{spooled:?} {:?}", Body::Unavailable), "Spooled(7 bytes) Unavailable");
+    let fence = Fence::from_random([0xab; 16]);
+    assert_eq!(format!("{fence:?}"), format!("Fence({})", "ab".repeat(16)));
+    let execution = Execution::from_bytes([1; 16]);
+    assert_eq!(execution.to_string(), "01010101-0101-0101-0101-010101010101");
+    assert_eq!(format!("{execution:?}"), format!("Execution({execution})"));
+}
