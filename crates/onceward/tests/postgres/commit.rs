@@ -15,8 +15,8 @@ use onceward::{
 };
 
 use crate::{
-    server_support::{charge, eventually, layer},
-    shop::{INSERT, Shop, Till, Turns, admit, ask, created, is_charged, is_problem, is_replayed},
+    server_support::{ask, created, eventually, is_charged, is_problem, is_replayed, layer},
+    shop::{INSERT, Shop, Till, Turns, admit},
 };
 
 /// How a handler ends its claim with its effect.
@@ -234,10 +234,11 @@ async fn a_commit_that_the_database_refuses_leaves_the_claim_as_it_was() {
     shop.database.sql(INSERT);
     let engine = Engine::new(shop.store.clone());
     for way in Way::ALL {
-        let claim = admit(&engine, &format!("{way:?}")).await;
+        let key = format!("{way:?}");
+        let claim = admit(&engine, &key).await;
         let refused = commit(way, &shop, &engine, &claim).await;
         assert!(matches!(refused, Err(CommitError::NotCommitted(_))), "{way:?}: {refused:?}");
-        assert_eq!(shop.status_of(&claim.id()).await, Some(Status::InProgress), "{way:?}");
+        assert_eq!(shop.status(&key).await, Some(Status::InProgress), "{way:?}");
     }
     assert_eq!(shop.charges(), 1);
 }
@@ -454,7 +455,7 @@ async fn the_end_of_a_claim_and_the_commit_are_one_round_trip() {
     engine.commit(&claim, transaction, paid()).await.unwrap();
     assert_eq!(turns.take(), 1, "the end and COMMIT");
     client.query("SELECT 1", &[]).await.unwrap();
-    assert_eq!(shop.status_of(&charge("k").digest()).await, Some(Status::Succeeded));
+    assert_eq!(shop.status("k").await, Some(Status::Succeeded));
 }
 
 #[tokio::test]

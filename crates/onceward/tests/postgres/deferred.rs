@@ -10,8 +10,8 @@ use onceward::{
 };
 
 use crate::{
-    server_support::{Gate, charge, layer, post, send},
-    shop::{INSERT, Shop, Till, Turns, ask, created, is_charged, is_problem, is_replayed, request},
+    server_support::{Gate, ask, created, is_charged, is_problem, is_replayed, layer, post, send},
+    shop::{INSERT, Shop, Till, Turns, request},
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +111,7 @@ async fn every_driver_claims_charges_and_ends_in_one_commit() {
 async fn nobody_sees_a_claim_before_its_commit_and_a_duplicate_does_not_wait_for_long() {
     for way in Way::ALL {
         let shop = Shop::open().await;
-        let gate = Gate::new();
+        let gate = Gate::closed();
         let holding = {
             let gate = gate.clone();
             service(&shop, move |till, deferred| {
@@ -334,7 +334,7 @@ async fn three_round_trips_with_the_effect() {
     let paid = Ending::Succeeded(Outcome::inline(201, b"paid".to_vec()));
     engine.commit(&claim, transaction, paid).await.unwrap();
     assert_eq!(turns.take(), 2, "the effect; the end and COMMIT");
-    assert_eq!(shop.status_of(&charge("k").digest()).await, Some(Status::Succeeded));
+    assert_eq!(shop.status("k").await, Some(Status::Succeeded));
 }
 
 #[tokio::test]

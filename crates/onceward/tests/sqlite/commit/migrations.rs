@@ -9,7 +9,10 @@ use std::{
 use onceward::stores::sqlite::{OpenError, SqliteStore};
 use rusqlite::Connection;
 
-use crate::commit::bench::{Till, Way, ask, created, is_charged, is_replayed, service_on};
+use crate::{
+    commit::shop::{Till, Way, service_on},
+    server_support::{ask, created, is_charged, is_replayed},
+};
 
 const NOTES: u32 = 500;
 
