@@ -18,6 +18,7 @@ mod account;
 #[cfg(feature = "http")]
 mod body;
 mod client;
+mod directory;
 #[cfg(feature = "http")]
 mod gate;
 mod home;
@@ -34,6 +35,7 @@ mod url;
 #[cfg(feature = "http")]
 pub use self::body::{Broken, Piece, Pieces, Pipe, broken, data, trailers};
 pub use self::client::Database;
+pub use self::directory::directory;
 #[cfg(feature = "http")]
 pub use self::gate::Gate;
 pub use self::home::Home;

@@ -159,7 +159,7 @@ async fn who_was_taken_over_commits_nothing_and_who_ends_twice_neither() {
     for (number, way) in (1..).zip(Way::ALL) {
         let key = format!("{way:?}");
         let slow = admit(&engine, &key).await;
-        shop.abandon(&slow.id());
+        shop.abandon(&slow.id()).await;
         let other = admit(&engine, &key).await;
         assert_eq!(other.attempt(), 2);
         assert_eq!(

@@ -248,7 +248,7 @@ async fn an_abandoned_claim_of_a_layer_that_does_not_defer_is_taken_over() {
     let patience = Duration::from_millis(50);
     let (_, verdict) = engine.begin_in(request("k"), &mut client, patience).await.unwrap();
     assert!(matches!(verdict, Verdict::Busy { .. }), "{verdict:?}");
-    shop.abandon(&claim.id());
+    shop.abandon(&claim.id()).await;
     let (shopping, verdict) = engine.begin_in(request("k"), &mut client, patience).await.unwrap();
     let Verdict::Run(other) = verdict else { panic!("{verdict:?}") };
     assert_eq!(other.attempt(), 2);
@@ -343,7 +343,7 @@ async fn what_does_not_fit_is_refused_before_it_serves() {
     let transactional =
         |builder: IdempotencyBuilder| builder.effect(Effect::Transactional).deferred();
     let refused = |builder: IdempotencyBuilder| builder.build().unwrap_err().to_string();
-    let directory = tempfile::tempdir().unwrap();
+    let directory = testbed::directory();
     let sqlite = SqliteStore::open(directory.path().join("shop.db")).unwrap();
     for (text, expected) in [
         (refused(layer(shop.store.clone()).deferred()), "Effect::Transactional"),

@@ -76,8 +76,8 @@ impl Shop {
     }
 
     /// Lets the lease of a claim run out.
-    pub(crate) fn abandon(&self, id: &Digest) {
-        age(&self.database, id, Duration::from_secs(3600));
+    pub(crate) async fn abandon(&self, id: &Digest) {
+        age(&self.database, id, Duration::from_secs(3600)).await;
     }
 
     pub(crate) async fn connect(&self) -> Client {

@@ -21,7 +21,7 @@ pub(crate) struct Files {
 impl Files {
     /// Stores that are opened with these options.
     pub(crate) fn with(options: fn(SqliteStoreBuilder) -> SqliteStoreBuilder) -> Self {
-        Self { directory: Arc::new(tempfile::tempdir().unwrap()), options }
+        Self { directory: Arc::new(testbed::directory()), options }
     }
 
     fn store(&self, path: &Path) -> SqliteStore {

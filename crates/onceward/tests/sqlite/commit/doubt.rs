@@ -213,7 +213,7 @@ async fn a_turn_is_noticed_by_a_task_that_has_used_up_its_time() {
 #[tokio::test]
 async fn a_file_may_have_a_name_that_is_no_text() {
     use std::os::unix::ffi::OsStrExt as _;
-    let directory = tempfile::tempdir().unwrap();
+    let directory = testbed::directory();
     let path = directory.path().join(std::ffi::OsStr::from_bytes(b"sh\xffp.db"));
     let store = SqliteStore::open(&path).unwrap();
     let engine = Engine::new(store.clone());

@@ -39,7 +39,7 @@ impl Shop {
     }
 
     pub(crate) fn with(choose: impl FnOnce(SqliteStoreBuilder) -> SqliteStoreBuilder) -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = testbed::directory();
         let path = directory.path().join("shop.db");
         let clock = Arc::new(ManualClock::default());
         let builder = choose(SqliteStore::builder(&path)).clock(clock.clone());
