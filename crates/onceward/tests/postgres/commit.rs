@@ -432,11 +432,12 @@ async fn an_end_does_not_wait_for_ever_where_nobody_said_how_long() {
     let claim = admit(&engine, "k").await;
     let mut other = shop.connect().await;
     let other = holding(&mut other, &claim).await;
-    for way in [Way::Tokio, Way::SqlxCompleteIn] {
+    let ends = async |way| {
         let commit = commit(way, &shop, &engine, &claim);
         let failed = tokio::time::timeout(Duration::from_secs(60), commit).await.unwrap();
         assert!(matches!(failed, Err(CommitError::NotCommitted(_))), "{way:?}: {failed:?}");
-    }
+    };
+    tokio::join!(ends(Way::Tokio), ends(Way::SqlxCompleteIn));
     other.rollback().await.unwrap();
     assert_eq!(shop.charges(), 0);
     assert_eq!(commit(Way::Sqlx, &shop, &engine, &claim).await, Ok(()));
