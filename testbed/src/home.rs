@@ -1,5 +1,6 @@
 //! The directory in which a server lives, and the end of everything in it.
 
+use std::env;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::account;
+use crate::directory;
 use crate::tool::Trouble;
 
 /// A temporary directory whose inhabitants, the programs that work in it, die with the program that made it.
@@ -53,8 +55,23 @@ impl Home {
     ///
     /// When no directory can be made, or no shell be started.
     pub fn new() -> Result<Self, Trouble> {
+        Self::within(&directory::place())
+    }
+
+    /// Makes it on a disk, for what is measured: [`new`](Self::new) prefers memory, as
+    /// [`directory`](crate::directory()) does.
+    ///
+    /// # Errors
+    ///
+    /// When no directory can be made, or no shell be started.
+    pub fn on_disk() -> Result<Self, Trouble> {
+        Self::within(&env::temp_dir())
+    }
+
+    fn within(place: &Path) -> Result<Self, Trouble> {
         let failed = |error| Trouble::new(format!("no temporary directory for a server: {error}"));
-        let directory = tempfile::Builder::new().prefix("onceward-").tempdir().map_err(failed)?;
+        let made = tempfile::Builder::new().prefix("onceward-").tempdir_in(place);
+        let directory = made.map_err(failed)?;
         account::give(directory.path()).map_err(failed)?;
         // Links are resolved, because that is how the system tells where a program works.
         let path = directory.path().canonicalize().map_err(failed)?;

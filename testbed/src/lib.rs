@@ -15,21 +15,35 @@
 //! when it fails, because the test that asked cannot go on.
 
 mod account;
+#[cfg(feature = "http")]
+mod body;
 mod client;
+mod directory;
+#[cfg(feature = "http")]
+mod gate;
 mod home;
 mod installation;
 mod patroni;
 mod pgbouncer;
+#[cfg(feature = "http")]
+mod reply;
 mod server;
 mod shared;
 mod tool;
 mod url;
 
+#[cfg(feature = "http")]
+pub use self::body::{Broken, Piece, Pieces, Pipe, broken, data, trailers};
 pub use self::client::Database;
+pub use self::directory::directory;
+#[cfg(feature = "http")]
+pub use self::gate::Gate;
 pub use self::home::Home;
 pub use self::installation::Installation;
 pub use self::patroni::Patroni;
 pub use self::pgbouncer::{PgBouncer, pgbouncer_version};
+#[cfg(feature = "http")]
+pub use self::reply::Reply;
 pub use self::server::{Server, multi_host_url};
 pub use self::shared::{SharedServer, pgbouncer, postgres};
 pub use self::tool::Trouble;

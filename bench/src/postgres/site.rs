@@ -44,7 +44,7 @@ impl Site {
             let setting = setting.split_once('=');
             settings.push(setting.ok_or("a setting is written as name=value")?);
         }
-        let server = Server::start(&Installation::preferred()?, &settings)?;
+        let server = Server::start_on_disk(&Installation::preferred()?, &settings)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let file = PathBuf::from(server.try_sql("SHOW data_directory")?).join("postmaster.pid");
         let text = std::fs::read_to_string(file)?;

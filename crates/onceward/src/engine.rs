@@ -64,6 +64,7 @@ use crate::{
 pub struct Engine {
     shared: Arc<Shared>,
     call_timeout: Duration,
+    settle_patience: Duration,
 }
 
 struct Shared {
@@ -121,6 +122,7 @@ impl Engine {
                 stopped: AtomicBool::new(false),
             }),
             call_timeout: Duration::from_secs(10),
+            settle_patience: Self::SETTLE_PATIENCE,
         }
     }
 
@@ -129,6 +131,13 @@ impl Engine {
     #[must_use]
     pub fn call_timeout(mut self, call_timeout: Duration) -> Self {
         self.call_timeout = call_timeout;
+        self
+    }
+
+    /// Another time than [`SETTLE_PATIENCE`](Self::SETTLE_PATIENCE), for a suite on a machine of any speed.
+    #[cfg(feature = "conformance")]
+    pub(crate) fn settle_patience(mut self, settle_patience: Duration) -> Self {
+        self.settle_patience = settle_patience;
         self
     }
 
@@ -208,6 +217,7 @@ impl Engine {
         let settlement = claim.settle(ending, fresh_fence());
         let (sender, receiver) = oneshot::channel();
         let (engine, tracked) = (self.clone(), self.track());
+        let patience = self.settle_patience;
         tokio::spawn(async move {
             let settled = engine.settle_until_done(settlement).await;
             drop(tracked);
@@ -215,7 +225,7 @@ impl Engine {
             let _ = sender.send(settled);
         });
         async move {
-            match timeout(Self::SETTLE_PATIENCE, receiver).await {
+            match timeout(patience, receiver).await {
                 Ok(Ok(Some(settled))) => Ok(settled),
                 _ => {
                     telemetry::SETTLEMENTS_TROUBLED.add(telemetry::Troubled::Late);
@@ -234,7 +244,7 @@ impl Engine {
         late: impl FnOnce(),
     ) -> Option<Settled> {
         let mut settling = std::pin::pin!(self.settle_until_done(settlement));
-        match timeout(Self::SETTLE_PATIENCE, settling.as_mut()).await {
+        match timeout(self.settle_patience, settling.as_mut()).await {
             Ok(settled) => settled,
             Err(_) => {
                 telemetry::SETTLEMENTS_TROUBLED.add(telemetry::Troubled::Late);

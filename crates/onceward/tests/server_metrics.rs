@@ -130,7 +130,7 @@ async fn waiters_are_counted_while_they_wait_and_after() {
         .in_flight(InFlight::Wait(Duration::from_secs(5)))
         .build()
         .unwrap();
-    let gate = Gate::new();
+    let gate = Gate::closed();
     let handler = {
         let gate = gate.clone();
         async move |_: Claim| {

@@ -5,12 +5,12 @@ mod server_support;
 
 #[path = "server_rules/bad_input.rs"]
 mod bad_input;
-#[path = "server_rules/bench.rs"]
-mod bench;
 #[path = "server_rules/errors.rs"]
 mod errors;
 #[path = "server_rules/fingerprint.rs"]
 mod fingerprint;
+#[path = "server_rules/fixture.rs"]
+mod fixture;
 #[path = "server_rules/identity.rs"]
 mod identity;
 #[path = "server_rules/in_flight.rs"]

@@ -29,7 +29,7 @@ impl Rig {
     }
 
     fn with(set: impl FnOnce(SqliteStoreBuilder) -> SqliteStoreBuilder) -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = testbed::directory();
         let path = directory.path().join("onceward.db");
         let store = set(SqliteStore::builder(&path)).open().unwrap();
         let engine = Engine::new(store.clone());

@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::Server;
+use crate::home::Home;
 use crate::tool::{Trouble, run, wait_for};
 
 impl Server {
@@ -24,7 +25,7 @@ impl Server {
     ///
     /// With the words of the program that failed.
     pub fn add_standby(&self, name: &str) -> Result<Self, Trouble> {
-        let standby = Self::new(name, &self.installation)?;
+        let standby = Self::new(name, &self.installation, Home::new()?)?;
         self.prepare_slot(name)?;
         let mut copy = standby.tool("pg_basebackup");
         copy.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "postgres"]);

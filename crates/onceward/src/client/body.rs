@@ -217,26 +217,9 @@ where
 
 #[cfg(test)]
 mod tests {
+    use testbed::Pieces;
+
     use super::*;
-
-    struct Pieces(std::slice::Iter<'static, &'static str>);
-
-    impl http_body::Body for Pieces {
-        type Data = Bytes;
-        type Error = BoxError;
-
-        fn poll_frame(
-            mut self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-            let piece = self.0.next().map(|piece| Bytes::from_static(piece.as_bytes()));
-            Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))))
-        }
-    }
-
-    fn stream(pieces: &'static [&'static str]) -> Pieces {
-        Pieces(pieces.iter())
-    }
 
     async fn text(body: Body) -> Bytes {
         body.collect().await.unwrap().to_bytes()
@@ -256,34 +239,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_of_unknown_length_is_sent_once() {
-        let mut streamed = Replay::of(stream(&["a", "b"]), 1_000).await.unwrap();
+        let mut streamed = Replay::of(Pieces::of(["a", "b"]), 1_000).await.unwrap();
         assert!(streamed.is_gone());
         assert_eq!(text(streamed.next().unwrap()).await, "ab");
         assert!(streamed.next().is_none());
     }
 
-    /// Promises less than it holds.
-    struct Liar(Pieces);
-
-    impl http_body::Body for Liar {
-        type Data = Bytes;
-        type Error = BoxError;
-
-        fn poll_frame(
-            mut self: Pin<&mut Self>,
-            context: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-            Pin::new(&mut self.0).poll_frame(context)
-        }
-
-        fn size_hint(&self) -> SizeHint {
-            SizeHint::with_exact(1)
-        }
-    }
-
     #[tokio::test]
     async fn a_body_that_is_longer_than_it_said_is_sent_once_and_whole() {
-        let mut lied = Replay::of(Liar(stream(&["ab", "cd", "ef"])), 3).await.unwrap();
+        let mut lied = Replay::of(Pieces::of(["ab", "cd", "ef"]).promising(1), 3).await.unwrap();
         assert!(lied.is_gone());
         assert_eq!(text(lied.next().unwrap()).await, "abcdef");
     }
@@ -291,13 +255,13 @@ mod tests {
     #[tokio::test]
     async fn reading_stops_at_the_bound_and_loses_nothing() {
         let Read::More(first, mut rest) =
-            read_up_to(Box::pin(stream(&["ab", "cd", "ef"])), 3).await.unwrap()
+            read_up_to(Box::pin(Pieces::of(["ab", "cd", "ef"])), 3).await.unwrap()
         else {
             panic!("four bytes are more than three");
         };
         assert_eq!(first, "abcd");
         assert_eq!(rest.frame().await.unwrap().unwrap().into_data().unwrap(), "ef");
-        let Read::Whole(all, _) = read_up_to(Box::pin(stream(&["ab", "cd"])), 4).await.unwrap()
+        let Read::Whole(all, _) = read_up_to(Box::pin(Pieces::of(["ab", "cd"])), 4).await.unwrap()
         else {
             panic!("four bytes are allowed");
         };

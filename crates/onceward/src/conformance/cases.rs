@@ -11,12 +11,14 @@ use onceward_core::{
     Claim, Effect, Ending, Found, Request, Settled, Status, Store, Stored, Terms, Verdict,
     conformance::{Bench, Sample, answer},
 };
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{Faulty, FaultyStore};
 use crate::{AdmitError, Engine, Renewal, Unsettled};
 
 const LONG: Duration = Duration::from_secs(30);
+/// How long one call to a store that does not answer takes.
+const CALL_TIMEOUT: Duration = Duration::from_millis(500);
 
 struct Rig<B: Bench> {
     store: B::Store,
@@ -29,7 +31,7 @@ impl<B: Bench> Rig<B> {
     async fn new(bench: &B, faulty: Option<Faulty>) -> Self {
         let store = bench.open().await;
         let faulty = FaultyStore::new(store.clone(), faulty);
-        let engine = Engine::new(faulty.clone()).call_timeout(Duration::from_millis(500));
+        let engine = Engine::new(faulty.clone()).settle_patience(LONG);
         Self { store, faulty, engine, sample: Sample::new(Effect::External) }
     }
 
@@ -57,13 +59,12 @@ impl<B: Bench> Rig<B> {
 
     /// Waits until the record has this status; a background task brings it there.
     async fn reaches(&self, status: Status) {
-        for _ in 0..1000 {
-            if self.status().await == Some(status) {
-                return;
-            }
+        let end = Instant::now() + LONG;
+        while self.status().await != Some(status) {
+            let found = self.stored().await;
+            assert!(Instant::now() < end, "expected {status}, found {found:?} after {LONG:?}");
             sleep(Duration::from_millis(10)).await;
         }
-        panic!("expected {status}, found {:?} after ten seconds", self.stored().await);
     }
 }
 
@@ -84,7 +85,8 @@ pub async fn settlement_is_retried_until_the_store_is_back<B: Bench>(bench: &B) 
     let rig = Rig::new(bench, None).await;
     let claim = rig.claim().await;
     rig.faulty.set_down(true);
-    assert_eq!(rig.engine.settle(claim, succeeded()).await, Err(Unsettled));
+    let impatient = rig.engine.clone().settle_patience(Duration::from_millis(100));
+    assert_eq!(impatient.settle(claim, succeeded()).await, Err(Unsettled));
     assert_eq!(rig.status().await, Some(Status::InProgress));
     rig.faulty.set_down(false);
     rig.reaches(Status::Succeeded).await;
@@ -105,7 +107,8 @@ pub async fn settlement_is_acknowledged_only_when_durable<B: Bench>(bench: &B) {
 
 /// The client went away while its claim was under way: nobody runs it, so the key is free again.
 pub async fn dropped_admission_gives_its_claim_back<B: Bench>(bench: &B) {
-    let rig = Rig::new(bench, None).await;
+    let mut rig = Rig::new(bench, None).await;
+    rig.engine = rig.engine.call_timeout(CALL_TIMEOUT);
     rig.faulty.set_mute(true);
     {
         let mut admission = pin!(rig.engine.admit(rig.request()));
@@ -122,7 +125,8 @@ pub async fn dropped_admission_gives_its_claim_back<B: Bench>(bench: &B) {
 
 /// All replies were lost: nobody runs it, so the key is given back.
 pub async fn admission_without_answer_gives_its_claim_back<B: Bench>(bench: &B) {
-    let rig = Rig::new(bench, None).await;
+    let mut rig = Rig::new(bench, None).await;
+    rig.engine = rig.engine.call_timeout(CALL_TIMEOUT);
     rig.faulty.set_mute(true);
     let (engine, request) = (rig.engine.clone(), rig.request());
     let task = bench.spawn(async move { engine.admit(request).await });
@@ -148,13 +152,11 @@ pub async fn claim_that_lands_late_is_given_back<B: Bench>(bench: &B) {
     assert_eq!(rig.engine.unsettled(), 1, "somebody looks after it");
     rig.faulty.set_down(false);
     assert_eq!(rig.claim().await.attempt(), 1, "another request is not held up");
-    for _ in 0..1000 {
-        if rig.engine.unsettled() == 0 {
-            break;
-        }
+    let end = Instant::now() + LONG;
+    while rig.engine.unsettled() > 0 {
+        assert!(Instant::now() < end, "another claim is there: nothing more can land");
         sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(rig.engine.unsettled(), 0, "another claim is there: nothing more can land");
     assert_eq!(rig.status().await, Some(Status::InProgress), "and that one is left alone");
 }
 

@@ -7,6 +7,9 @@ use onceward_core::{Claim, Digest, Ending, Request, Settled, Verdict, conformanc
 use super::{Faulty, FaultyStore};
 use crate::Engine;
 
+/// More than any settlement takes, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// The bench of a store, driven by the [`Engine`] over a store with faults.
 ///
 /// What the suite looks at itself, it reads from the real store.
@@ -23,7 +26,7 @@ impl<B: Bench> Driven<B> {
     }
 
     fn engine(&self, store: &B::Store) -> Engine {
-        Engine::new(FaultyStore::new(store.clone(), self.faulty))
+        Engine::new(FaultyStore::new(store.clone(), self.faulty)).settle_patience(PATIENCE)
     }
 }
 
@@ -55,6 +58,6 @@ impl<B: Bench> Bench for Driven<B> {
 
     async fn settle(&self, store: &B::Store, claim: &Claim, ending: Ending) -> Settled {
         let settled = self.engine(store).settle(claim.clone(), ending).await;
-        settled.expect("a second is enough")
+        settled.expect("the store answers in time")
     }
 }

@@ -8,11 +8,11 @@ use onceward::{
     client::{Body, Retry},
     core::retry::{Backoff, Class, Rules, Stop, Why},
 };
+use testbed::{Pieces, broken};
 
 use crate::{
     fast::{impatient, post, report, retry, rules, send},
     server::{Server, Step},
-    virtual_service::{Broken, Pieces},
 };
 
 #[tokio::test]
@@ -58,7 +58,7 @@ async fn a_date_in_the_past_means_now() {
 async fn a_streaming_body_is_sent_once_and_the_report_says_so() {
     let server = Server::script([Step::status(500)]).await;
     let request =
-        Request::post(server.url("/")).body(Body::new(Pieces::of(&["a", "b", "c"]))).unwrap();
+        Request::post(server.url("/")).body(Body::new(Pieces::of(["a", "b", "c"]))).unwrap();
     let result = send(&retry(), request).await;
     let report = report(&result);
     assert!(report.is_sent_once());
@@ -83,7 +83,7 @@ async fn a_body_above_the_bound_is_sent_once_and_one_at_the_bound_again() {
 #[tokio::test]
 async fn a_request_body_that_breaks_off_is_an_error_of_the_caller_and_nothing_is_sent() {
     let server = Server::script([Step::status(200)]).await;
-    let broken = Broken { promised: 5 };
+    let broken = Pieces::of([broken()]).promising(5);
     let client = hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new())
         .build_http::<Body>();
     let mut client = tower::Layer::layer(&retry().layer(), client);

@@ -7,6 +7,7 @@ use onceward::{
     client::{Body, Incoming, Report, Retry, Within},
     core::retry::{Class, Rules, Stop, Why},
 };
+use testbed::Pieces;
 use tokio::time::Instant;
 use tower::{Layer as _, Service as _};
 
@@ -145,39 +146,21 @@ async fn a_client_that_is_never_ready_has_sent_nothing() {
     assert!(!error.is_unknown());
 }
 
-/// A body of known length that never comes.
-struct Stuck;
-
-impl http_body::Body for Stuck {
-    type Data = bytes::Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<http_body::Frame<bytes::Bytes>, Self::Error>>> {
-        std::task::Poll::Pending
-    }
-
-    fn size_hint(&self) -> http_body::SizeHint {
-        http_body::SizeHint::with_exact(10)
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_body_that_does_not_come_is_not_waited_for_longer_than_the_call_has() {
-    let own = |request: &mut Request<Stuck>| {
+    let own = |request: &mut Request<Pieces>| {
         request.extensions_mut().insert(Within(Duration::from_millis(100)));
     };
-    let inherited = |request: &mut Request<Stuck>| {
+    let inherited = |request: &mut Request<Pieces>| {
         let lines = [("onceward-deadline".parse().unwrap(), "100".parse().unwrap())];
         let incoming = Incoming::from(&http::HeaderMap::from_iter(lines));
         request.extensions_mut().insert(incoming);
     };
-    for set in [&own as &dyn Fn(&mut Request<Stuck>), &inherited] {
+    for set in [&own as &dyn Fn(&mut Request<Pieces>), &inherited] {
         let (service, begun) = scripted([Then::status(200)]);
         let start = Instant::now();
-        let mut request = Request::put("http://a.example/").body(Stuck).unwrap();
+        let mut request =
+            Request::put("http://a.example/").body(Pieces::stuck().promising(10)).unwrap();
         set(&mut request);
         let error = Retry::standard().layer().layer(service).call(request).await.unwrap_err();
         assert_eq!(error.report().stop(), Some(Stop::Failed(Why::Deadline)));

@@ -35,7 +35,7 @@ async fn the_process_that_is_killed() {
 #[tokio::test]
 async fn a_call_of_a_killed_process_is_finished_with_the_same_key() {
     let shop = Shop::open(Duration::from_secs(1)).await;
-    let directory = tempfile::tempdir().unwrap();
+    let directory = testbed::directory();
     let file = directory.path().join("calls.db");
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "resuming::the_process_that_is_killed", "--ignored"])
@@ -66,7 +66,7 @@ async fn a_call_of_a_killed_process_is_finished_with_the_same_key() {
 
 #[tokio::test]
 async fn a_call_is_kept_until_its_outcome_is_known() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = testbed::directory();
     let resume = Resume::open(directory.path().join("calls.db")).unwrap();
     for (step, kept) in [
         (Step::status(200), 0),
@@ -100,7 +100,7 @@ async fn a_call_is_kept_until_its_outcome_is_known() {
 
 #[tokio::test]
 async fn a_resumed_call_that_cannot_be_sent_stays_unknown_and_stays_kept() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = testbed::directory();
     let resume = Resume::open(directory.path().join("calls.db")).unwrap();
     let server = Server::script([Step::Reset]).await;
     send(&retry().resumable(&resume), post(&server.url("/"))).await.unwrap_err();
@@ -115,7 +115,7 @@ async fn a_resumed_call_that_cannot_be_sent_stays_unknown_and_stays_kept() {
 #[tokio::test]
 async fn a_refusal_of_a_resumed_call_says_nothing_about_what_was_sent_before() {
     for status in [401, 403, 404, 412] {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = testbed::directory();
         let resume = Resume::open(directory.path().join("calls.db")).unwrap();
         let steps = [Step::Reset, Step::Reset, Step::Reset, Step::status(status)];
         let server = Server::script(steps).await;
@@ -130,7 +130,7 @@ async fn a_refusal_of_a_resumed_call_says_nothing_about_what_was_sent_before() {
 
 #[tokio::test]
 async fn another_request_under_a_pending_key_is_not_sent_and_what_cannot_be_kept_neither() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = testbed::directory();
     let resume = Resume::open(directory.path().join("calls.db")).unwrap();
     let server = Server::script([Step::Reset]).await;
     let keyed = |body: &'static str| {
@@ -155,7 +155,7 @@ async fn another_request_under_a_pending_key_is_not_sent_and_what_cannot_be_kept
 
 #[tokio::test]
 async fn credentials_are_not_written_down_whatever_they_are_called() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = testbed::directory();
     let resume = Resume::open(directory.path().join("calls.db")).unwrap();
     let server = Server::script([Step::Reset]).await;
     let mut request = post(&server.url("/"));
@@ -176,7 +176,7 @@ async fn credentials_are_not_written_down_whatever_they_are_called() {
 
 #[tokio::test]
 async fn a_file_that_is_busy_does_not_hold_a_call_beyond_its_deadline() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = testbed::directory();
     let file = directory.path().join("calls.db");
     let resume = Resume::open(&file).unwrap();
     let server = Server::script([Step::status(200)]).await;

@@ -3,15 +3,12 @@
 use std::{
     collections::VecDeque,
     convert::Infallible,
-    pin::Pin,
     sync::{Arc, Mutex},
-    task::{Context, Poll},
     time::Duration,
 };
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body::{Frame, SizeHint};
 use http_body_util::Full;
 use onceward::client::Body;
 use tokio::time::Instant;
@@ -78,48 +75,4 @@ pub(crate) fn scripted(
         }
     });
     (service, begun)
-}
-
-/// A body that promises a length and then fails.
-#[derive(Debug)]
-pub(crate) struct Broken {
-    pub(crate) promised: u64,
-}
-
-impl http_body::Body for Broken {
-    type Data = Bytes;
-    type Error = std::io::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
-        Poll::Ready(Some(Err(std::io::Error::other("the file went away"))))
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.promised)
-    }
-}
-
-/// A body of unknown length.
-pub(crate) struct Pieces(std::slice::Iter<'static, &'static str>);
-
-impl Pieces {
-    pub(crate) fn of(pieces: &'static [&'static str]) -> Self {
-        Self(pieces.iter())
-    }
-}
-
-impl http_body::Body for Pieces {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let next = self.0.next();
-        Poll::Ready(next.map(|piece| Ok(Frame::data(Bytes::from_static(piece.as_bytes())))))
-    }
 }

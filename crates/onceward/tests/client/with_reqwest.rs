@@ -12,7 +12,6 @@ use reqwest_middleware::{Middleware, Next};
 use crate::{
     fast::{impatient, retry},
     server::{Server, Step},
-    virtual_service::Pieces,
 };
 
 fn http() -> reqwest::Client {
@@ -62,7 +61,7 @@ async fn a_connection_that_never_came_about_is_known_as_such() {
 #[tokio::test]
 async fn a_stream_is_sent_once() {
     let server = Server::script([Step::status(500)]).await;
-    let body = reqwest::Body::wrap(Pieces::of(&["a", "b"]));
+    let body = reqwest::Body::wrap(testbed::Pieces::of(["a", "b"]));
     let response = http().put(server.url("/")).body(body).send_with(&retry()).await.unwrap();
     let report = response.extensions().get::<Report>().unwrap();
     assert_eq!((report.is_sent_once(), report.stop()), (true, Some(Stop::Failed(Why::BodyGone))));

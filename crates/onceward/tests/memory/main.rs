@@ -3,4 +3,6 @@
 
 mod conformance;
 mod engine;
+#[path = "../server_support/mod.rs"]
+mod server_support;
 mod store;

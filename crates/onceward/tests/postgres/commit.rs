@@ -15,8 +15,8 @@ use onceward::{
 };
 
 use crate::{
-    server_support::{charge, eventually, layer},
-    shop::{INSERT, Shop, Till, Turns, admit, ask, created, is_charged, is_problem, is_replayed},
+    server_support::{ask, created, eventually, is_charged, is_problem, is_replayed, layer},
+    shop::{INSERT, Shop, Till, Turns, admit},
 };
 
 /// How a handler ends its claim with its effect.
@@ -159,7 +159,7 @@ async fn who_was_taken_over_commits_nothing_and_who_ends_twice_neither() {
     for (number, way) in (1..).zip(Way::ALL) {
         let key = format!("{way:?}");
         let slow = admit(&engine, &key).await;
-        shop.abandon(&slow.id());
+        shop.abandon(&slow.id()).await;
         let other = admit(&engine, &key).await;
         assert_eq!(other.attempt(), 2);
         assert_eq!(
@@ -234,10 +234,11 @@ async fn a_commit_that_the_database_refuses_leaves_the_claim_as_it_was() {
     shop.database.sql(INSERT);
     let engine = Engine::new(shop.store.clone());
     for way in Way::ALL {
-        let claim = admit(&engine, &format!("{way:?}")).await;
+        let key = format!("{way:?}");
+        let claim = admit(&engine, &key).await;
         let refused = commit(way, &shop, &engine, &claim).await;
         assert!(matches!(refused, Err(CommitError::NotCommitted(_))), "{way:?}: {refused:?}");
-        assert_eq!(shop.status_of(&claim.id()).await, Some(Status::InProgress), "{way:?}");
+        assert_eq!(shop.status(&key).await, Some(Status::InProgress), "{way:?}");
     }
     assert_eq!(shop.charges(), 1);
 }
@@ -431,11 +432,12 @@ async fn an_end_does_not_wait_for_ever_where_nobody_said_how_long() {
     let claim = admit(&engine, "k").await;
     let mut other = shop.connect().await;
     let other = holding(&mut other, &claim).await;
-    for way in [Way::Tokio, Way::SqlxCompleteIn] {
+    let ends = async |way| {
         let commit = commit(way, &shop, &engine, &claim);
         let failed = tokio::time::timeout(Duration::from_secs(60), commit).await.unwrap();
         assert!(matches!(failed, Err(CommitError::NotCommitted(_))), "{way:?}: {failed:?}");
-    }
+    };
+    tokio::join!(ends(Way::Tokio), ends(Way::SqlxCompleteIn));
     other.rollback().await.unwrap();
     assert_eq!(shop.charges(), 0);
     assert_eq!(commit(Way::Sqlx, &shop, &engine, &claim).await, Ok(()));
@@ -454,7 +456,7 @@ async fn the_end_of_a_claim_and_the_commit_are_one_round_trip() {
     engine.commit(&claim, transaction, paid()).await.unwrap();
     assert_eq!(turns.take(), 1, "the end and COMMIT");
     client.query("SELECT 1", &[]).await.unwrap();
-    assert_eq!(shop.status_of(&charge("k").digest()).await, Some(Status::Succeeded));
+    assert_eq!(shop.status("k").await, Some(Status::Succeeded));
 }
 
 #[tokio::test]

@@ -10,8 +10,8 @@ use onceward::{
 };
 
 use crate::{
-    server_support::{Gate, charge, layer, post, send},
-    shop::{INSERT, Shop, Till, Turns, ask, created, is_charged, is_problem, is_replayed, request},
+    server_support::{Gate, ask, created, is_charged, is_problem, is_replayed, layer, post, send},
+    shop::{INSERT, Shop, Till, Turns, request},
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +111,7 @@ async fn every_driver_claims_charges_and_ends_in_one_commit() {
 async fn nobody_sees_a_claim_before_its_commit_and_a_duplicate_does_not_wait_for_long() {
     for way in Way::ALL {
         let shop = Shop::open().await;
-        let gate = Gate::new();
+        let gate = Gate::closed();
         let holding = {
             let gate = gate.clone();
             service(&shop, move |till, deferred| {
@@ -248,7 +248,7 @@ async fn an_abandoned_claim_of_a_layer_that_does_not_defer_is_taken_over() {
     let patience = Duration::from_millis(50);
     let (_, verdict) = engine.begin_in(request("k"), &mut client, patience).await.unwrap();
     assert!(matches!(verdict, Verdict::Busy { .. }), "{verdict:?}");
-    shop.abandon(&claim.id());
+    shop.abandon(&claim.id()).await;
     let (shopping, verdict) = engine.begin_in(request("k"), &mut client, patience).await.unwrap();
     let Verdict::Run(other) = verdict else { panic!("{verdict:?}") };
     assert_eq!(other.attempt(), 2);
@@ -334,7 +334,7 @@ async fn three_round_trips_with_the_effect() {
     let paid = Ending::Succeeded(Outcome::inline(201, b"paid".to_vec()));
     engine.commit(&claim, transaction, paid).await.unwrap();
     assert_eq!(turns.take(), 2, "the effect; the end and COMMIT");
-    assert_eq!(shop.status_of(&charge("k").digest()).await, Some(Status::Succeeded));
+    assert_eq!(shop.status("k").await, Some(Status::Succeeded));
 }
 
 #[tokio::test]
@@ -343,7 +343,7 @@ async fn what_does_not_fit_is_refused_before_it_serves() {
     let transactional =
         |builder: IdempotencyBuilder| builder.effect(Effect::Transactional).deferred();
     let refused = |builder: IdempotencyBuilder| builder.build().unwrap_err().to_string();
-    let directory = tempfile::tempdir().unwrap();
+    let directory = testbed::directory();
     let sqlite = SqliteStore::open(directory.path().join("shop.db")).unwrap();
     for (text, expected) in [
         (refused(layer(shop.store.clone()).deferred()), "Effect::Transactional"),

@@ -158,7 +158,7 @@ fn an_execution_that_was_taken_over_cannot_commit_its_effect() {
         let shop = Shop::open().await;
         let sample = Sample::new(Effect::Transactional);
         let first = shop.claim(&sample).await;
-        age(&shop.database, &first.id(), Duration::from_secs(3600));
+        age(&shop.database, &first.id(), Duration::from_secs(3600)).await;
         let second = shop.claim(&sample).await;
         let late = shop.charge(&format!("complete('{}', 201)", execution(&first)));
         refused(late, "", "this execution is over");
@@ -176,7 +176,7 @@ fn a_lease_that_is_over_does_not_keep_the_owner_from_committing() {
         let shop = Shop::open().await;
         let sample = Sample::new(Effect::Transactional);
         let claim = shop.claim(&sample).await;
-        age(&shop.database, &claim.id(), Duration::from_secs(3600));
+        age(&shop.database, &claim.id(), Duration::from_secs(3600)).await;
         shop.charge(&format!("complete('{}', 201)", execution(&claim))).unwrap();
         assert_eq!(shop.answer(&sample).await.status, 201);
     });

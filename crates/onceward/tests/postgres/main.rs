@@ -19,5 +19,8 @@ mod store;
 mod support;
 #[cfg(all(feature = "deadpool", feature = "sqlx"))]
 mod transactional_conformance;
+#[cfg(all(feature = "deadpool", feature = "sqlx"))]
+#[path = "../transactional_support/mod.rs"]
+mod transactional_support;
 #[cfg(all(feature = "axum", feature = "deadpool", feature = "sqlx"))]
 mod wake;

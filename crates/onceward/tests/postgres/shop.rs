@@ -10,15 +10,8 @@ use std::{
     time::Duration,
 };
 
-use axum::{
-    Router,
-    body::Body as AxumBody,
-    http::{Response, StatusCode},
-    response::IntoResponse,
-};
 use onceward::{
-    Claim, Digest, Effect, Engine, Fingerprint, Found, OperationId, Request, Status, Store, Terms,
-    Verdict,
+    Claim, Digest, Effect, Engine, Fingerprint, OperationId, Request, Status, Terms, Verdict,
     stores::postgres::{PostgresStore, PostgresStoreBuilder},
 };
 use testbed::Database;
@@ -29,7 +22,7 @@ use tokio::{
 use tokio_postgres::{Client, NoTls};
 
 use crate::{
-    server_support::{Reply, charge, post, send},
+    server_support::{self, charge},
     support::{age, connect, pool},
 };
 
@@ -79,20 +72,12 @@ impl Shop {
 
     /// What the record of a key means now.
     pub(crate) async fn status(&self, key: &str) -> Option<Status> {
-        self.status_of(&charge(key).digest()).await
-    }
-
-    pub(crate) async fn status_of(&self, id: &Digest) -> Option<Status> {
-        match self.store.get(id).await.unwrap() {
-            Found::Record(stored) => Some(stored.status()),
-            Found::Nothing => None,
-            Found::Unreadable { .. } => panic!("the record is damaged"),
-        }
+        server_support::status(&self.store, key).await
     }
 
     /// Lets the lease of a claim run out.
-    pub(crate) fn abandon(&self, id: &Digest) {
-        age(&self.database, id, Duration::from_secs(3600));
+    pub(crate) async fn abandon(&self, id: &Digest) {
+        age(&self.database, id, Duration::from_secs(3600)).await;
     }
 
     pub(crate) async fn connect(&self) -> Client {
@@ -130,41 +115,6 @@ pub(crate) async fn admit(engine: &Engine, key: &str) -> Claim {
     match engine.admit(request(key)).await.unwrap() {
         Verdict::Run(claim) => claim,
         other => panic!("it does not run: {other:?}"),
-    }
-}
-
-pub(crate) fn created(text: impl Into<AxumBody>) -> Response<AxumBody> {
-    (StatusCode::CREATED, [("x-of", "the commit")], text.into()).into_response()
-}
-
-pub(crate) async fn ask(app: &Router, key: &str) -> Reply {
-    send(app, post("/charges", key, "{}")).await
-}
-
-#[track_caller]
-pub(crate) fn is_problem(reply: &Reply, status: u16, code: &str) {
-    assert_eq!((reply.status.as_u16(), &*reply.code()), (status, code), "{reply:?}");
-    assert!(!reply.is_replay(), "an error is never a replay");
-}
-
-#[track_caller]
-pub(crate) fn is_charged(reply: &Reply, text: &str) {
-    assert_eq!((reply.status.as_u16(), reply.text()), (201, text), "{reply:?}");
-    assert_eq!(reply.header("x-of"), Some("the commit"), "{reply:?}");
-}
-
-/// Two retries get this very answer again.
-pub(crate) async fn is_replayed(app: &Router, key: &str, first: &Reply) {
-    for _ in 0..2 {
-        let replay = ask(app, key).await;
-        assert!(replay.is_replay(), "{replay:?}");
-        let lines = |reply: &Reply| {
-            let mut lines = reply.headers.clone();
-            lines.remove("idempotent-replayed");
-            lines
-        };
-        assert_eq!((replay.status, lines(&replay)), (first.status, lines(first)));
-        assert_eq!(replay.body, first.body);
     }
 }
 

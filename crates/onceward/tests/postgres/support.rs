@@ -57,11 +57,11 @@ impl Drop for Databases {
     }
 }
 
-fn empty_database() -> Database {
+async fn empty_database() -> Database {
     let idle = IDLE.lock().unwrap().databases.pop();
     match idle {
         Some(database) => {
-            database.sql(EMPTY);
+            connect(database.url()).await.batch_execute(EMPTY).await.unwrap();
             database
         }
         None => testbed::postgres().database(),
@@ -111,21 +111,22 @@ impl Postgres {
 }
 
 /// Makes a record older, as if its times had been read some time ago.
-pub(crate) fn age(database: &Database, id: &Digest, by: Duration) {
+pub(crate) async fn age(database: &Database, id: &Digest, by: Duration) {
     let hex: String = id.0.iter().map(|byte| format!("{byte:02x}")).collect();
     let by = format!("{} * interval '1 microsecond'", by.as_micros());
-    database.sql(&format!(
+    let older = format!(
         "UPDATE onceward.record SET started_at = started_at - {by}, updated_at = updated_at - {by},
              expires_at = expires_at - {by}, sweep_after = sweep_after - {by}
          WHERE digest = '\\x{hex}'"
-    ));
+    );
+    connect(database.url()).await.batch_execute(&older).await.unwrap();
 }
 
 impl Bench for Postgres {
     type Store = PostgresStore;
 
     async fn open(&self) -> PostgresStore {
-        let database = Arc::new(empty_database());
+        let database = Arc::new(empty_database().await);
         let store = self.connect(&database).await;
         self.databases.0.lock().unwrap().insert(store.address().to_string(), database);
         store
@@ -138,7 +139,7 @@ impl Bench for Postgres {
     }
 
     async fn age(&self, store: &PostgresStore, id: &Digest, by: Duration) {
-        age(&self.database(store), id, by);
+        age(&self.database(store), id, by).await;
     }
 
     fn spawn<T: Send + 'static>(

@@ -7,8 +7,8 @@ use onceward::{Digest, Heard, Store as _, server::InFlight, stores::postgres::Po
 use tokio::{sync::mpsc, time::timeout};
 
 use crate::{
-    server_support::{Gate, layer},
-    shop::{Shop, ask},
+    server_support::{Gate, ask, layer},
+    shop::Shop,
 };
 
 const LONG: Duration = Duration::from_secs(20);
@@ -79,7 +79,7 @@ async fn a_waiter_gets_the_answer_of_another_process_with_and_without_messages()
             Shop::with(|builder| if is_heard { builder } else { builder.unprepared() }).await;
         assert_eq!(shop.store.wake().is_some(), is_heard, "a pooler passes no messages on");
         let other = shop.another_store().await;
-        let gate = Gate::new();
+        let gate = Gate::closed();
         let app = |store: PostgresStore| {
             let layer = layer(store).in_flight(InFlight::Wait(Duration::from_secs(30)));
             let gate = gate.clone();

@@ -114,7 +114,7 @@ async fn a_handler_that_blocks_its_thread_stays_the_owner() {
     // Long enough for a machine that is busy with other tests.
     const LEASE: Duration = Duration::from_millis(600);
     for effect in [Effect::External, Effect::Repeatable { within: Duration::from_secs(60) }] {
-        let (ledger, gate) = (Ledger::default(), Gate::new());
+        let (ledger, gate) = (Ledger::default(), Gate::closed());
         let handler = {
             let (ledger, gate) = (ledger.clone(), gate.clone());
             async move || {
@@ -304,7 +304,7 @@ async fn a_client_waits_one_second_to_hear_whether_a_transaction_was_committed()
 
 #[tokio::test]
 async fn a_drain_does_not_overlook_an_admission_under_way() {
-    let gate = Gate::new();
+    let gate = Gate::closed();
     let swaps = Some(gate.clone());
     let store = Held { store: MemoryStore::not_durable(), swaps, reads_hang: false };
     let (idempotency, ledger) = (layer(store).build().unwrap(), Ledger::default());

@@ -1,8 +1,8 @@
 //! The options of the layer: what is refused before it serves, limits, defaults, derived layers.
 
 #[allow(dead_code, reason = "shared with the tests of the rules")]
-#[path = "../server_rules/bench.rs"]
-mod bench;
+#[path = "../server_rules/fixture.rs"]
+mod fixture;
 
 use std::{
     sync::{
@@ -21,11 +21,11 @@ use onceward::{
     stores::memory::MemoryStore,
 };
 
-use bench::{
-    Bench, Gate, HOUR, SECOND, answering, ask, get, payment, settle_down, start, text, told,
+use fixture::{
+    Fixture, HOUR, SECOND, answering, ask, get, payment, settle_down, start, text, told,
 };
 
-use crate::server_support::{layer, post, send};
+use crate::server_support::{Gate, layer, post, send};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const TEN_YEARS: Duration = Duration::from_secs(3653 * 24 * 3600);
@@ -244,8 +244,8 @@ async fn the_defaults_are_those_of_the_architecture() {
     assert_eq!(IdempotencyBuilder::MAX_WAIT, 30 * SECOND);
     assert_eq!((Engine::MAX_UNSETTLED, Sweeper::BATCH), (10_000, 1000));
     assert_eq!((Key::MAX_BYTES, Admission::MAX_SWAPS, Filter::MAX_PAGE), (255, 3, 500));
-    let bench = Bench::new(|options| options);
-    let app = bench.paying();
+    let fixture = Fixture::new(|options| options);
+    let app = fixture.paying();
     let capabilities = send(&app, get("/.onceward/capabilities")).await.json();
     let expected = serde_json::json!({"routes": [{
         "name": null, "methods": ["POST", "PATCH"], "key": "optional", "effect": "external",
@@ -258,11 +258,11 @@ async fn the_defaults_are_those_of_the_architecture() {
 async fn the_default_sizes_are_those_of_the_architecture() {
     let kilobytes = 64 << 10;
     for (length, kept) in [(kilobytes - 1, true), (kilobytes, true), (kilobytes + 1, false)] {
-        let bench = Bench::new(|options| options);
-        let app = bench.app(answering(&bench.ledger, move |_| text(201, vec![0; length])));
+        let fixture = Fixture::new(|options| options);
+        let app = fixture.app(answering(&fixture.ledger, move |_| text(201, vec![0; length])));
         assert_eq!(send(&app, payment()).await.body.len(), length);
         assert_eq!(send(&app, payment()).await.is_replay(), kept, "{length} bytes inline");
-        assert_eq!(bench.ledger.len(), 1);
+        assert_eq!(fixture.ledger.len(), 1);
     }
 }
 
@@ -302,7 +302,7 @@ async fn swaps_after(
     let layer = choose(layer(store.clone())).build().unwrap();
     let app = Router::new().route("/pay", service).layer(layer);
     let running = start(&app, payment());
-    gate.arrival().await;
+    gate.reached().await;
     let mut swaps = [0; 3];
     for (wait, swaps) in waits.into_iter().zip(&mut swaps) {
         tokio::time::sleep(wait).await;
@@ -313,14 +313,14 @@ async fn swaps_after(
 
 #[tokio::test(start_paused = true)]
 async fn a_derived_layer_shares_engine_and_waiters() {
-    let (bench, gate) = (Bench::new(|options| options.operation("pay")), Gate::closed());
-    let app = bench.gated(&gate);
+    let (fixture, gate) = (Fixture::new(|options| options.operation("pay")), Gate::closed());
+    let app = fixture.gated(&gate);
     let waiting = |options: IdempotencyBuilder| options.in_flight(InFlight::Wait(20 * SECOND));
-    let derived = bench.idempotency.with(waiting).unwrap();
-    let service = answering(&bench.ledger, |number| text(201, format!("receipt {number}")));
+    let derived = fixture.idempotency.with(waiting).unwrap();
+    let service = answering(&fixture.ledger, |number| text(201, format!("receipt {number}")));
     let other_app = Router::new().route("/pay", service).layer(derived.clone());
     let running = start(&app, payment());
-    gate.arrival().await;
+    gate.reached().await;
     assert_eq!(derived.engine().unsettled(), 1, "the execution of the other layer");
     assert_eq!(ask(&app, payment()).await, "409 in-progress", "the first layer is as it was");
     let waiter = start(&other_app, payment());
@@ -332,40 +332,40 @@ async fn a_derived_layer_shares_engine_and_waiters() {
     assert_eq!(before.elapsed(), Duration::ZERO, "woken by the other layer's settlement");
     derived.engine().drain(SECOND).await;
     assert_eq!(ask(&app, post("/pay", "new", "")).await, "503 overloaded", "drained together");
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_derived_layer_inherits_what_it_does_not_change() {
     let asked = Arc::new(AtomicUsize::new(0));
     let asking = asked.clone();
-    let bench = Bench::new(|options| {
+    let fixture = Fixture::new(|options| {
         options.require_key().operation("pay").mismatch_status(409).resolver(move |_| {
             asking.fetch_add(1, Ordering::SeqCst);
             async { Ok(None) }
         })
     });
-    let derived = bench.idempotency.with(|options| options.retain(HOUR)).unwrap();
-    let apps = [bench.idempotency.clone(), derived].map(|layer| {
-        Router::new().route("/pay", answering(&bench.ledger, |_| text(502, ""))).layer(layer)
+    let derived = fixture.idempotency.with(|options| options.retain(HOUR)).unwrap();
+    let apps = [fixture.idempotency.clone(), derived].map(|layer| {
+        Router::new().route("/pay", answering(&fixture.ledger, |_| text(502, ""))).layer(layer)
     });
     send(&apps[0], payment()).await;
     for app in &apps {
         assert_eq!(ask(app, payment()).await, "409 outcome-unknown");
-        assert_eq!(ask(app, post("/pay", bench::KEY, "other")).await, "409 key-reused");
+        assert_eq!(ask(app, post("/pay", fixture::KEY, "other")).await, "409 key-reused");
         let keyless = http::Request::post("/pay").body(axum::body::Body::empty()).unwrap();
         assert_eq!(ask(app, keyless).await, "400 key-missing");
     }
     assert_eq!(asked.load(Ordering::SeqCst), 1, "once in five seconds, whoever asks");
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_derived_layer_is_checked_as_a_whole_too() {
-    let bench = Bench::new(|options| options.lease(HOUR));
-    let refused = bench.idempotency.with(|options| options.max_run(SECOND));
+    let fixture = Fixture::new(|options| options.lease(HOUR));
+    let refused = fixture.idempotency.with(|options| options.max_run(SECOND));
     assert!(refused.is_err_and(|error| error.to_string().contains("max_run")));
-    assert_eq!(ask(&bench.paying(), payment()).await, "201 receipt 1", "the first is as it was");
+    assert_eq!(ask(&fixture.paying(), payment()).await, "201 receipt 1", "the first is as it was");
     settle_down().await;
-    assert_eq!(bench.idempotency.engine().unsettled(), 0);
+    assert_eq!(fixture.idempotency.engine().unsettled(), 0);
 }

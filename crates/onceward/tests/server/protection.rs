@@ -42,7 +42,7 @@ fn start(app: &Router, key: &str) -> tokio::task::JoinHandle<Reply> {
 
 #[tokio::test]
 async fn the_quota_holds_at_the_limit_and_is_given_back_at_the_end() {
-    let (ledger, gate) = (Ledger::default(), Gate::new());
+    let (ledger, gate) = (Ledger::default(), Gate::closed());
     let options = layer(MemoryStore::not_durable()).max_open(3);
     let app = gated(&options, &ledger, &gate);
     let done = ask(&app, "done").await;
@@ -80,7 +80,7 @@ async fn the_quota_holds_at_the_limit_and_is_given_back_at_the_end() {
 /// Twenty at once, for two places: the store hears of all of them, and two run.
 #[tokio::test]
 async fn the_quota_holds_when_all_come_at_once() {
-    let (ledger, gate) = (Ledger::default(), Gate::new());
+    let (ledger, gate) = (Ledger::default(), Gate::closed());
     let store = std::sync::Arc::new(MemoryStore::not_durable());
     let app = gated(&layer(store.clone()).max_open(2), &ledger, &gate);
     let all: Vec<_> = (0..20).map(|number| start(&app, &format!("k{number}"))).collect();
@@ -108,7 +108,7 @@ async fn the_quota_holds_when_all_come_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_overdue_does_not_count() {
-    let (ledger, gate) = (Ledger::default(), Gate::new());
+    let (ledger, gate) = (Ledger::default(), Gate::closed());
     let options = layer(MemoryStore::not_durable()).max_open(1).max_run(Duration::from_secs(30));
     let app = gated(&options, &ledger, &gate);
     let hung = start(&app, "hung");

@@ -12,27 +12,27 @@ use tokio::{
 };
 
 use crate::{
-    bench::{Bench, Frames, KEY, answering, ask, operation_of, payment, text, told, with},
-    server_support::{eventually, post, raw, send, serve},
+    fixture::{Fixture, KEY, answering, ask, operation_of, payment, text, told, with},
+    server_support::{Pieces, broken, eventually, post, raw, send, serve, trailers},
 };
 
 #[tokio::test]
 async fn rule_25_a_truncated_request_makes_no_claim() {
-    let bench = Bench::new(|options| options);
-    let app = bench.paying();
+    let fixture = Fixture::new(|options| options);
+    let app = fixture.paying();
     let mut short = post("/pay", KEY, "half");
     short.headers_mut().insert("content-length", 8.into());
-    for request in [short, post("/pay", KEY, Body::new(Frames::of(&["half"]).broken()))] {
+    for request in [short, post("/pay", KEY, Body::new(Pieces::of(["half"]).then(broken())))] {
         assert_eq!(ask(&app, request).await, "400 request-malformed");
     }
-    assert_eq!(bench.ledger.len(), 0);
+    assert_eq!(fixture.ledger.len(), 0);
     assert_eq!(ask(&app, post("/pay", KEY, "another")).await, "201 receipt 1", "the key is free");
 }
 
 #[tokio::test]
 async fn rule_25_a_connection_that_closes_half_way_makes_no_claim() {
-    let bench = Bench::new(|options| options);
-    let address = serve(bench.paying()).await;
+    let fixture = Fixture::new(|options| options);
+    let address = serve(fixture.paying()).await;
     let head = "POST /pay HTTP/1.1\r\nhost: x\r\nidempotency-key: order-17\r\n";
     for half in ["content-length: 10\r\n\r\nhello", "transfer-encoding: chunked\r\n\r\n5\r\nhel"] {
         let mut connection = TcpStream::connect(address).await.unwrap();
@@ -42,23 +42,23 @@ async fn rule_25_a_connection_that_closes_half_way_makes_no_claim() {
         connection.read_to_end(&mut answer).await.unwrap();
         assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 400"), "{answer:?}");
     }
-    assert_eq!(bench.ledger.len(), 0);
+    assert_eq!(fixture.ledger.len(), 0);
     let whole = format!("{head}connection: close\r\ncontent-length: 5\r\n\r\nwhole");
     let answer = String::from_utf8(raw(address, whole.as_bytes()).await).unwrap();
     assert!(answer.starts_with("HTTP/1.1 201") && answer.ends_with("receipt 1"), "{answer}");
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
 }
 
 /// The first half of trap 1; the rest is in the traps' own tests.
 #[tokio::test]
 async fn rule_25_a_client_that_leaves_after_its_request_still_gets_its_answer_later() {
-    let bench = Bench::new(|options| options);
-    let address = serve(bench.paying()).await;
+    let fixture = Fixture::new(|options| options);
+    let address = serve(fixture.paying()).await;
     let request = "POST /pay HTTP/1.1\r\nhost: x\r\nidempotency-key: order-17\r\n\
                    content-length: 2\r\n\r\n{}";
     let mut connection = TcpStream::connect(address).await.unwrap();
     connection.write_all(request.as_bytes()).await.unwrap();
-    let ledger = bench.ledger.clone();
+    let ledger = fixture.ledger.clone();
     eventually(async || ledger.len() == 1).await;
     drop(connection);
     let request = request.replace("host: x", "host: x\r\nconnection: close");
@@ -69,19 +69,19 @@ async fn rule_25_a_client_that_leaves_after_its_request_still_gets_its_answer_la
     })
     .await;
     assert!(answer.contains("idempotent-replayed: true"), "{answer}");
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
 }
 
 #[tokio::test]
 async fn rule_18_a_request_over_the_limit_is_refused_and_makes_no_claim() {
     for (length, fits) in [(15, true), (16, true), (17, false), (100_000, false)] {
-        let bench = Bench::new(|options| options.max_request(16));
-        let app = bench.paying();
+        let fixture = Fixture::new(|options| options.max_request(16));
+        let app = fixture.paying();
         let body = || vec![b'x'; length];
         let mut declared = post("/pay", "declared", body());
         declared.headers_mut().insert("content-length", length.into());
         let pieces = (0..length).map(|_| "x").collect::<Vec<_>>();
-        let chunked = post("/pay", "chunked", Body::new(Frames::of(&pieces)));
+        let chunked = post("/pay", "chunked", Body::new(Pieces::of(pieces)));
         let undeclared = post("/pay", "undeclared", body());
         for request in [declared, chunked, undeclared] {
             let told = ask(&app, request).await;
@@ -89,7 +89,7 @@ async fn rule_18_a_request_over_the_limit_is_refused_and_makes_no_claim() {
             assert_eq!(told == "413 body-too-large", !fits, "{length}: {told}");
         }
         let effects = if fits { 3 } else { 0 };
-        assert_eq!(bench.ledger.len(), effects);
+        assert_eq!(fixture.ledger.len(), effects);
         if !fits {
             for key in ["declared", "chunked", "undeclared"] {
                 assert!(ask(&app, post("/pay", key, "small")).await.starts_with("201"), "{key}");
@@ -102,8 +102,8 @@ async fn rule_18_a_request_over_the_limit_is_refused_and_makes_no_claim() {
 
 #[tokio::test]
 async fn rule_18_the_default_limit_of_a_request_is_one_mebibyte() {
-    let bench = Bench::new(|options| options);
-    let app = bench.paying();
+    let fixture = Fixture::new(|options| options);
+    let app = fixture.paying();
     for (length, told) in [
         ((1 << 20) - 1, "201 receipt 1"),
         (1 << 20, "201 receipt 2"),
@@ -116,8 +116,8 @@ async fn rule_18_the_default_limit_of_a_request_is_one_mebibyte() {
 
 #[tokio::test]
 async fn rule_25_an_oversized_request_on_the_wire_is_refused_at_its_head() {
-    let bench = Bench::new(|options| options.max_request(16));
-    let address = serve(bench.paying()).await;
+    let fixture = Fixture::new(|options| options.max_request(16));
+    let address = serve(fixture.paying()).await;
     let head = "POST /pay HTTP/1.1\r\nhost: x\r\nconnection: close\r\nidempotency-key: k\r\n";
     let declared = format!("{head}content-length: 999999999999\r\n\r\nstart");
     let answer = raw(address, declared.as_bytes()).await;
@@ -125,13 +125,13 @@ async fn rule_25_an_oversized_request_on_the_wire_is_refused_at_its_head() {
     let chunks = format!("{head}transfer-encoding: chunked\r\n\r\n20\r\n{}\r\n", "x".repeat(32));
     let answer = raw(address, chunks.as_bytes()).await;
     assert!(answer.starts_with(b"HTTP/1.1 413"), "{}", String::from_utf8_lossy(&answer));
-    assert_eq!(bench.ledger.len(), 0);
+    assert_eq!(fixture.ledger.len(), 0);
 }
 
 #[tokio::test]
 async fn rule_07_the_service_gets_the_request_as_it_was_sent() {
-    let bench = Bench::new(|options| options);
-    let app = bench.app(any(async |request: Request<Body>| {
+    let fixture = Fixture::new(|options| options);
+    let app = fixture.app(any(async |request: Request<Body>| {
         let (head, body) = request.into_parts();
         let body = body.collect().await.unwrap();
         let trailers = body.trailers().cloned().unwrap_or_default();
@@ -143,7 +143,8 @@ async fn rule_07_the_service_gets_the_request_as_it_was_sent() {
         }
         answer
     }));
-    let body = Frames::of(&["\0a", "", "b\u{ff}"]).trailers(&[("x-sum", b"1"), ("x-sum", b"\xff")]);
+    let body = Pieces::of(["\0a", "", "b\u{ff}"])
+        .then(trailers(&[("x-sum", &b"1"[..]), ("x-sum", b"\xff")]));
     let request = with(post("/pay", KEY, Body::new(body)), "x-raw", b"\xff\xfe");
     let reply = send(&app, with(request, "x-raw", b"2")).await;
     assert_eq!(reply.body, Bytes::from("\0ab\u{ff}"));
@@ -158,8 +159,8 @@ async fn rule_07_the_service_gets_the_request_as_it_was_sent() {
 
 #[tokio::test]
 async fn rule_16_odd_bytes_survive_the_wire() {
-    let bench = Bench::new(|options| options);
-    let app = bench.app(answering(&bench.ledger, |_| {
+    let fixture = Fixture::new(|options| options);
+    let app = fixture.app(answering(&fixture.ledger, |_| {
         let mut answer = text(200, &b"a\0\xff"[..]);
         let value = http::HeaderValue::from_bytes(b"\xff").unwrap();
         answer.headers_mut().insert("x-raw", value);
@@ -177,14 +178,14 @@ async fn rule_16_odd_bytes_survive_the_wire() {
         let lengths = answer.windows(16).filter(|part| *part == b"content-length: ").count();
         assert_eq!(lengths, 1, "{}", String::from_utf8_lossy(&answer));
     }
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
 }
 
 #[tokio::test]
 async fn rule_16_answers_without_a_body_survive_the_wire() {
     for status in [204, 304] {
-        let bench = Bench::new(|options| options);
-        let app = bench.app(answering(&bench.ledger, move |_| text(status, "")));
+        let fixture = Fixture::new(|options| options);
+        let app = fixture.app(answering(&fixture.ledger, move |_| text(status, "")));
         let address = serve(app).await;
         let request = "POST /pay HTTP/1.1\r\nhost: x\r\nconnection: close\r\nidempotency-key: k\r\n\
                        content-length: 0\r\n\r\n";
@@ -194,16 +195,16 @@ async fn rule_16_answers_without_a_body_survive_the_wire() {
             assert!(answer.ends_with("\r\n\r\n"), "{answer}");
             assert_eq!(answer.contains("idempotent-replayed: true"), replayed);
         }
-        assert_eq!(bench.ledger.len(), 1);
+        assert_eq!(fixture.ledger.len(), 1);
     }
 }
 
 #[tokio::test]
 async fn rule_16_trailers_survive_the_wire() {
-    let bench = Bench::new(|options| options);
-    let app = bench.app(answering(&bench.ledger, |_| {
+    let fixture = Fixture::new(|options| options);
+    let app = fixture.app(answering(&fixture.ledger, |_| {
         let mut answer =
-            text(200, Body::new(Frames::of(&["receipt"]).trailers(&[("x-sum", b"7")])));
+            text(200, Body::new(Pieces::of(["receipt"]).then(trailers(&[("x-sum", b"7")]))));
         answer.headers_mut().insert("trailer", "x-sum".parse().unwrap());
         answer
     }));
@@ -215,21 +216,21 @@ async fn rule_16_trailers_survive_the_wire() {
         assert!(answer.ends_with("receipt\r\n0\r\nx-sum: 7\r\n\r\n"), "{answer}");
         assert_eq!(answer.contains("idempotent-replayed: true"), replayed, "{answer}");
     }
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
 }
 
 #[tokio::test]
 async fn rule_07_empty_requests_are_operations_too() {
-    let bench = Bench::new(|options| options);
-    let app = bench.paying();
+    let fixture = Fixture::new(|options| options);
+    let app = fixture.paying();
     let empty = || Request::post("/pay").header("idempotency-key", KEY);
     let first = send(&app, empty().body(Body::empty()).unwrap()).await;
     assert_eq!(told(&first), "201 receipt 1");
-    let again = empty().body(Body::new(Frames::of(&[]))).unwrap();
+    let again = empty().body(Body::new(Pieces::default())).unwrap();
     assert_eq!(ask(&app, again).await, "201 receipt 1 replayed");
     let other = send(&app, empty().body(Body::from("x")).unwrap()).await;
     assert_eq!(told(&other), "422 key-reused");
     assert_eq!(operation_of(&other), operation_of(&first));
     assert_eq!(ask(&app, payment()).await, "422 key-reused");
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
 }

@@ -16,11 +16,11 @@ use onceward::{
 };
 
 use crate::{
-    bench::{
-        Bench, Frames, Gate, HOUR, KEY, SECOND, answering, ask, get, operation_of, payment,
-        preferring, start, text, told, with,
+    fixture::{
+        Fixture, HOUR, KEY, SECOND, answering, ask, get, operation_of, payment, preferring, start,
+        text, told, with,
     },
-    server_support::{post, send},
+    server_support::{Gate, Pieces, broken, post, send},
 };
 
 /// A layer that asks before each replay whether the caller may still see it.
@@ -38,13 +38,13 @@ fn revocable(asked: &Arc<AtomicUsize>) -> impl FnOnce(IdempotencyBuilder) -> Ide
 #[tokio::test(start_paused = true)]
 async fn rule_23_a_replay_is_authorised_again() {
     let asked = Arc::new(AtomicUsize::new(0));
-    let (bench, gate) = (Bench::new(revocable(&asked)), Gate::closed());
-    let app = bench.gated(&gate);
+    let (fixture, gate) = (Fixture::new(revocable(&asked)), Gate::closed());
+    let app = fixture.gated(&gate);
     let running = start(&app, payment());
-    gate.arrival().await;
+    gate.reached().await;
     let waiter = start(&app, preferring("wait=5"));
     let revoked_waiter = start(&app, with(preferring("wait=5"), "x-revoked", b"1"));
-    crate::bench::settle_down().await;
+    crate::fixture::settle_down().await;
     assert_eq!(asked.load(Ordering::SeqCst), 0, "there is nothing to see yet");
     gate.open();
     assert_eq!(told(&running.await.unwrap()), "201 receipt 1");
@@ -57,13 +57,13 @@ async fn rule_23_a_replay_is_authorised_again() {
     assert_eq!(told(&refused), "403 replay-forbidden");
     assert!(!refused.text().contains("receipt"));
     assert_eq!(ask(&app, payment()).await, "201 receipt 1 replayed", "the record is untouched");
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
 }
 
 #[tokio::test]
 async fn rule_23_where_a_result_is_is_told_only_to_those_who_may_see_it() {
-    let bench = Bench::new(|options| revocable(&Arc::default())(options).max_inline(1));
-    let app = bench.app(answering(&bench.ledger, |_| {
+    let fixture = Fixture::new(|options| revocable(&Arc::default())(options).max_inline(1));
+    let app = fixture.app(answering(&fixture.ledger, |_| {
         let mut answer = text(201, "large");
         answer.headers_mut().insert("location", "/payments/7".parse().unwrap());
         answer
@@ -79,7 +79,7 @@ async fn rule_23_where_a_result_is_is_told_only_to_those_who_may_see_it() {
 
 #[tokio::test]
 async fn rule_23_what_stands_outside_of_the_layer_never_binds_a_key() {
-    let bench = Bench::new(|options| options);
+    let fixture = Fixture::new(|options| options);
     let gate = async |request: axum::extract::Request, next: axum::middleware::Next| match request
         .headers()
         .contains_key("x-signed-in")
@@ -87,7 +87,7 @@ async fn rule_23_what_stands_outside_of_the_layer_never_binds_a_key() {
         true => next.run(request).await,
         false => text(401, "sign in"),
     };
-    let app = bench.paying().layer(axum::middleware::from_fn(gate));
+    let app = fixture.paying().layer(axum::middleware::from_fn(gate));
     let signed_in = || with(payment(), "x-signed-in", b"1");
     assert_eq!(ask(&app, payment()).await, "401 sign in");
     assert_eq!(ask(&app, signed_in()).await, "201 receipt 1");
@@ -105,30 +105,30 @@ async fn rule_24_every_refusal_is_a_whole_problem_document() {
     };
     let keyless = || Request::post("/pay").body(Body::empty()).unwrap();
 
-    let bench = Bench::new(|options| options.require_key().max_request(16).max_inline(8));
-    let app = bench.paying();
+    let fixture = Fixture::new(|options| options.require_key().max_request(16).max_inline(8));
+    let app = fixture.paying();
     assert_eq!(refused(ask(&app, keyless()).await), "400 key-missing");
     assert_eq!(refused(ask(&app, post("/pay", "a,b", "")).await), "400 key-invalid");
     assert_eq!(refused(ask(&app, with(payment(), "x-caller", b"")).await), "401 scope-missing");
     assert_eq!(refused(ask(&app, post("/pay", KEY, [0; 17].to_vec())).await), "413 body-too-large");
-    let broken = post("/pay", KEY, Body::new(Frames::of(&["a"]).broken()));
-    assert_eq!(refused(ask(&app, broken).await), "400 request-malformed");
+    let cut = post("/pay", KEY, Body::new(Pieces::of(["a"]).then(broken())));
+    assert_eq!(refused(ask(&app, cut).await), "400 request-malformed");
     assert_eq!(ask(&app, post("/pay", KEY, "a")).await, "201 receipt 1");
     assert_eq!(refused(ask(&app, post("/pay", KEY, "b")).await), "422 key-reused");
     assert_eq!(refused(ask(&app, post("/pay", KEY, "a")).await), "409 result-unavailable");
     let nothing = get(&format!("/.onceward/operations/{}", "A".repeat(43)));
     assert_eq!(refused(ask(&app, nothing).await), "404 operation-not-found");
-    bench.idempotency.engine().drain(SECOND).await;
+    fixture.idempotency.engine().drain(SECOND).await;
     assert_eq!(refused(ask(&app, post("/pay", "new", "")).await), "503 overloaded");
 
     let revocable = |options| revocable(&Arc::default())(options);
-    let bench = Bench::new(|options| revocable(options).refuse_stale_keys().max_open(1));
+    let fixture = Fixture::new(|options| revocable(options).refuse_stale_keys().max_open(1));
     let gate = Gate::closed();
-    let app = bench.gated(&gate);
+    let app = fixture.gated(&gate);
     let stale = "00000000-0000-7000-8000-000000000000";
     assert_eq!(refused(ask(&app, post("/pay", stale, "")).await), "400 key-expired");
     let running = start(&app, payment());
-    gate.arrival().await;
+    gate.reached().await;
     assert_eq!(refused(ask(&app, payment()).await), "409 in-progress");
     assert_eq!(refused(ask(&app, post("/pay", "new", "")).await), "429 too-many-open");
     gate.open();
@@ -140,14 +140,15 @@ async fn rule_24_every_refusal_is_a_whole_problem_document() {
         (Effect::External, "504 outcome-unknown", "409 outcome-unknown"),
         (Effect::Repeatable { within: HOUR }, "502 upstream-failed", "502 upstream-failed"),
     ] {
-        let bench = Bench::new(|options| options.effect(effect));
-        let app = bench
-            .app(answering(&bench.ledger, |_| text(200, Body::new(Frames::of(&["a"]).broken()))));
+        let fixture = Fixture::new(|options| options.effect(effect));
+        let app = fixture.app(answering(&fixture.ledger, |_| {
+            text(200, Body::new(Pieces::of(["a"]).then(broken())))
+        }));
         assert_eq!(refused(ask(&app, payment()).await), first);
         assert_eq!(refused(ask(&app, payment()).await), retry);
     }
-    let bench = Bench::new(|options| options.effect(Effect::Transactional));
-    assert_eq!(refused(ask(&bench.paying(), payment()).await), "500 not-committed");
+    let fixture = Fixture::new(|options| options.effect(Effect::Transactional));
+    assert_eq!(refused(ask(&fixture.paying(), payment()).await), "500 not-committed");
     assert_eq!(refused(lease_lost().await), "409 lease-lost");
     let app = Router::new().route("/pay", any(async |_: Claim| "claimed"));
     assert_eq!(refused(ask(&app, payment()).await), "500 misconfigured");
@@ -177,9 +178,9 @@ async fn rule_24_every_refusal_is_a_whole_problem_document() {
 
 /// Another execution takes over while the handler runs.
 async fn lease_lost() -> String {
-    let bench = Bench::new(|options| options);
-    let store = bench.store.clone();
-    let app = bench.app(any(async move |claim: Claim| {
+    let fixture = Fixture::new(|options| options);
+    let store = fixture.store.clone();
+    let app = fixture.app(any(async move |claim: Claim| {
         let (expected, change) = (Some(claim.fence()), claim.renew());
         let (fence, execution) = (Fence::from_random([7; 16]), Execution::from_bytes([7; 16]));
         let next = Record { fence, execution, ..change.next };
@@ -188,15 +189,15 @@ async fn lease_lost() -> String {
     }));
     let reply = send(&app, payment()).await;
     assert_eq!(reply.header("retry-after"), Some("1"));
-    let stored = bench.record(&reply).await;
+    let stored = fixture.record(&reply).await;
     assert_eq!(stored.record.fence, Fence::from_random([7; 16]), "the other's record is untouched");
     told(&reply)
 }
 
 #[tokio::test]
 async fn rule_24_refusals_before_an_operation_is_known_name_none() {
-    let bench = Bench::new(IdempotencyBuilder::require_key);
-    let app = bench.paying();
+    let fixture = Fixture::new(IdempotencyBuilder::require_key);
+    let app = fixture.paying();
     for request in [
         Request::post("/pay").body(Body::empty()).unwrap(),
         post("/pay", "a,b", ""),
@@ -213,13 +214,13 @@ type Claims = Arc<Mutex<Vec<Option<Claim>>>>;
 #[tokio::test]
 async fn rule_24_the_claim_extractors_say_what_is_wrong() {
     let keyless = || Request::post("/pay").body(Body::from("{}")).unwrap();
-    let bench = Bench::new(|options| options);
-    let needing = bench.app(any(async |claim: Claim| claim.attempt().to_string()));
+    let fixture = Fixture::new(|options| options);
+    let needing = fixture.app(any(async |claim: Claim| claim.attempt().to_string()));
     assert_eq!(ask(&needing, payment()).await, "200 1");
     assert_eq!(ask(&needing, keyless()).await, "400 key-missing");
     assert_eq!(ask(&needing, get("/pay")).await, "400 key-missing", "a GET is not covered");
 
-    let optional = bench.app(any(async |claim: Option<Claim>| claim.is_some().to_string()));
+    let optional = fixture.app(any(async |claim: Option<Claim>| claim.is_some().to_string()));
     assert_eq!(ask(&optional, post("/pay", "new", "")).await, "200 true");
     assert_eq!(ask(&optional, keyless()).await, "200 false");
 
@@ -235,18 +236,18 @@ async fn rule_24_the_claim_extractors_say_what_is_wrong() {
 }
 
 /// The service under two layers, by mistake.
-fn doubly_layered(bench: &Bench) -> Router {
-    bench.paying().layer(bench.idempotency.clone())
+fn doubly_layered(fixture: &Fixture) -> Router {
+    fixture.paying().layer(fixture.idempotency.clone())
 }
 
 #[tokio::test]
 async fn rule_24_two_layers_around_one_route_are_refused() {
-    let bench = Bench::new(|options| options);
-    let app = doubly_layered(&bench);
+    let fixture = Fixture::new(|options| options);
+    let app = doubly_layered(&fixture);
     let reply = send(&app, payment()).await;
     assert_eq!((reply.status.as_u16(), reply.code().as_str()), (500, "misconfigured"));
     assert!(reply.text().contains("two idempotency layers"), "{}", reply.text());
-    assert_eq!(bench.ledger.len(), 0);
+    assert_eq!(fixture.ledger.len(), 0);
     let keyless = Request::post("/pay").body(Body::empty()).unwrap();
     assert_eq!(ask(&app, keyless).await, "201 receipt 1", "without a key both let it pass");
 }
@@ -254,18 +255,18 @@ async fn rule_24_two_layers_around_one_route_are_refused() {
 /// Nothing was run, and a refusal of our own is nobody's answer: a retry after the repair runs.
 #[tokio::test]
 async fn rule_24_a_refusal_of_our_own_is_never_kept() {
-    let bench = Bench::new(|options| options);
-    assert_eq!(send(&doubly_layered(&bench), payment()).await.code(), "misconfigured");
-    let repaired = send(&bench.paying(), payment()).await;
+    let fixture = Fixture::new(|options| options);
+    assert_eq!(send(&doubly_layered(&fixture), payment()).await.code(), "misconfigured");
+    let repaired = send(&fixture.paying(), payment()).await;
     assert_eq!((repaired.status.as_u16(), repaired.is_replay()), (201, false));
 }
 
 #[tokio::test]
 async fn rule_24_a_claim_gives_keys_that_are_stable_over_attempts() {
-    let bench = Bench::new(|options| options.effect(Effect::Repeatable { within: HOUR }));
+    let fixture = Fixture::new(|options| options.effect(Effect::Repeatable { within: HOUR }));
     let claims = Claims::default();
     let claiming = claims.clone();
-    let app = bench.app(any(async move |claim: Claim| {
+    let app = fixture.app(any(async move |claim: Claim| {
         claiming.lock().unwrap().push(Some(claim));
         text(500, "")
     }));
@@ -290,20 +291,20 @@ async fn rule_24_a_claim_gives_keys_that_are_stable_over_attempts() {
 async fn what_would_run_is_turned_away_unclaimed_and_a_replay_is_not() {
     let is_down = Arc::new(AtomicBool::new(false));
     let down = is_down.clone();
-    let bench = Bench::new(|options| {
+    let fixture = Fixture::new(|options| {
         options.turn_away(move |_| {
             let text = "the ledger is down; try again later";
             down.load(Ordering::Relaxed).then(|| Problem::new(Code::Overloaded, text))
         })
     });
-    let app = bench.paying();
+    let app = fixture.paying();
     assert_eq!(ask(&app, payment()).await, "201 receipt 1");
     is_down.store(true, Ordering::Relaxed);
     assert_eq!(ask(&app, payment()).await, "201 receipt 1 replayed");
     let refused = send(&app, post("/pay", "new", "")).await;
     assert_eq!(told(&refused), "503 overloaded");
     let id = refused.header("onceward-operation").unwrap().parse().unwrap();
-    assert_eq!(bench.store.get(&id).await.unwrap(), Found::Nothing, "nothing was claimed");
+    assert_eq!(fixture.store.get(&id).await.unwrap(), Found::Nothing, "nothing was claimed");
     is_down.store(false, Ordering::Relaxed);
     assert_eq!(ask(&app, post("/pay", "new", "")).await, "201 receipt 2");
 }

@@ -7,11 +7,10 @@ use http::{HeaderValue, Request};
 use onceward::{Effect, Fingerprint, Key, OperationId, OperationName, Scope, Terms, Verdict};
 
 use crate::{
-    bench::{
-        Bench, Frames, Gate, HOUR, KEY, SECOND, answering, ask, operation_of, payment, start, text,
-        told, with,
+    fixture::{
+        Fixture, HOUR, KEY, SECOND, answering, ask, operation_of, payment, start, text, told, with,
     },
-    server_support::{post, raw, send, serve},
+    server_support::{Gate, Pieces, post, raw, send, serve},
 };
 
 const JSON: &str = "application/json";
@@ -31,12 +30,12 @@ fn multipart(boundary: &str, content: &str) -> Request<Body> {
 }
 
 fn chunked(pieces: &[&'static str]) -> Request<Body> {
-    request("/pay", BYTES, Body::new(Frames::of(pieces)))
+    request("/pay", BYTES, Body::new(Pieces::of(pieces.iter().copied())))
 }
 
-fn wildcard(bench: &Bench) -> Router {
-    let service = answering(&bench.ledger, |number| text(201, format!("receipt {number}")));
-    Router::new().route("/{*path}", service).layer(bench.idempotency.clone())
+fn wildcard(fixture: &Fixture) -> Router {
+    let service = answering(&fixture.ledger, |number| text(201, format!("receipt {number}")));
+    Router::new().route("/{*path}", service).layer(fixture.idempotency.clone())
 }
 
 #[tokio::test]
@@ -69,11 +68,11 @@ async fn rule_07_requests_that_mean_the_same_are_one_operation() {
         ),
     ];
     for (what, first, second) in pairs {
-        let bench = Bench::new(|options| options);
-        let app = wildcard(&bench);
+        let fixture = Fixture::new(|options| options);
+        let app = wildcard(&fixture);
         assert_eq!(ask(&app, first).await, "201 receipt 1", "{what}");
         assert_eq!(ask(&app, second).await, "201 receipt 1 replayed", "{what}");
-        assert_eq!(bench.ledger.len(), 1, "{what}");
+        assert_eq!(fixture.ledger.len(), 1, "{what}");
     }
 }
 
@@ -99,18 +98,18 @@ async fn rule_07_requests_that_mean_something_else_are_refused() {
         ("odd media type", request("/pay", "\u{fc}", "{}"), request("/pay", "\u{e4}", "{}")),
     ];
     for (what, first, second) in pairs {
-        let bench = Bench::new(|options| options);
-        let app = wildcard(&bench);
+        let fixture = Fixture::new(|options| options);
+        let app = wildcard(&fixture);
         assert_eq!(ask(&app, first).await, "201 receipt 1", "{what}");
         assert_eq!(ask(&app, second).await, "422 key-reused", "{what}");
-        assert_eq!(bench.ledger.len(), 1, "{what}");
+        assert_eq!(fixture.ledger.len(), 1, "{what}");
     }
 }
 
 #[tokio::test]
 async fn rule_07_chosen_headers_are_part_of_the_meaning() {
-    let bench = Bench::new(|options| options.fingerprint_header("X-Currency"));
-    let app = bench.paying();
+    let fixture = Fixture::new(|options| options.fingerprint_header("X-Currency"));
+    let app = fixture.paying();
     let first = || with(with(payment(), "x-currency", b"EUR"), "x-currency", b"\xff");
     assert_eq!(ask(&app, first()).await, "201 receipt 1");
     assert_eq!(ask(&app, with(first(), "x-other", b"1")).await, "201 receipt 1 replayed");
@@ -124,13 +123,13 @@ async fn rule_07_chosen_headers_are_part_of_the_meaning() {
     ] {
         assert_eq!(ask(&app, other).await, "422 key-reused");
     }
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
 }
 
 #[tokio::test]
 async fn rule_07_framing_on_the_wire_has_no_meaning() {
-    let bench = Bench::new(|options| options);
-    let address = serve(bench.paying()).await;
+    let fixture = Fixture::new(|options| options);
+    let address = serve(fixture.paying()).await;
     let head = "POST /pay HTTP/1.1\r\nhost: x\r\nconnection: close\r\nidempotency-key: k\r\n";
     let whole = format!("{head}content-length: 5\r\n\r\nhello");
     let answer = String::from_utf8(raw(address, whole.as_bytes()).await).unwrap();
@@ -142,7 +141,7 @@ async fn rule_07_framing_on_the_wire_has_no_meaning() {
     let other = "transfer-encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllO\r\n0\r\n\r\n";
     let answer = raw(address, format!("{head}{other}").as_bytes()).await;
     assert!(answer.starts_with(b"HTTP/1.1 422"));
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
 }
 
 fn another() -> Request<Body> {
@@ -166,8 +165,8 @@ async fn rule_08_a_key_that_was_used_is_refused_in_every_ended_state() {
         (502, Effect::External, "409 outcome-unknown"),
         (500, repeatable, "500 secret 2"),
     ] {
-        let bench = Bench::new(|options| options.effect(effect));
-        let app = bench.app(answering(&bench.ledger, move |number| {
+        let fixture = Fixture::new(|options| options.effect(effect));
+        let app = fixture.app(answering(&fixture.ledger, move |number| {
             let mut answer = text(status, format!("secret {number}"));
             answer.headers_mut().insert("x-secret", HeaderValue::from_static("1"));
             answer
@@ -175,7 +174,7 @@ async fn rule_08_a_key_that_was_used_is_refused_in_every_ended_state() {
         assert_eq!(ask(&app, payment()).await, format!("{status} secret 1"));
         is_refused(&send(&app, another()).await);
         is_refused(&send(&app, with(another(), "prefer", b"wait=5, respond-async")).await);
-        assert_eq!(bench.ledger.len(), 1, "{status}");
+        assert_eq!(fixture.ledger.len(), 1, "{status}");
         assert_eq!(ask(&app, payment()).await, retry, "what is stored is untouched");
     }
 }
@@ -183,10 +182,10 @@ async fn rule_08_a_key_that_was_used_is_refused_in_every_ended_state() {
 #[tokio::test(start_paused = true)]
 async fn rule_08_a_mismatch_is_found_before_in_flight_and_leaves_the_execution_alone() {
     for preference in ["", "wait=10", "respond-async"] {
-        let (bench, gate) = (Bench::new(|options| options), Gate::closed());
-        let app = bench.gated(&gate);
+        let (fixture, gate) = (Fixture::new(|options| options), Gate::closed());
+        let app = fixture.gated(&gate);
         let running = start(&app, payment());
-        gate.arrival().await;
+        gate.reached().await;
         let before = tokio::time::Instant::now();
         let reply = send(&app, with(another(), "prefer", preference.as_bytes())).await;
         is_refused(&reply);
@@ -195,12 +194,12 @@ async fn rule_08_a_mismatch_is_found_before_in_flight_and_leaves_the_execution_a
             Duration::ZERO,
             "nobody waits for an answer to something else"
         );
-        let record = bench.record(&reply).await;
+        let record = fixture.record(&reply).await;
         gate.open();
         let first = running.await.unwrap();
         assert_eq!(told(&first), "201 receipt 1");
-        assert_eq!(bench.record(&first).await.record.execution, record.record.execution);
-        assert_eq!(bench.ledger.len(), 1);
+        assert_eq!(fixture.record(&first).await.record.execution, record.record.execution);
+        assert_eq!(fixture.ledger.len(), 1);
     }
 }
 
@@ -208,8 +207,8 @@ async fn rule_08_a_mismatch_is_found_before_in_flight_and_leaves_the_execution_a
 #[tokio::test]
 async fn rule_08_an_interrupted_operation_is_live_too() {
     let effect = Effect::Repeatable { within: HOUR };
-    let bench = Bench::new(|options| options.effect(effect));
-    let app = bench.paying();
+    let fixture = Fixture::new(|options| options.effect(effect));
+    let app = fixture.paying();
     let operation = OperationId::new(
         Scope::of("caller", "anyone").unwrap(),
         OperationName::new("POST /pay").unwrap(),
@@ -220,37 +219,37 @@ async fn rule_08_an_interrupted_operation_is_live_too() {
         fingerprints: Fingerprint::from_parts(1, [0; 32]).into(),
         terms: Terms::of(effect).build().unwrap(),
     };
-    let claimed = bench.idempotency.engine().admit(request).await.unwrap();
+    let claimed = fixture.idempotency.engine().admit(request).await.unwrap();
     assert!(matches!(claimed, Verdict::Run(_)));
     is_refused(&send(&app, payment()).await);
-    bench.clock.advance(31 * SECOND);
+    fixture.clock.advance(31 * SECOND);
     is_refused(&send(&app, payment()).await);
-    assert_eq!(bench.ledger.len(), 0);
+    assert_eq!(fixture.ledger.len(), 0);
 }
 
 #[tokio::test]
 async fn rule_08_the_status_of_a_mismatch_is_a_choice() {
     for status in [422, 409, 400] {
-        let bench = Bench::new(|options| options.mismatch_status(status));
-        let app = bench.paying();
+        let fixture = Fixture::new(|options| options.mismatch_status(status));
+        let app = fixture.paying();
         let first = send(&app, payment()).await;
         let reply = send(&app, another()).await;
         assert_eq!(told(&reply), format!("{status} key-reused"));
         assert_eq!(operation_of(&reply), operation_of(&first));
-        assert_eq!(bench.ledger.len(), 1);
+        assert_eq!(fixture.ledger.len(), 1);
     }
 }
 
 #[tokio::test]
 async fn rule_08_what_is_released_or_expired_binds_nothing() {
-    let bench = Bench::new(|options| options.retain(HOUR));
-    let app = bench.app(answering(&bench.ledger, |number| match number {
+    let fixture = Fixture::new(|options| options.retain(HOUR));
+    let app = fixture.app(answering(&fixture.ledger, |number| match number {
         1 => text(429, "slow down"),
         _ => text(201, format!("receipt {number}")),
     }));
     assert_eq!(ask(&app, payment()).await, "429 slow down");
     assert_eq!(ask(&app, another()).await, "201 receipt 2", "released: another request may use it");
     assert_eq!(ask(&app, payment()).await, "422 key-reused");
-    bench.clock.advance(HOUR);
+    fixture.clock.advance(HOUR);
     assert_eq!(ask(&app, payment()).await, "201 receipt 3", "forgotten");
 }

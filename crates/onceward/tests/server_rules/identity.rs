@@ -10,7 +10,7 @@ use onceward::{
 use tower::{Layer as _, ServiceExt as _};
 
 use crate::{
-    bench::{Bench, KEY, answering, ask, operation_of, payment, status_of, text, told, with},
+    fixture::{Fixture, KEY, answering, ask, operation_of, payment, status_of, text, told, with},
     logs::Logs,
     server_support::{Ledger, layer, post, send, store},
 };
@@ -44,8 +44,8 @@ fn malformed() -> Vec<Vec<u8>> {
 
 #[tokio::test]
 async fn rule_01_a_key_is_the_same_quoted_or_bare_but_not_in_another_case() {
-    let bench = Bench::new(|options| options);
-    let app = bench.paying();
+    let fixture = Fixture::new(|options| options);
+    let app = fixture.paying();
     assert_eq!(ask(&app, keyed(b"abc")).await, "201 receipt 1");
     for same in
         [&b"abc"[..], b"  abc\t", b"\"abc\"", b"\"abc\" ", b"\"abc\"; v=1", b"\"abc\";n=\"x,y\""]
@@ -76,8 +76,8 @@ async fn rule_01_two_lines_a_list_or_nothing_is_no_key() {
 
 #[tokio::test]
 async fn rule_02_a_key_has_1_to_255_visible_characters() {
-    let bench = Bench::new(|options| options);
-    let app = bench.paying();
+    let fixture = Fixture::new(|options| options);
+    let app = fixture.paying();
     let lengths = [1, 254, 255].map(|length| vec![b'k'; length]);
     let characters = (0x21..=0x7e_u8).map(|byte| match byte {
         b'"' | b'\\' => vec![b'"', b'\\', byte, b'"'],
@@ -114,8 +114,8 @@ async fn rule_02_the_key_does_not_show_in_logs() {
 
 #[tokio::test]
 async fn rule_03_other_methods_pass_untouched_even_with_a_malformed_key() {
-    let bench = Bench::new(IdempotencyBuilder::require_key);
-    let app = bench.app(answering(&bench.ledger, |number| {
+    let fixture = Fixture::new(IdempotencyBuilder::require_key);
+    let app = fixture.app(answering(&fixture.ledger, |number| {
         let mut answer = text(200, format!("receipt {number}"));
         answer.headers_mut().insert("idempotent-replayed", "by the service".parse().unwrap());
         answer
@@ -127,7 +127,7 @@ async fn rule_03_other_methods_pass_untouched_even_with_a_malformed_key() {
             *request.method_mut() = Method::from_bytes(method.as_bytes()).unwrap();
             let reply = send(&app, request).await;
             effects += 1;
-            assert_eq!((reply.status.as_u16(), bench.ledger.len()), (200, effects), "{method}");
+            assert_eq!((reply.status.as_u16(), fixture.ledger.len()), (200, effects), "{method}");
             assert_eq!(reply.headers["idempotent-replayed"], "by the service");
             for name in ["onceward-operation", "idempotency-expires", "idempotency-completed"] {
                 assert_eq!(reply.header(name), None, "{method}");
@@ -141,10 +141,10 @@ async fn rule_03_other_methods_pass_untouched_even_with_a_malformed_key() {
 
 #[tokio::test]
 async fn rule_03_post_and_patch_are_covered_and_put_and_delete_by_choice() {
-    let by_default = Bench::new(|options| options);
-    let chosen = Bench::new(|options| options.methods([Method::PUT, Method::DELETE]));
-    for (bench, covered) in [(by_default, ["POST", "PATCH"]), (chosen, ["PUT", "DELETE"])] {
-        let app = bench.paying();
+    let by_default = Fixture::new(|options| options);
+    let chosen = Fixture::new(|options| options.methods([Method::PUT, Method::DELETE]));
+    for (fixture, covered) in [(by_default, ["POST", "PATCH"]), (chosen, ["PUT", "DELETE"])] {
+        let app = fixture.paying();
         for method in ["POST", "PATCH", "PUT", "DELETE"] {
             let mut again = Vec::new();
             for _ in 0..2 {
@@ -154,46 +154,47 @@ async fn rule_03_post_and_patch_are_covered_and_put_and_delete_by_choice() {
             }
             assert_eq!(again, [false, covered.contains(&method)], "{method}");
         }
-        assert_eq!(bench.ledger.len(), 2 + 2 * 2, "two covered, two not");
+        assert_eq!(fixture.ledger.len(), 2 + 2 * 2, "two covered, two not");
     }
 }
 
 #[tokio::test]
 async fn rule_04_without_a_key_a_request_passes_unless_the_route_requires_one() {
-    let bench = Bench::new(|options| options);
-    let (app, keyless) = (bench.paying(), || Request::post("/pay").body(Body::from("{}")).unwrap());
+    let fixture = Fixture::new(|options| options);
+    let (app, keyless) =
+        (fixture.paying(), || Request::post("/pay").body(Body::from("{}")).unwrap());
     for number in 1..=2 {
         let reply = send(&app, keyless()).await;
         assert_eq!(told(&reply), format!("201 receipt {number}"));
         assert_eq!((operation_of(&reply), reply.header("idempotency-expires")), (None, None));
     }
-    let bench = Bench::new(IdempotencyBuilder::require_key);
-    let app = bench.paying();
+    let fixture = Fixture::new(IdempotencyBuilder::require_key);
+    let app = fixture.paying();
     let reply = send(&app, keyless()).await;
     assert_eq!((told(&reply).as_str(), operation_of(&reply)), ("400 key-missing", None));
-    assert_eq!(bench.ledger.len(), 0);
+    assert_eq!(fixture.ledger.len(), 0);
     assert_eq!(ask(&app, payment()).await, "201 receipt 1");
 }
 
 #[tokio::test]
 async fn rule_05_a_request_without_its_scope_is_refused_and_shares_nothing() {
-    let bench = Bench::new(|options| options);
-    let app = bench.paying();
+    let fixture = Fixture::new(|options| options);
+    let app = fixture.paying();
     for _ in 0..2 {
         for nobody in [&b""[..], b"\xff"] {
             let reply = send(&app, with(payment(), "x-caller", nobody)).await;
             assert_eq!((told(&reply).as_str(), operation_of(&reply)), ("401 scope-missing", None));
         }
     }
-    assert_eq!(bench.ledger.len(), 0);
+    assert_eq!(fixture.ledger.len(), 0);
     assert_eq!(ask(&app, with(payment(), "x-caller", b"ada")).await, "201 receipt 1");
     assert_eq!(ask(&app, with(payment(), "x-caller", b"")).await, "401 scope-missing");
 }
 
 #[tokio::test]
 async fn rule_05_each_caller_has_operations_of_its_own() {
-    let bench = Bench::new(|options| options);
-    let app = bench.paying();
+    let fixture = Fixture::new(|options| options);
+    let app = fixture.paying();
     let mut references = Vec::new();
     for (number, caller) in (1..).zip(["ada", "Ada", "bob", "ada\\", "ada,x=1"]) {
         let request = || with(payment(), "x-caller", caller.as_bytes());
@@ -225,10 +226,10 @@ async fn rule_05_parts_of_a_scope_do_not_run_into_each_other() {
 
 #[tokio::test]
 async fn rule_06_an_operation_is_named_by_method_and_route_template() {
-    let bench = Bench::new(|options| options);
-    let service = || answering(&bench.ledger, |number| text(201, format!("receipt {number}")));
+    let fixture = Fixture::new(|options| options);
+    let service = || answering(&fixture.ledger, |number| text(201, format!("receipt {number}")));
     let routes = Router::new().route("/charges/{id}", service()).route("/refunds/{id}", service());
-    let app = routes.layer(bench.idempotency.clone()).merge(bench.idempotency.status_routes());
+    let app = routes.layer(fixture.idempotency.clone()).merge(fixture.idempotency.status_routes());
     let first = send(&app, post("/charges/1", KEY, "{}")).await;
     assert_eq!(told(&first), "201 receipt 1");
     assert_eq!(status_of(&app, &first).await["name"], "POST /charges/{id}");
@@ -246,35 +247,36 @@ async fn rule_06_an_operation_is_named_by_method_and_route_template() {
 #[tokio::test]
 async fn rule_06_two_routes_with_one_name_share_their_keys_and_that_is_noted() {
     let (logs, _guard) = Logs::collect();
-    let bench = Bench::new(|options| options.operation("charge.create"));
-    let service = || answering(&bench.ledger, |number| text(201, format!("receipt {number}")));
-    let other = bench.idempotency.with(IdempotencyBuilder::require_key).unwrap();
-    let old = Router::new().route("/v1/charges", service()).layer(bench.idempotency.clone());
+    let fixture = Fixture::new(|options| options.operation("charge.create"));
+    let service = || answering(&fixture.ledger, |number| text(201, format!("receipt {number}")));
+    let other = fixture.idempotency.with(IdempotencyBuilder::require_key).unwrap();
+    let old = Router::new().route("/v1/charges", service()).layer(fixture.idempotency.clone());
     assert!(!logs.text().contains("charge.create"), "one layer alone is nothing to note");
     let new = Router::new().route("/v2/charges", service()).layer(other);
     let noted = logs.text();
     assert!(noted.contains("charge.create") && noted.contains("share their keys"), "{noted}");
-    let app = old.merge(new).merge(bench.idempotency.status_routes());
+    let app = old.merge(new).merge(fixture.idempotency.status_routes());
     let first = send(&app, post("/v1/charges", KEY, "{}")).await;
     assert_eq!(status_of(&app, &first).await["name"], "charge.create");
     let reply = send(&app, post("/v2/charges", KEY, "{}")).await;
     assert_eq!(told(&reply), "422 key-reused");
     assert_eq!(operation_of(&reply), operation_of(&first), "it is the same operation");
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
 }
 
 #[tokio::test]
 async fn rule_06_a_nested_route_is_named_by_its_whole_template() {
     for layer_is_inside in [true, false] {
-        let bench = Bench::new(|options| options);
+        let fixture = Fixture::new(|options| options);
         let nested = || {
-            let service = answering(&bench.ledger, |number| text(201, format!("receipt {number}")));
+            let service =
+                answering(&fixture.ledger, |number| text(201, format!("receipt {number}")));
             let routes = Router::new().route("/charges/{id}", service);
-            if layer_is_inside { routes.layer(bench.idempotency.clone()) } else { routes }
+            if layer_is_inside { routes.layer(fixture.idempotency.clone()) } else { routes }
         };
         let app = Router::new().nest("/v1/{tenant}", nested()).nest("/v2", nested());
-        let app = if layer_is_inside { app } else { app.layer(bench.idempotency.clone()) };
-        let app = app.merge(bench.idempotency.status_routes());
+        let app = if layer_is_inside { app } else { app.layer(fixture.idempotency.clone()) };
+        let app = app.merge(fixture.idempotency.status_routes());
         let first = send(&app, post("/v1/acme/charges/1", KEY, "{}")).await;
         assert_eq!(told(&first), "201 receipt 1");
         assert_eq!(status_of(&app, &first).await["name"], "POST /v1/{tenant}/charges/{id}");
@@ -288,13 +290,13 @@ async fn rule_06_a_nested_route_is_named_by_its_whole_template() {
 /// A nested service has no template, and sees only the rest of its path.
 #[tokio::test]
 async fn rule_06_without_a_template_an_operation_is_named_by_its_whole_path() {
-    let bench = Bench::new(|options| options);
+    let fixture = Fixture::new(|options| options);
     let nested = || {
-        let service = answering(&bench.ledger, |number| text(201, format!("receipt {number}")));
-        bench.idempotency.layer(service)
+        let service = answering(&fixture.ledger, |number| text(201, format!("receipt {number}")));
+        fixture.idempotency.layer(service)
     };
     let app = Router::new().nest_service("/v1", nested()).nest_service("/v2", nested());
-    let app = app.merge(bench.idempotency.status_routes());
+    let app = app.merge(fixture.idempotency.status_routes());
     let first = send(&app, post("/v1/charges", KEY, "{}")).await;
     assert_eq!(told(&first), "201 receipt 1");
     assert_eq!(status_of(&app, &first).await["name"], "POST /v1/charges");
@@ -303,15 +305,15 @@ async fn rule_06_without_a_template_an_operation_is_named_by_its_whole_path() {
 
 #[tokio::test]
 async fn rule_06_a_service_may_name_its_operations_by_the_request() {
-    let bench = Bench::new(|options| {
+    let fixture = Fixture::new(|options| {
         options.operation_by(|request: &Parts| {
             let name =
                 request.headers.get("x-operation").ok_or("say what you want with x-operation")?;
             OperationName::new(name.to_str().unwrap()).map_err(|_| "your x-operation is malformed")
         })
     });
-    let app = bench.app(any({
-        let ledger = bench.ledger.clone();
+    let app = fixture.app(any({
+        let ledger = fixture.ledger.clone();
         async move || text(201, format!("receipt {}", ledger.add("pay")))
     }));
     let named = |name: &str| with(payment(), "x-operation", name.as_bytes());
@@ -325,7 +327,7 @@ async fn rule_06_a_service_may_name_its_operations_by_the_request() {
         assert_eq!(told(&reply), "400 request-malformed");
         assert!(reply.text().contains("x-operation"), "{}", reply.text());
     }
-    assert_eq!(bench.ledger.len(), 2);
+    assert_eq!(fixture.ledger.len(), 2);
 }
 
 #[tokio::test]

@@ -11,11 +11,11 @@ use onceward::{
 use tokio::time::Instant;
 
 use crate::{
-    bench::{
-        Bench, Gate, SECOND, ask, get, operation_of, payment, preferring, settle_down, start,
+    fixture::{
+        Fixture, SECOND, ask, get, operation_of, payment, preferring, settle_down, start,
         status_of, text, told,
     },
-    server_support::{Ledger, Reply, layer, send},
+    server_support::{Gate, Ledger, Reply, layer, send},
 };
 
 /// 202 with the status URL, and nothing that looks like the end.
@@ -33,10 +33,10 @@ fn is_accepted(reply: &Reply) {
 
 #[tokio::test(start_paused = true)]
 async fn rule_09_a_duplicate_is_told_to_come_back_in_a_second() {
-    let (bench, gate) = (Bench::new(|options| options), Gate::closed());
-    let app = bench.gated(&gate);
+    let (fixture, gate) = (Fixture::new(|options| options), Gate::closed());
+    let app = fixture.gated(&gate);
     let running = start(&app, payment());
-    gate.arrival().await;
+    gate.reached().await;
     let before = Instant::now();
     let busy = send(&app, payment()).await;
     assert_eq!((told(&busy).as_str(), busy.header("retry-after")), ("409 in-progress", Some("1")));
@@ -46,18 +46,19 @@ async fn rule_09_a_duplicate_is_told_to_come_back_in_a_second() {
     assert_eq!(told(&first), "201 receipt 1");
     assert_eq!(operation_of(&busy), operation_of(&first));
     assert_eq!(ask(&app, payment()).await, "201 receipt 1 replayed");
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn rule_09_a_route_or_a_request_may_wait_for_the_answer() {
-    let route = Bench::new(|options| options.in_flight(InFlight::Wait(5 * SECOND)));
-    let request = Bench::new(|options| options);
-    for (bench, duplicate) in [(route, payment as fn() -> _), (request, || preferring("wait=5"))] {
+    let route = Fixture::new(|options| options.in_flight(InFlight::Wait(5 * SECOND)));
+    let request = Fixture::new(|options| options);
+    for (fixture, duplicate) in [(route, payment as fn() -> _), (request, || preferring("wait=5"))]
+    {
         let gate = Gate::closed();
-        let app = bench.gated(&gate);
+        let app = fixture.gated(&gate);
         let running = start(&app, payment());
-        gate.arrival().await;
+        gate.reached().await;
         let waiters: Vec<_> = (0..20).map(|_| start(&app, duplicate())).collect();
         tokio::time::sleep(4 * SECOND).await;
         assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
@@ -71,7 +72,7 @@ async fn rule_09_a_route_or_a_request_may_wait_for_the_answer() {
             assert_eq!(reply.headers["idempotency-expires"], first.headers["idempotency-expires"]);
         }
         assert_eq!(before.elapsed(), Duration::ZERO, "they are woken, not left to ask");
-        assert_eq!(bench.ledger.len(), 1);
+        assert_eq!(fixture.ledger.len(), 1);
     }
 }
 
@@ -85,10 +86,11 @@ async fn rule_09_waiting_is_bounded() {
         (InFlight::Wait(3 * SECOND), "wait=0", 0),
         (InFlight::Wait(30 * SECOND), "", 30),
     ] {
-        let (bench, gate) = (Bench::new(|options| options.in_flight(in_flight)), Gate::closed());
-        let app = bench.gated(&gate);
+        let (fixture, gate) =
+            (Fixture::new(|options| options.in_flight(in_flight)), Gate::closed());
+        let app = fixture.gated(&gate);
         let running = start(&app, payment());
-        gate.arrival().await;
+        gate.reached().await;
         let before = Instant::now();
         let reply = send(&app, preferring(preference)).await;
         assert_eq!(told(&reply), "409 in-progress", "{in_flight:?} {preference}");
@@ -103,11 +105,11 @@ async fn rule_09_waiting_is_bounded() {
 
 #[tokio::test(start_paused = true)]
 async fn rule_09_a_route_may_ignore_what_requests_prefer() {
-    let bench = Bench::new(IdempotencyBuilder::ignore_prefer);
+    let fixture = Fixture::new(IdempotencyBuilder::ignore_prefer);
     let gate = Gate::closed();
-    let app = bench.gated(&gate);
+    let app = fixture.gated(&gate);
     let running = start(&app, preferring("respond-async"));
-    gate.arrival().await;
+    gate.reached().await;
     for preference in ["wait=10", "respond-async"] {
         let before = Instant::now();
         assert_eq!(ask(&app, preferring(preference)).await, "409 in-progress");
@@ -120,17 +122,17 @@ async fn rule_09_a_route_may_ignore_what_requests_prefer() {
 
 #[tokio::test(start_paused = true)]
 async fn rule_09_whoever_would_rather_be_told_later_gets_202_and_the_status_url() {
-    let by_request = Bench::new(|options| options);
-    let by_route = Bench::new(|options| options.in_flight(InFlight::Async));
-    let ways: [(Bench, fn() -> _); 2] =
+    let by_request = Fixture::new(|options| options);
+    let by_route = Fixture::new(|options| options.in_flight(InFlight::Async));
+    let ways: [(Fixture, fn() -> _); 2] =
         [(by_request, || preferring("respond-async")), (by_route, payment)];
-    for (bench, request) in ways {
+    for (fixture, request) in ways {
         let gate = Gate::closed();
-        let app = bench.gated(&gate);
+        let app = fixture.gated(&gate);
         let first = send(&app, request()).await;
         is_accepted(&first);
         assert_eq!(status_of(&app, &first).await["state"], "in_progress", "the record came first");
-        gate.arrival().await;
+        gate.reached().await;
         let duplicate = send(&app, request()).await;
         is_accepted(&duplicate);
         assert_eq!(operation_of(&duplicate), operation_of(&first));
@@ -139,21 +141,21 @@ async fn rule_09_whoever_would_rather_be_told_later_gets_202_and_the_status_url(
         let status = send(&app, get(first.header("location").unwrap())).await.json();
         assert_eq!((&status["state"], &status["status"]), (&"succeeded".into(), &201.into()));
         assert_eq!(ask(&app, request()).await, "201 receipt 1 replayed");
-        assert_eq!(bench.ledger.len(), 1);
+        assert_eq!(fixture.ledger.len(), 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn rule_09_an_answer_in_time_is_better_than_202() {
-    let (bench, gate) = (Bench::new(|options| options), Gate::closed());
-    let app = bench.gated(&gate);
+    let (fixture, gate) = (Fixture::new(|options| options), Gate::closed());
+    let app = fixture.gated(&gate);
     let patient = || preferring("respond-async, wait=1");
     gate.open();
     assert_eq!(ask(&app, patient()).await, "201 receipt 1", "it ended within the second");
     assert_eq!(ask(&app, patient()).await, "201 receipt 1 replayed");
 
-    let (bench, gate) = (Bench::new(|options| options), Gate::closed());
-    let app = bench.gated(&gate);
+    let (fixture, gate) = (Fixture::new(|options| options), Gate::closed());
+    let app = fixture.gated(&gate);
     for _ in 0..2 {
         let before = Instant::now();
         is_accepted(&send(&app, patient()).await);
@@ -162,13 +164,13 @@ async fn rule_09_an_answer_in_time_is_better_than_202() {
     gate.open();
     settle_down().await;
     assert_eq!(ask(&app, patient()).await, "201 receipt 1 replayed");
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
 }
 
 /// The first run is turned away; whoever waits becomes the runner.
-fn turned_away_first(bench: &Bench, gate: &Gate) -> Router {
-    let (ledger, gate) = (bench.ledger.clone(), gate.clone());
-    bench.app(any(async move || {
+fn turned_away_first(fixture: &Fixture, gate: &Gate) -> Router {
+    let (ledger, gate) = (fixture.ledger.clone(), gate.clone());
+    fixture.app(any(async move || {
         let number = ledger.add("pay");
         gate.pass().await;
         if number == 1 { text(429, "slow down") } else { text(201, format!("receipt {number}")) }
@@ -177,15 +179,15 @@ fn turned_away_first(bench: &Bench, gate: &Gate) -> Router {
 
 #[tokio::test(start_paused = true)]
 async fn rule_09_a_waiter_becomes_the_runner_when_the_key_is_released() {
-    let (bench, gate) = (Bench::new(|options| options), Gate::closed());
-    let app = turned_away_first(&bench, &gate);
+    let (fixture, gate) = (Fixture::new(|options| options), Gate::closed());
+    let app = turned_away_first(&fixture, &gate);
     let first = start(&app, payment());
-    gate.arrival().await;
+    gate.reached().await;
     let waiters: Vec<_> = (0..5).map(|_| start(&app, preferring("wait=20"))).collect();
     settle_down().await;
     gate.open();
     assert_eq!(told(&first.await.unwrap()), "429 slow down");
-    gate.arrival().await;
+    gate.reached().await;
     gate.open();
     let mut answers = Vec::new();
     for waiter in waiters {
@@ -194,16 +196,16 @@ async fn rule_09_a_waiter_becomes_the_runner_when_the_key_is_released() {
     answers.sort();
     assert_eq!(answers[0], "201 receipt 2", "one of them ran");
     assert!(answers[1..].iter().all(|answer| answer == "201 receipt 2 replayed"), "{answers:?}");
-    assert_eq!(bench.ledger.len(), 2);
+    assert_eq!(fixture.ledger.len(), 2);
 }
 
 /// `wait=5` is counted from when the request came, also for a waiter who becomes the runner.
 #[tokio::test(start_paused = true)]
 async fn rule_09_a_waiter_who_becomes_the_runner_has_waited_already() {
-    let (bench, gate) = (Bench::new(|options| options), Gate::closed());
-    let app = turned_away_first(&bench, &gate);
+    let (fixture, gate) = (Fixture::new(|options| options), Gate::closed());
+    let app = turned_away_first(&fixture, &gate);
     let first = start(&app, payment());
-    gate.arrival().await;
+    gate.reached().await;
     let before = Instant::now();
     let waiter = start(&app, preferring("respond-async, wait=5"));
     tokio::time::sleep(4 * SECOND).await;
@@ -232,7 +234,7 @@ async fn rule_09_waiters_get_only_what_is_durable() {
     );
     let app = app.layer(idempotency);
     let first = start(&app, payment());
-    gate.arrival().await;
+    gate.reached().await;
     let waiter = start(&app, preferring("wait=20"));
     settle_down().await;
     store.set_down(true);
@@ -249,10 +251,10 @@ async fn rule_09_waiters_get_only_what_is_durable() {
 
 #[tokio::test(start_paused = true)]
 async fn rule_09_odd_preferences_are_no_preferences() {
-    let (bench, gate) = (Bench::new(|options| options), Gate::closed());
-    let app = bench.gated(&gate);
+    let (fixture, gate) = (Fixture::new(|options| options), Gate::closed());
+    let app = fixture.gated(&gate);
     let running = start(&app, payment());
-    gate.arrival().await;
+    gate.reached().await;
     for preference in [
         "",
         ",",
@@ -282,10 +284,10 @@ async fn rule_09_odd_preferences_are_no_preferences() {
 /// RFC 7240: the value of a preference may be a quoted string.
 #[tokio::test(start_paused = true)]
 async fn rule_09_a_preference_inside_a_quoted_string_is_none() {
-    let (bench, gate) = (Bench::new(|options| options), Gate::closed());
-    let app = bench.gated(&gate);
+    let (fixture, gate) = (Fixture::new(|options| options), Gate::closed());
+    let app = fixture.gated(&gate);
     let running = start(&app, payment());
-    gate.arrival().await;
+    gate.reached().await;
     for preference in ["note=\"so, wait=5, please\"", "note=\"so, respond-async\""] {
         let before = Instant::now();
         assert_eq!(ask(&app, preferring(preference)).await, "409 in-progress", "{preference}");

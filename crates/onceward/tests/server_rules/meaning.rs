@@ -9,8 +9,8 @@ use onceward::{
 use tower::{Layer as _, ServiceExt as _};
 
 use crate::{
-    bench::{Bench, Frames, HOUR, SECOND, answering, ask, payment, status_of, text, told},
-    server_support::{Ledger, layer, send, store},
+    fixture::{Fixture, HOUR, SECOND, answering, ask, payment, status_of, text, told},
+    server_support::{Ledger, Pieces, broken, layer, send, store},
 };
 
 const REPEATABLE: Effect = Effect::Repeatable { within: HOUR };
@@ -29,8 +29,8 @@ async fn retry_after(
     choose: impl FnOnce(IdempotencyBuilder) -> IdempotencyBuilder,
     answer: impl Fn() -> Response<Body> + Clone + Send + Sync + 'static,
 ) -> Retry {
-    let bench = Bench::new(choose);
-    let app = bench.app(answering(&bench.ledger, move |number| {
+    let fixture = Fixture::new(choose);
+    let app = fixture.app(answering(&fixture.ledger, move |number| {
         let mut answer = answer();
         answer.headers_mut().insert("x-number", number.into());
         answer
@@ -40,7 +40,7 @@ async fn retry_after(
     assert_eq!(told(&first), told(&first).replace(" replayed", ""), "a first answer is no replay");
     assert_eq!(first.headers["x-number"], "1", "the first client gets the answer of the service");
     let again = send(&app, payment()).await;
-    let retry = match (told(&again).as_str(), again.is_replay(), bench.ledger.len()) {
+    let retry = match (told(&again).as_str(), again.is_replay(), fixture.ledger.len()) {
         ("409 outcome-unknown", false, 1) => Unknown,
         (_, true, 1) => Replayed,
         (_, false, 2) => RunsAgain,
@@ -90,8 +90,8 @@ async fn rule_11_refusals_are_kept_except_those_before_anything_was_done() {
 
 #[tokio::test]
 async fn rule_11_a_conflict_of_the_service_is_kept_and_ours_is_not() {
-    let bench = Bench::new(|options| options);
-    let app = bench.app(answering(&bench.ledger, |_| text(409, "sold out")));
+    let fixture = Fixture::new(|options| options);
+    let app = fixture.app(answering(&fixture.ledger, |_| text(409, "sold out")));
     assert_eq!(ask(&app, payment()).await, "409 sold out");
     assert_eq!(ask(&app, payment()).await, "409 sold out replayed");
 }
@@ -145,9 +145,9 @@ async fn rule_12_a_route_may_hold_500_or_know_what_was_not_applied() {
 fn incomplete(way: &'static str) -> Response<Body> {
     match way {
         "panic" => panic!("as the test wants it"),
-        "broken" => text(200, Body::new(Frames::of(&["rec"]).broken())),
+        "broken" => text(200, Body::new(Pieces::of(["rec"]).then(broken()))),
         "short" | "long" => {
-            let mut answer = text(200, Body::new(Frames::of(&["receipt"])));
+            let mut answer = text(200, Body::new(Pieces::of(["receipt"])));
             let length = if way == "short" { 8 } else { 6 };
             answer.headers_mut().insert("content-length", length.into());
             answer
@@ -160,8 +160,8 @@ fn incomplete(way: &'static str) -> Response<Body> {
 async fn rule_12_no_complete_answer_is_unknown_or_run_again() {
     for (profile, choose) in PROFILES {
         for way in ["panic", "broken", "short", "long"] {
-            let bench = Bench::new(choose);
-            let app = bench.app(answering(&bench.ledger, move |number| match number {
+            let fixture = Fixture::new(choose);
+            let app = fixture.app(answering(&fixture.ledger, move |number| match number {
                 1 => incomplete(way),
                 _ => text(201, format!("receipt {number}")),
             }));
@@ -171,7 +171,7 @@ async fn rule_12_no_complete_answer_is_unknown_or_run_again() {
                 _ => ["504 outcome-unknown", "409 outcome-unknown"],
             };
             assert_eq!(told, expected, "{profile}: {way}");
-            assert_eq!(bench.ledger.len(), if profile == "rerun" { 2 } else { 1 });
+            assert_eq!(fixture.ledger.len(), if profile == "rerun" { 2 } else { 1 });
         }
     }
 }
@@ -196,24 +196,24 @@ async fn rule_12_a_service_that_fails_has_not_answered() {
 
 #[tokio::test]
 async fn rule_12_runs_are_repeated_only_while_that_is_harmless() {
-    let bench = Bench::new(|options| options.effect(REPEATABLE));
+    let fixture = Fixture::new(|options| options.effect(REPEATABLE));
     let service = {
-        let ledger = bench.ledger.clone();
+        let ledger = fixture.ledger.clone();
         any(async move |claim: Claim| {
             ledger.add("pay");
             text(500, format!("attempt {}", claim.attempt()))
         })
     };
-    let app = bench.app(service);
+    let app = fixture.app(service);
     let first = send(&app, payment()).await;
     assert_eq!(told(&first), "500 attempt 1");
     assert_eq!(status_of(&app, &first).await["state"], "failed_retryable");
-    bench.clock.advance(HOUR - SECOND);
+    fixture.clock.advance(HOUR - SECOND);
     assert_eq!(ask(&app, payment()).await, "500 attempt 2");
-    bench.clock.advance(SECOND);
+    fixture.clock.advance(SECOND);
     assert_eq!(ask(&app, payment()).await, "409 outcome-unknown", "an hour after the first claim");
     assert_eq!(status_of(&app, &first).await["state"], "unknown");
-    assert_eq!(bench.ledger.len(), 2);
+    assert_eq!(fixture.ledger.len(), 2);
 }
 
 #[tokio::test]
@@ -227,18 +227,18 @@ async fn rule_12_a_transactional_effect_without_a_commit_did_not_happen() {
         assert_eq!(retry_after(transactional, plain(status)).await, expected, "{status}");
     }
     for status in [200, 201, 204, 302] {
-        let bench = Bench::new(transactional);
-        let app = bench.app(answering(&bench.ledger, plain_by_number(status)));
+        let fixture = Fixture::new(transactional);
+        let app = fixture.app(answering(&fixture.ledger, plain_by_number(status)));
         for number in 1..=2 {
             assert_eq!(ask(&app, payment()).await, "500 not-committed", "{status}");
-            assert_eq!(bench.ledger.len(), number, "it may be run again");
+            assert_eq!(fixture.ledger.len(), number, "it may be run again");
         }
     }
-    let bench = Bench::new(transactional);
-    let app = bench.app(answering(&bench.ledger, |_| incomplete("broken")));
+    let fixture = Fixture::new(transactional);
+    let app = fixture.app(answering(&fixture.ledger, |_| incomplete("broken")));
     assert_eq!(ask(&app, payment()).await, "502 upstream-failed");
     assert_eq!(ask(&app, payment()).await, "502 upstream-failed");
-    assert_eq!(bench.ledger.len(), 2);
+    assert_eq!(fixture.ledger.len(), 2);
 }
 
 fn plain_by_number(status: u16) -> impl Fn(usize) -> Response<Body> + Clone + Send + Sync {
@@ -249,9 +249,9 @@ fn plain_by_number(status: u16) -> impl Fn(usize) -> Response<Body> + Clone + Se
 #[tokio::test]
 async fn rule_12_what_a_transactional_effect_committed_is_what_everybody_is_told() {
     for (committed, answered) in [(201, 201), (201, 500), (402, 200), (500, 201)] {
-        let bench = Bench::new(|options| options.effect(Effect::Transactional));
-        let (ledger, store) = (bench.ledger.clone(), bench.store.clone());
-        let app = bench.app(any(async move |claim: Claim| {
+        let fixture = Fixture::new(|options| options.effect(Effect::Transactional));
+        let (ledger, store) = (fixture.ledger.clone(), fixture.store.clone());
+        let app = fixture.app(any(async move |claim: Claim| {
             ledger.add("pay");
             let outcome = Outcome::inline(committed, b"committed".to_vec()).header("x-a", b"1");
             let ending = match committed {
@@ -270,7 +270,7 @@ async fn rule_12_what_a_transactional_effect_committed_is_what_everybody_is_told
         for name in ["idempotency-completed", "idempotency-expires"] {
             assert!(first.header(name).is_some() && first.header(name) == retry.header(name));
         }
-        assert_eq!(bench.ledger.len(), 1);
+        assert_eq!(fixture.ledger.len(), 1);
     }
 }
 
@@ -303,8 +303,8 @@ async fn rule_12_states_are_told_by_their_names() {
         (502, "unknown"),
         (429, "released"),
     ] {
-        let bench = Bench::new(|options| options);
-        let app: Router = bench.app(answering(&bench.ledger, plain_by_number(status)));
+        let fixture = Fixture::new(|options| options);
+        let app: Router = fixture.app(answering(&fixture.ledger, plain_by_number(status)));
         let reply = send(&app, payment()).await;
         let document = status_of(&app, &reply).await;
         assert_eq!(document["state"], state, "{status}");

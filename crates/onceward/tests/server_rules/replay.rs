@@ -4,11 +4,10 @@ use axum::body::Body;
 use http::{HeaderMap, HeaderValue, Response};
 
 use crate::{
-    bench::{
-        Bench, Frames, Gate, HOUR, SECOND, answering, ask, operation_of, payment, preferring,
-        start, text, told,
+    fixture::{
+        Fixture, HOUR, SECOND, answering, ask, operation_of, payment, preferring, start, text, told,
     },
-    server_support::{Reply, send},
+    server_support::{Gate, Pieces, Reply, send, trailers},
 };
 
 const OURS: [&str; 4] =
@@ -78,8 +77,9 @@ fn owned(lines: &[(&str, &[u8])]) -> Vec<(String, Vec<u8>)> {
 
 #[tokio::test]
 async fn rule_16_a_replay_has_the_same_status_lines_and_bytes() {
-    let bench = Bench::new(|options| options);
-    let app = bench.app(answering(&bench.ledger, |_| answer(&[&KEPT[..], &DROPPED[..]].concat())));
+    let fixture = Fixture::new(|options| options);
+    let app =
+        fixture.app(answering(&fixture.ledger, |_| answer(&[&KEPT[..], &DROPPED[..]].concat())));
     let first = send(&app, payment()).await;
     let mut everything = owned(&[&KEPT[..], &DROPPED[..]].concat());
     everything.sort_by(|one, other| one.0.cmp(&other.0));
@@ -91,16 +91,17 @@ async fn rule_16_a_replay_has_the_same_status_lines_and_bytes() {
         assert_eq!(lines(&replay.headers), owned(&KEPT));
         assert_eq!(operation_of(&replay), operation_of(&first));
     }
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
 }
 
 #[tokio::test]
 async fn rule_16_which_lines_are_replayed_is_a_choice() {
-    let bench = Bench::new(|options| {
+    let fixture = Fixture::new(|options| {
         let options = options.keep_header("Set-Cookie").keep_header("x-request-id");
         options.drop_header("ETag").drop_header("link")
     });
-    let app = bench.app(answering(&bench.ledger, |_| answer(&[&KEPT[..], &DROPPED[..]].concat())));
+    let app =
+        fixture.app(answering(&fixture.ledger, |_| answer(&[&KEPT[..], &DROPPED[..]].concat())));
     send(&app, payment()).await;
     let replay = send(&app, payment()).await;
     let mut expected = owned(&KEPT);
@@ -114,8 +115,8 @@ async fn rule_16_which_lines_are_replayed_is_a_choice() {
 #[tokio::test]
 async fn rule_16_what_only_the_layer_may_say_is_stripped_from_the_services_answer() {
     for status in [201, 404, 429, 502] {
-        let bench = Bench::new(|options| options);
-        let app = bench.app(answering(&bench.ledger, move |_| {
+        let fixture = Fixture::new(|options| options);
+        let app = fixture.app(answering(&fixture.ledger, move |_| {
             let own = OURS.map(|name| (name, &b"forged"[..]));
             let mut answer = answer(&own);
             answer.headers_mut().append("onceward-unprotected", HeaderValue::from_static("x"));
@@ -136,8 +137,8 @@ async fn rule_16_answers_without_a_body_are_replayed() {
     for (status, length) in
         [(204, None), (304, Some("7")), (204, Some("7")), (200, None), (201, None)]
     {
-        let bench = Bench::new(|options| options);
-        let app = bench.app(answering(&bench.ledger, move |_| {
+        let fixture = Fixture::new(|options| options);
+        let app = fixture.app(answering(&fixture.ledger, move |_| {
             let mut answer = text(status, Body::empty());
             if let Some(length) = length {
                 answer.headers_mut().insert("content-length", HeaderValue::from_static(length));
@@ -149,26 +150,26 @@ async fn rule_16_answers_without_a_body_are_replayed() {
         let replay = send(&app, payment()).await;
         assert_eq!(told(&replay), format!("{status}  replayed"));
         assert_eq!(replay.header("etag"), Some("\"7\""));
-        assert_eq!(bench.ledger.len(), 1);
+        assert_eq!(fixture.ledger.len(), 1);
     }
 }
 
 #[tokio::test]
 async fn rule_16_trailers_are_replayed() {
     for pieces in [&["rec", "eipt"][..], &[]] {
-        let bench = Bench::new(|options| options);
-        let app = bench.app(answering(&bench.ledger, move |_| {
+        let fixture = Fixture::new(|options| options);
+        let app = fixture.app(answering(&fixture.ledger, move |_| {
             let lines = [("x-sum", &b"1"[..]), ("x-sum", b"\xff"), ("x-request-id", b"9")];
-            text(200, Body::new(Frames::of(pieces).trailers(&lines)))
+            text(200, Body::new(Pieces::of(pieces.iter().copied()).then(trailers(&lines))))
         }));
         let first = send(&app, payment()).await;
         assert_eq!(first.text(), pieces.concat());
         assert_eq!(lines(first.trailers.as_ref().unwrap()).len(), 3);
         let replay = send(&app, payment()).await;
         assert_eq!(replay.text(), pieces.concat());
-        let expected = owned(&[("x-sum", b"1"), ("x-sum", b"\xff")]);
+        let expected = owned(&[("x-sum", &b"1"[..]), ("x-sum", b"\xff")]);
         assert_eq!(lines(replay.trailers.as_ref().unwrap()), expected);
-        assert_eq!(bench.ledger.len(), 1);
+        assert_eq!(fixture.ledger.len(), 1);
     }
 }
 
@@ -182,9 +183,9 @@ fn date(reply: &Reply, name: &str) -> Option<jiff::Timestamp> {
 #[tokio::test]
 async fn rule_17_first_answer_and_replay_have_the_same_dates() {
     for status in [201, 302, 404, 500] {
-        let bench = Bench::new(|options| options.retain(48 * HOUR));
-        let app = bench.app(answering(&bench.ledger, move |_| text(status, "")));
-        bench.clock.advance(SECOND / 2);
+        let fixture = Fixture::new(|options| options.retain(48 * HOUR));
+        let app = fixture.app(answering(&fixture.ledger, move |_| text(status, "")));
+        fixture.clock.advance(SECOND / 2);
         let first = send(&app, payment()).await;
         let completed = date(&first, "idempotency-completed").unwrap();
         assert_eq!(completed.as_second(), 1_700_000_000, "by the clock of the store");
@@ -192,13 +193,13 @@ async fn rule_17_first_answer_and_replay_have_the_same_dates() {
         let expires = date(&first, "idempotency-expires").unwrap();
         assert_eq!(expires.as_second() - completed.as_second(), 48 * 3600);
         for wait in [SECOND * 3 / 4, HOUR, 46 * HOUR] {
-            bench.clock.advance(wait);
+            fixture.clock.advance(wait);
             let replay = send(&app, payment()).await;
             assert!(replay.is_replay());
             assert_eq!(date(&replay, "idempotency-completed"), Some(completed));
             assert_eq!(date(&replay, "idempotency-expires"), Some(expires));
         }
-        assert_eq!(bench.ledger.len(), 1);
+        assert_eq!(fixture.ledger.len(), 1);
     }
 }
 
@@ -209,17 +210,17 @@ async fn rule_17_what_has_not_ended_has_no_dates_but_a_name() {
         assert_eq!(date(reply, "idempotency-expires"), None, "{}", told(reply));
         assert!(operation_of(reply).is_some(), "{}", told(reply));
     };
-    let (bench, gate) = (Bench::new(|options| options), Gate::closed());
-    let app = bench.gated(&gate);
+    let (fixture, gate) = (Fixture::new(|options| options), Gate::closed());
+    let app = fixture.gated(&gate);
     let running = start(&app, payment());
-    gate.arrival().await;
+    gate.reached().await;
     no_dates(&send(&app, payment()).await);
     no_dates(&send(&app, preferring("respond-async")).await);
     gate.open();
     assert!(date(&running.await.unwrap(), "idempotency-expires").is_some());
     for status in [429, 502] {
-        let bench = Bench::new(|options| options);
-        let app = bench.app(answering(&bench.ledger, move |_| text(status, "")));
+        let fixture = Fixture::new(|options| options);
+        let app = fixture.app(answering(&fixture.ledger, move |_| text(status, "")));
         no_dates(&send(&app, payment()).await);
         no_dates(&send(&app, payment()).await);
     }

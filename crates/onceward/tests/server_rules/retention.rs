@@ -13,85 +13,85 @@ use onceward::{
 };
 
 use crate::{
-    bench::{
-        Bench, Gate, HOUR, KEY, SECOND, answering, ask, get, payment, start, status_of, text, told,
+    fixture::{
+        Fixture, HOUR, KEY, SECOND, answering, ask, get, payment, start, status_of, text, told,
     },
-    server_support::{Ledger, layer, post, send},
+    server_support::{Gate, Ledger, layer, post, send},
 };
 
 #[tokio::test(start_paused = true)]
 async fn rule_20_the_lease_is_renewed_while_the_handler_runs() {
-    let (bench, gate) = (Bench::new(|options| options), Gate::closed());
-    let app = bench.gated(&gate);
+    let (fixture, gate) = (Fixture::new(|options| options), Gate::closed());
+    let app = fixture.gated(&gate);
     let running = start(&app, payment());
-    gate.arrival().await;
+    gate.reached().await;
     // 30 s each, for 9 min: time by tokio and by the store pass together.
     for _ in 0..9 * 60 / 5 {
-        bench.clock.advance(5 * SECOND);
+        fixture.clock.advance(5 * SECOND);
         tokio::time::sleep(5 * SECOND).await;
         assert_eq!(ask(&app, payment()).await, "409 in-progress");
     }
     gate.open();
     assert_eq!(told(&running.await.unwrap()), "201 receipt 1");
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn rule_20_after_max_run_the_client_is_told_that_nobody_knows() {
-    let (bench, gate) = (Bench::new(|options| options), Gate::closed());
-    let app = bench.gated(&gate);
+    let (fixture, gate) = (Fixture::new(|options| options), Gate::closed());
+    let app = fixture.gated(&gate);
     let before = tokio::time::Instant::now();
     let first = send(&app, payment()).await;
     assert_eq!(told(&first), "504 outcome-unknown");
     assert_eq!(before.elapsed(), 600 * SECOND);
-    assert_eq!(bench.idempotency.engine().unsettled(), 1, "it still runs");
+    assert_eq!(fixture.idempotency.engine().unsettled(), 1, "it still runs");
     gate.open();
-    crate::bench::settle_down().await;
+    crate::fixture::settle_down().await;
     assert_eq!(ask(&app, payment()).await, "201 receipt 1 replayed");
-    assert_eq!(bench.idempotency.engine().unsettled(), 0);
+    assert_eq!(fixture.idempotency.engine().unsettled(), 0);
 }
 
 #[tokio::test]
 async fn rule_20_an_answer_is_kept_for_a_day_from_its_end() {
-    let bench = Bench::new(|options| options);
-    let app = bench.paying();
+    let fixture = Fixture::new(|options| options);
+    let app = fixture.paying();
     let first = send(&app, payment()).await;
-    assert_eq!(bench.record(&first).await.record.ttl, Ttl::For(24 * HOUR));
-    bench.clock.advance(24 * HOUR - Duration::from_micros(1));
+    assert_eq!(fixture.record(&first).await.record.ttl, Ttl::For(24 * HOUR));
+    fixture.clock.advance(24 * HOUR - Duration::from_micros(1));
     assert_eq!(ask(&app, payment()).await, "201 receipt 1 replayed");
-    bench.clock.advance(Duration::from_micros(1));
+    fixture.clock.advance(Duration::from_micros(1));
     assert_eq!(ask(&app, payment()).await, "201 receipt 2");
-    assert_eq!(bench.ledger.len(), 2);
+    assert_eq!(fixture.ledger.len(), 2);
 }
 
 #[tokio::test]
 async fn rule_20_an_unknown_outcome_expires_only_if_that_is_chosen() {
     for chosen in [false, true] {
-        let bench = Bench::new(|options| match chosen {
+        let fixture = Fixture::new(|options| match chosen {
             true => options.unknown_retain(48 * HOUR),
             false => options,
         });
-        let app = bench.app(answering(&bench.ledger, |_| text(502, "secret")));
+        let app = fixture.app(answering(&fixture.ledger, |_| text(502, "secret")));
         let first = send(&app, payment()).await;
-        bench.clock.advance(48 * HOUR - SECOND);
+        fixture.clock.advance(48 * HOUR - SECOND);
         assert_eq!(ask(&app, payment()).await, "409 outcome-unknown");
-        bench.clock.advance(SECOND);
+        fixture.clock.advance(SECOND);
         let expected = if chosen { "502 secret" } else { "409 outcome-unknown" };
         assert_eq!(ask(&app, payment()).await, expected);
-        assert_eq!(bench.ledger.len(), if chosen { 2 } else { 1 });
-        assert_eq!(bench.record(&first).await.record.state, onceward::State::Unknown, "no body");
+        assert_eq!(fixture.ledger.len(), if chosen { 2 } else { 1 });
+        assert_eq!(fixture.record(&first).await.record.state, onceward::State::Unknown, "no body");
     }
 }
 
 #[tokio::test]
 async fn rule_21_expired_is_absent_whether_swept_or_not() {
     for swept in [false, true] {
-        let bench = Bench::new(|options| options.retain(HOUR));
-        let app = bench.paying();
+        let fixture = Fixture::new(|options| options.retain(HOUR));
+        let app = fixture.paying();
         let first = send(&app, payment()).await;
-        bench.clock.advance(3 * HOUR);
+        fixture.clock.advance(3 * HOUR);
         if swept {
-            assert_eq!(bench.store.sweep(10).await.unwrap(), 1);
+            assert_eq!(fixture.store.sweep(10).await.unwrap(), 1);
         }
         let path = format!("/.onceward/operations/{}", first.header("onceward-operation").unwrap());
         assert_eq!(ask(&app, get(&path)).await, "404 operation-not-found");
@@ -119,44 +119,48 @@ async fn rule_21_a_key_that_is_older_than_the_retention_does_not_run() {
         (HOUR + millisecond, true),
         (10_000 * HOUR, true),
     ] {
-        let bench = Bench::new(refusing);
-        let app = bench.paying();
+        let fixture = Fixture::new(refusing);
+        let app = fixture.paying();
         let key = key_made_before(age);
         for form in [key.clone(), format!("\"{key}\""), key.to_uppercase()] {
             let told = ask(&app, post("/pay", &form, "{}")).await;
             assert_eq!(told == "400 key-expired", refused, "{age:?}: {told}");
         }
-        assert_eq!(bench.ledger.len(), if refused { 0 } else { 2 }, "two keys: one is upper case");
+        assert_eq!(
+            fixture.ledger.len(),
+            if refused { 0 } else { 2 },
+            "two keys: one is upper case"
+        );
     }
 }
 
 #[tokio::test]
 async fn rule_21_a_stale_key_still_gets_the_answer_that_is_kept() {
-    let bench = Bench::new(|options| options.retain(HOUR).refuse_stale_keys());
-    let app = bench.paying();
+    let fixture = Fixture::new(|options| options.retain(HOUR).refuse_stale_keys());
+    let app = fixture.paying();
     let key = key_made_before(HOUR - SECOND);
     let request = || post("/pay", &key, "{}");
     assert_eq!(ask(&app, request()).await, "201 receipt 1");
-    bench.clock.advance(HOUR / 2);
+    fixture.clock.advance(HOUR / 2);
     assert_eq!(ask(&app, request()).await, "201 receipt 1 replayed", "it is old but remembered");
-    bench.clock.advance(HOUR / 2);
+    fixture.clock.advance(HOUR / 2);
     assert_eq!(ask(&app, request()).await, "400 key-expired", "it ran and was forgotten");
     assert_eq!(ask(&app, request()).await, "400 key-expired");
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
 }
 
 #[tokio::test]
 async fn rule_21_keys_that_tell_no_age_run_and_so_do_all_if_not_chosen() {
-    let bench = Bench::new(|options| options.retain(HOUR).refuse_stale_keys());
-    let app = bench.paying();
+    let fixture = Fixture::new(|options| options.retain(HOUR).refuse_stale_keys());
+    let app = fixture.paying();
     let made_before = key_made_before(9000 * HOUR);
     let version_4 = made_before.replacen("-7", "-4", 1);
     let keys = [version_4.as_str(), "order-17", "018bcfe5", "8e03978e-40d5-43e8-bc93-6894a57f9324"];
     for (number, key) in (1..).zip(keys) {
         assert_eq!(ask(&app, post("/pay", key, "{}")).await, format!("201 receipt {number}"));
     }
-    let bench = Bench::new(|options| options.retain(HOUR));
-    assert_eq!(ask(&bench.paying(), post("/pay", &made_before, "{}")).await, "201 receipt 1");
+    let fixture = Fixture::new(|options| options.retain(HOUR));
+    assert_eq!(ask(&fixture.paying(), post("/pay", &made_before, "{}")).await, "201 receipt 1");
 }
 
 /// A store whose every call fails while it is down, reads too.
@@ -263,17 +267,17 @@ async fn rule_22_a_handler_that_needs_a_claim_is_not_told_that_the_key_is_missin
 
 #[tokio::test]
 async fn rule_22_too_much_going_on_or_shutting_down_refuses_with_503() {
-    let bench = Bench::new(|options| options);
-    let app = bench.paying();
-    let engine = bench.idempotency.engine();
+    let fixture = Fixture::new(|options| options);
+    let app = fixture.paying();
+    let engine = fixture.idempotency.engine();
     let running: Vec<_> = (0..Engine::MAX_UNSETTLED).map(|_| engine.track()).collect();
     let reply = send(&app, payment()).await;
     assert_eq!((told(&reply).as_str(), reply.header("retry-after")), ("503 overloaded", Some("1")));
-    assert_eq!(bench.ledger.len(), 0);
+    assert_eq!(fixture.ledger.len(), 0);
     drop(running);
     assert_eq!(ask(&app, payment()).await, "201 receipt 1");
     engine.drain(SECOND).await;
     let reply = send(&app, payment()).await;
     assert_eq!((told(&reply).as_str(), reply.header("retry-after")), ("503 overloaded", Some("1")));
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
 }

@@ -9,11 +9,11 @@ use onceward::{
 use serde_json::json;
 
 use crate::{
-    bench::{
-        Bench, Gate, HOUR, KEY, SECOND, answering, ask, get, operation_of, payment, start,
-        status_of, text, told, with,
+    fixture::{
+        Fixture, HOUR, KEY, SECOND, answering, ask, get, operation_of, payment, start, status_of,
+        text, told, with,
     },
-    server_support::{post, send},
+    server_support::{Gate, post, send},
 };
 
 fn path_of(reply: &crate::server_support::Reply) -> String {
@@ -22,10 +22,10 @@ fn path_of(reply: &crate::server_support::Reply) -> String {
 
 #[tokio::test]
 async fn rule_26_an_ended_operation_is_told_in_full_and_without_its_answer() {
-    let bench = Bench::new(|options| options.retain(HOUR));
-    let app = bench.app(answering(&bench.ledger, |_| text(201, "secret")));
+    let fixture = Fixture::new(|options| options.retain(HOUR));
+    let app = fixture.app(answering(&fixture.ledger, |_| text(201, "secret")));
     let first = send(&app, payment()).await;
-    bench.clock.advance(SECOND);
+    fixture.clock.advance(SECOND);
     let expected = json!({
         "operation": operation_of(&first).unwrap(),
         "name": "POST /pay",
@@ -48,10 +48,10 @@ async fn rule_26_an_ended_operation_is_told_in_full_and_without_its_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn rule_26_what_runs_has_no_end_yet() {
-    let (bench, gate) = (Bench::new(|options| options), Gate::closed());
-    let app = bench.gated(&gate);
+    let (fixture, gate) = (Fixture::new(|options| options), Gate::closed());
+    let app = fixture.gated(&gate);
     let running = start(&app, payment());
-    gate.arrival().await;
+    gate.reached().await;
     let busy = send(&app, payment()).await;
     let status = send(&app, get(&path_of(&busy))).await;
     assert_eq!(status.header("retry-after"), Some("1"));
@@ -75,8 +75,8 @@ async fn rule_26_every_state_has_its_word() {
         (502, Effect::External, "unknown"),
         (429, Effect::External, "released"),
     ] {
-        let bench = Bench::new(|options| options.effect(effect));
-        let app = bench.app(answering(&bench.ledger, move |_| text(status, "")));
+        let fixture = Fixture::new(|options| options.effect(effect));
+        let app = fixture.app(answering(&fixture.ledger, move |_| text(status, "")));
         let document = status_of(&app, &send(&app, payment()).await).await;
         assert_eq!(document["state"], state);
         let ended = ["succeeded", "failed_final"].contains(&state);
@@ -93,8 +93,8 @@ async fn rule_26_an_abandoned_operation_is_told_by_its_effect() {
         (Effect::Transactional, "interrupted", "interrupted"),
         (repeatable, "interrupted", "unknown"),
     ] {
-        let bench = Bench::new(|options| options.effect(effect));
-        let app = bench.paying();
+        let fixture = Fixture::new(|options| options.effect(effect));
+        let app = fixture.paying();
         let operation = OperationId::new(
             Scope::of("caller", "anyone").unwrap(),
             OperationName::new("POST /pay").unwrap(),
@@ -104,12 +104,12 @@ async fn rule_26_an_abandoned_operation_is_told_by_its_effect() {
         let fingerprints = Fingerprint::from_parts(1, [0; 32]).into();
         let terms = Terms::of(effect).build().unwrap();
         let request = onceward::Request { operation, fingerprints, terms };
-        let claimed = bench.idempotency.engine().admit(request).await.unwrap();
+        let claimed = fixture.idempotency.engine().admit(request).await.unwrap();
         assert!(matches!(claimed, Verdict::Run(_)));
         for (wait, state) in
             [(SECOND, "in_progress"), (30 * SECOND, after_lease), (HOUR, after_an_hour)]
         {
-            bench.clock.advance(wait);
+            fixture.clock.advance(wait);
             assert_eq!(send(&app, get(&path)).await.json()["state"], state, "{effect:?}");
         }
     }
@@ -117,8 +117,8 @@ async fn rule_26_an_abandoned_operation_is_told_by_its_effect() {
 
 #[tokio::test]
 async fn rule_26_a_caller_sees_only_its_own_operations() {
-    let bench = Bench::new(|options| options);
-    let app = bench.paying();
+    let fixture = Fixture::new(|options| options);
+    let app = fixture.paying();
     let first = send(&app, with(payment(), "x-caller", b"ada")).await;
     let by_key = format!("/.onceward/operations?operation=POST%20/pay&key={KEY}");
     for path in [path_of(&first), by_key] {
@@ -139,8 +139,8 @@ async fn rule_26_a_caller_sees_only_its_own_operations() {
 
 #[tokio::test]
 async fn rule_26_what_cannot_be_asked_for_is_said() {
-    let bench = Bench::new(|options| options);
-    let app = bench.paying();
+    let fixture = Fixture::new(|options| options);
+    let app = fixture.paying();
     send(&app, payment()).await;
     let references = ["x".to_owned(), "A".repeat(42), "A".repeat(44), "!".repeat(43)];
     for reference in references {
@@ -169,31 +169,31 @@ async fn rule_26_what_cannot_be_asked_for_is_said() {
 
 #[tokio::test]
 async fn rule_26_a_reference_that_is_no_text_is_a_problem_too() {
-    let app = Bench::new(|options| options).paying();
+    let app = Fixture::new(|options| options).paying();
     assert_eq!(ask(&app, get("/.onceward/operations/%FF")).await, "404 operation-not-found");
 }
 
 #[tokio::test]
 async fn rule_26_an_expired_operation_is_none() {
-    let bench = Bench::new(|options| options.retain(HOUR));
-    let app = bench.paying();
+    let fixture = Fixture::new(|options| options.retain(HOUR));
+    let app = fixture.paying();
     let first = send(&app, payment()).await;
-    bench.clock.advance(HOUR - SECOND);
+    fixture.clock.advance(HOUR - SECOND);
     assert_eq!(status_of(&app, &first).await["state"], "succeeded");
-    bench.clock.advance(SECOND);
+    fixture.clock.advance(SECOND);
     assert_eq!(ask(&app, get(&path_of(&first))).await, "404 operation-not-found");
 }
 
 #[tokio::test]
 async fn rule_26_attempts_and_times_are_those_of_the_record() {
-    let bench = Bench::new(|options| options.effect(Effect::Repeatable { within: HOUR }));
-    let app = bench.app(answering(&bench.ledger, |number| match number {
+    let fixture = Fixture::new(|options| options.effect(Effect::Repeatable { within: HOUR }));
+    let app = fixture.app(answering(&fixture.ledger, |number| match number {
         3 => text(201, ""),
         _ => text(500, ""),
     }));
     for _ in 0..3 {
         send(&app, payment()).await;
-        bench.clock.advance(60 * SECOND);
+        fixture.clock.advance(60 * SECOND);
     }
     let last = send(&app, payment()).await;
     assert!(last.is_replay());
@@ -206,21 +206,21 @@ async fn rule_26_attempts_and_times_are_those_of_the_record() {
 
 #[tokio::test]
 async fn rule_26_a_status_read_runs_and_changes_nothing() {
-    let bench = Bench::new(IdempotencyBuilder::require_key);
-    let app = bench.app(answering(&bench.ledger, |_| text(429, "")));
+    let fixture = Fixture::new(IdempotencyBuilder::require_key);
+    let app = fixture.app(answering(&fixture.ledger, |_| text(429, "")));
     let first = send(&app, payment()).await;
-    let before = bench.record(&first).await;
+    let before = fixture.record(&first).await;
     for _ in 0..3 {
         assert_eq!(status_of(&app, &first).await["state"], "released");
     }
-    assert_eq!(bench.record(&first).await, before);
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.record(&first).await, before);
+    assert_eq!(fixture.ledger.len(), 1);
 }
 
 #[tokio::test]
 async fn rule_26_the_status_routes_are_where_answers_say_they_are() {
-    let bench = Bench::new(|options| options.status_path("/internal/once"));
-    let app = bench.app(answering(&bench.ledger, |_| text(502, "")));
+    let fixture = Fixture::new(|options| options.status_path("/internal/once"));
+    let app = fixture.app(answering(&fixture.ledger, |_| text(502, "")));
     send(&app, payment()).await;
     let unknown = send(&app, payment()).await;
     let location = unknown.header("location").unwrap();
@@ -233,9 +233,9 @@ async fn rule_26_the_status_routes_are_where_answers_say_they_are() {
 
 #[tokio::test]
 async fn rule_26_capabilities_tell_the_tier_of_each_route() {
-    let bench = Bench::new(|options| options.operation("charge").require_key());
+    let fixture = Fixture::new(|options| options.operation("charge").require_key());
     let of = |change: fn(IdempotencyBuilder) -> IdempotencyBuilder| {
-        bench.idempotency.with(change).unwrap()
+        fixture.idempotency.with(change).unwrap()
     };
     let refund = of(|options| {
         options.operation("refund").effect(Effect::Repeatable { within: HOUR }).lease(SECOND)
@@ -243,12 +243,12 @@ async fn rule_26_capabilities_tell_the_tier_of_each_route() {
     let order = of(|options| options.operation("order").effect(Effect::Transactional));
     let note = of(|options| options.operation("note").pass_when_store_is_down().retain(HOUR));
     let never_used = of(|options| options.operation("unused").profile(Profile::Stripe));
-    let mut app = Router::new().merge(bench.idempotency.status_routes());
-    let layers = [("/a", &bench.idempotency), ("/b", &refund), ("/c", &order), ("/d", &note)];
+    let mut app = Router::new().merge(fixture.idempotency.status_routes());
+    let layers = [("/a", &fixture.idempotency), ("/b", &refund), ("/c", &order), ("/d", &note)];
     for (path, layer) in layers {
         let routes = Router::new()
-            .route(path, answering(&bench.ledger, |_| text(201, "")))
-            .route(&format!("{path}/again"), answering(&bench.ledger, |_| text(201, "")));
+            .route(path, answering(&fixture.ledger, |_| text(201, "")))
+            .route(&format!("{path}/again"), answering(&fixture.ledger, |_| text(201, "")));
         app = app.merge(routes.layer(layer.clone()));
     }
     let reply = send(&app, get("/.onceward/capabilities")).await;

@@ -16,11 +16,11 @@ use onceward::{
 };
 
 use crate::{
-    bench::{
-        Bench, Gate, HOUR, KEY, SECOND, answering, ask, get, operation_of, payment, start,
-        status_of, text, told,
+    fixture::{
+        Fixture, HOUR, KEY, SECOND, answering, ask, get, operation_of, payment, start, status_of,
+        text, told,
     },
-    server_support::{post, send},
+    server_support::{Gate, post, send},
 };
 
 const SHORT: Duration = Duration::from_millis(100);
@@ -30,8 +30,8 @@ fn short(options: IdempotencyBuilder) -> IdempotencyBuilder {
 }
 
 /// Does it, but the answer gets lost the first time.
-fn losing(bench: &Bench) -> Router {
-    bench.app(answering(&bench.ledger, |number| match number {
+fn losing(fixture: &Fixture) -> Router {
+    fixture.app(answering(&fixture.ledger, |number| match number {
         1 => text(502, "bad gateway"),
         _ => text(201, format!("receipt {number}")),
     }))
@@ -43,30 +43,31 @@ fn found(status: u16) -> Resolution {
 
 #[tokio::test(start_paused = true)]
 async fn rule_15_an_unknown_outcome_is_never_run_again_by_itself() {
-    let bench = Bench::new(|options| options);
-    let app = losing(&bench);
+    let fixture = Fixture::new(|options| options);
+    let app = losing(&fixture);
     let first = send(&app, payment()).await;
     assert_eq!(told(&first), "502 bad gateway");
     let url = format!("/.onceward/operations/{}", operation_of(&first).unwrap());
     for wait in [SECOND, HOUR, 24 * HOUR, 20_000 * HOUR] {
-        bench.clock.advance(wait);
+        fixture.clock.advance(wait);
         let reply = send(&app, payment()).await;
         assert_eq!(told(&reply), "409 outcome-unknown");
         assert_eq!(reply.header("location"), Some(url.as_str()));
         assert_eq!(reply.header("retry-after"), None, "nothing becomes of it by itself");
     }
     assert_eq!(status_of(&app, &first).await["state"], "unknown");
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn rule_15_what_a_resolver_found_is_replayed() {
     for status in [201, 402] {
-        let bench =
-            Bench::new(|options| options.resolver(move |_| async move { Ok(Some(found(status))) }));
-        let app = losing(&bench);
+        let fixture = Fixture::new(|options| {
+            options.resolver(move |_| async move { Ok(Some(found(status))) })
+        });
+        let app = losing(&fixture);
         let first = send(&app, payment()).await;
-        bench.clock.advance(HOUR);
+        fixture.clock.advance(HOUR);
         for _ in 0..2 {
             let reply = send(&app, payment()).await;
             assert_eq!(told(&reply), format!("{status} found replayed"));
@@ -75,7 +76,7 @@ async fn rule_15_what_a_resolver_found_is_replayed() {
         }
         let state = if status == 201 { "succeeded" } else { "failed_final" };
         assert_eq!(status_of(&app, &first).await["state"], state);
-        assert_eq!(bench.ledger.len(), 1);
+        assert_eq!(fixture.ledger.len(), 1);
     }
 }
 
@@ -84,7 +85,7 @@ async fn rule_15_a_resolver_is_told_which_operation_it_is() {
     type Seen = (Unresolved, Option<String>);
     let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
     let seeing = seen.clone();
-    let bench = Bench::new(|options| {
+    let fixture = Fixture::new(|options| {
         options.resolver(move |unresolved: Unresolved| {
             let key = unresolved.key_for("card.charge").map(|key| key.as_str().to_owned());
             seeing.lock().unwrap().push((unresolved, key));
@@ -93,7 +94,7 @@ async fn rule_15_a_resolver_is_told_which_operation_it_is() {
     });
     let claims: Arc<Mutex<Vec<Claim>>> = Arc::default();
     let claiming = claims.clone();
-    let app = bench.app(any(async move |claim: Claim| {
+    let app = fixture.app(any(async move |claim: Claim| {
         claiming.lock().unwrap().push(claim);
         text(502, "")
     }));
@@ -126,35 +127,35 @@ async fn rule_15_a_resolver_is_told_which_operation_it_is() {
 
 #[tokio::test(start_paused = true)]
 async fn rule_15_never_frees_the_key_but_not_too_early() {
-    let bench =
-        Bench::new(|options| short(options).resolver(|_| async { Ok(Some(Resolution::Never)) }));
-    let app = losing(&bench);
+    let fixture =
+        Fixture::new(|options| short(options).resolver(|_| async { Ok(Some(Resolution::Never)) }));
+    let app = losing(&fixture);
     let first = send(&app, payment()).await;
     assert_eq!(ask(&app, payment()).await, "409 outcome-unknown", "it may still happen");
     tokio::time::sleep(5 * SECOND).await;
-    bench.clock.advance(2 * SHORT - Duration::from_micros(1));
+    fixture.clock.advance(2 * SHORT - Duration::from_micros(1));
     assert_eq!(ask(&app, payment()).await, "409 outcome-unknown", "max_run and a lease");
     assert_eq!(status_of(&app, &first).await["state"], "unknown");
-    bench.clock.advance(Duration::from_micros(1));
+    fixture.clock.advance(Duration::from_micros(1));
     assert_eq!(ask(&app, payment()).await, "409 outcome-unknown", "it was asked just now");
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
     tokio::time::sleep(5 * SECOND).await;
     assert_eq!(ask(&app, payment()).await, "201 receipt 2");
     assert_eq!(ask(&app, payment()).await, "201 receipt 2 replayed");
-    assert_eq!(bench.ledger.len(), 2);
+    assert_eq!(fixture.ledger.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn rule_15_one_operation_is_asked_about_once_in_five_seconds() {
     let asked = Arc::new(AtomicUsize::new(0));
     let asking = asked.clone();
-    let bench = Bench::new(|options| {
+    let fixture = Fixture::new(|options| {
         options.resolver(move |_| {
             asking.fetch_add(1, Ordering::SeqCst);
             async { Ok(None) }
         })
     });
-    let app = bench.app(answering(&bench.ledger, |_| text(502, "")));
+    let app = fixture.app(answering(&fixture.ledger, |_| text(502, "")));
     let first = send(&app, payment()).await;
     assert_eq!(asked.load(Ordering::SeqCst), 0);
     for _ in 0..5 {
@@ -172,13 +173,13 @@ async fn rule_15_one_operation_is_asked_about_once_in_five_seconds() {
     tokio::time::sleep(Duration::from_millis(1)).await;
     ask(&app, payment()).await;
     assert_eq!(asked.load(Ordering::SeqCst), 3);
-    assert_eq!(bench.ledger.len(), 2);
+    assert_eq!(fixture.ledger.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn rule_15_a_resolver_that_fails_or_hangs_leaves_it_unknown() {
     for hangs in [false, true] {
-        let bench = Bench::new(|options| {
+        let fixture = Fixture::new(|options| {
             options.resolver(move |_| async move {
                 if hangs {
                     std::future::pending::<()>().await;
@@ -186,21 +187,21 @@ async fn rule_15_a_resolver_that_fails_or_hangs_leaves_it_unknown() {
                 Err::<Option<Resolution>, BoxError>("the provider is down".into())
             })
         });
-        let app = losing(&bench);
+        let app = losing(&fixture);
         let first = send(&app, payment()).await;
         let before = tokio::time::Instant::now();
         assert_eq!(ask(&app, payment()).await, "409 outcome-unknown");
         assert_eq!(before.elapsed(), if hangs { 5 * SECOND } else { Duration::ZERO });
         tokio::time::sleep(5 * SECOND).await;
         assert_eq!(status_of(&app, &first).await["state"], "unknown");
-        assert_eq!(bench.ledger.len(), 1);
+        assert_eq!(fixture.ledger.len(), 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn rule_15_a_status_read_asks_too() {
-    let bench = Bench::new(|options| options.resolver(|_| async { Ok(Some(found(201))) }));
-    let app = losing(&bench);
+    let fixture = Fixture::new(|options| options.resolver(|_| async { Ok(Some(found(201))) }));
+    let app = losing(&fixture);
     let first = send(&app, payment()).await;
     let status = status_of(&app, &first).await;
     assert_eq!((&status["state"], &status["status"]), (&"succeeded".into(), &201.into()));
@@ -210,12 +211,12 @@ async fn rule_15_a_status_read_asks_too() {
 /// Everything is asked for in one place; the resolver belongs to the route of the operation.
 #[tokio::test(start_paused = true)]
 async fn rule_15_a_status_read_asks_the_resolver_of_the_operations_own_route() {
-    let bench = Bench::new(|options| options);
+    let fixture = Fixture::new(|options| options);
     let resolver = |_| async { Ok(Some(found(201))) };
-    let route = bench.idempotency.with(|options| options.resolver(resolver)).unwrap();
-    let service = answering(&bench.ledger, |_| text(502, ""));
+    let route = fixture.idempotency.with(|options| options.resolver(resolver)).unwrap();
+    let service = answering(&fixture.ledger, |_| text(502, ""));
     let app = Router::new().route("/pay", service).layer(route);
-    let app = app.merge(bench.idempotency.status_routes());
+    let app = app.merge(fixture.idempotency.status_routes());
     let first = send(&app, payment()).await;
     assert_eq!(status_of(&app, &first).await["state"], "succeeded");
 }
@@ -223,18 +224,18 @@ async fn rule_15_a_status_read_asks_the_resolver_of_the_operations_own_route() {
 /// The status routes were made by a layer with a short `max_run`; the handler has an hour.
 #[tokio::test(start_paused = true)]
 async fn rule_15_never_waits_for_the_max_run_of_the_operations_own_route() {
-    let bench =
-        Bench::new(|options| short(options).resolver(|_| async { Ok(Some(Resolution::Never)) }));
-    let route = bench.idempotency.with(|options| options.max_run(HOUR)).unwrap();
-    let service = answering(&bench.ledger, |_| text(502, ""));
+    let fixture =
+        Fixture::new(|options| short(options).resolver(|_| async { Ok(Some(Resolution::Never)) }));
+    let route = fixture.idempotency.with(|options| options.max_run(HOUR)).unwrap();
+    let service = answering(&fixture.ledger, |_| text(502, ""));
     let app = Router::new().route("/pay", service).layer(route);
-    let app = app.merge(bench.idempotency.status_routes());
+    let app = app.merge(fixture.idempotency.status_routes());
     let first = send(&app, payment()).await;
-    bench.clock.advance(SECOND);
+    fixture.clock.advance(SECOND);
     assert_eq!(status_of(&app, &first).await["state"], "unknown", "it may still happen");
     tokio::time::sleep(5 * SECOND).await;
     assert_eq!(ask(&app, payment()).await, "409 outcome-unknown");
-    assert_eq!(bench.ledger.len(), 1, "it would have happened twice");
+    assert_eq!(fixture.ledger.len(), 1, "it would have happened twice");
 }
 
 #[tokio::test(start_paused = true)]
@@ -242,7 +243,7 @@ async fn rule_15_the_business_row_tells_what_happened_and_rebuilds_the_answer() 
     // The row is written under the operation's id: that is the unique constraint.
     let rows: Arc<Mutex<HashMap<Digest, String>>> = Arc::default();
     let (writing, resolving, rebuilding) = (rows.clone(), rows.clone(), rows.clone());
-    let bench = Bench::new(|options| {
+    let fixture = Fixture::new(|options| {
         let resolver = move |unresolved: Unresolved| {
             let row = resolving.lock().unwrap().get(&unresolved.reference()).cloned();
             async move {
@@ -264,8 +265,8 @@ async fn rule_15_the_business_row_tells_what_happened_and_rebuilds_the_answer() 
         };
         options.resolver(resolver).rebuild(rebuild)
     });
-    let ledger = bench.ledger.clone();
-    let app = bench.app(any(async move |claim: Claim| -> &'static str {
+    let ledger = fixture.ledger.clone();
+    let app = fixture.app(any(async move |claim: Claim| -> &'static str {
         let number = ledger.add("pay");
         let before = writing.lock().unwrap().insert(claim.id(), format!("pay_{number}"));
         assert_eq!(before, None, "the unique constraint");
@@ -282,34 +283,34 @@ async fn rule_15_the_business_row_tells_what_happened_and_rebuilds_the_answer() 
     let reply = send(&app, payment()).await;
     assert_eq!(told(&reply), "409 result-unavailable", "the row is gone");
     assert_eq!(reply.header("location"), Some("/payments/pay_1"));
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn rule_15_the_same_execution_may_tell_the_truth_late() {
-    let (bench, gate) = (Bench::new(short), Gate::closed());
-    let app = bench.gated(&gate);
+    let (fixture, gate) = (Fixture::new(short), Gate::closed());
+    let app = fixture.gated(&gate);
     let first = start(&app, payment());
-    gate.arrival().await;
+    gate.reached().await;
     let first = first.await.unwrap();
     assert_eq!(told(&first), "504 outcome-unknown", "max_run is over");
-    bench.clock.advance(HOUR);
+    fixture.clock.advance(HOUR);
     assert_eq!(ask(&app, payment()).await, "409 outcome-unknown", "and so is the lease");
     assert_eq!(status_of(&app, &first).await["state"], "unknown");
     gate.open();
-    crate::bench::settle_down().await;
+    crate::fixture::settle_down().await;
     assert_eq!(ask(&app, payment()).await, "201 receipt 1 replayed");
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn rule_15_an_operator_may_end_it_and_fences_the_late_truth_off() {
-    let (bench, gate) = (Bench::new(short), Gate::closed());
-    let app = bench.gated(&gate);
+    let (fixture, gate) = (Fixture::new(short), Gate::closed());
+    let app = fixture.gated(&gate);
     let first = send(&app, payment()).await;
     assert_eq!(told(&first), "504 outcome-unknown");
-    bench.clock.advance(HOUR);
-    let stored = bench.record(&first).await;
+    fixture.clock.advance(HOUR);
+    let stored = fixture.record(&first).await;
     let id = operation_of(&first).unwrap().parse().unwrap();
     let terms = Terms::of(Effect::External).build().unwrap();
     let found_out = FoundOut {
@@ -319,9 +320,9 @@ async fn rule_15_an_operator_may_end_it_and_fences_the_late_truth_off() {
         reason: Some("seen in the dashboard"),
         force: Force::No,
     };
-    bench.idempotency.engine().resolve(id, &stored, found_out).await.unwrap();
+    fixture.idempotency.engine().resolve(id, &stored, found_out).await.unwrap();
     gate.open();
-    crate::bench::settle_down().await;
+    crate::fixture::settle_down().await;
     assert_eq!(ask(&app, payment()).await, "201 found replayed");
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
 }

@@ -1,22 +1,15 @@
 //! Rule 18: whole answers only; what cannot be kept is said to be done, and never done again.
 
 use std::{
-    convert::Infallible,
-    pin::Pin,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
-    task::{Context, Poll},
     time::Duration,
 };
 
-use axum::{
-    Router,
-    body::{Body, Bytes},
-};
+use axum::{Router, body::Body};
 use http::{HeaderName, HeaderValue, Response};
-use http_body::Frame;
 use http_body_util::BodyExt as _;
 use onceward::{
     Body as KeptBody, BoxFuture, Change, Digest, Found, Spool, SpoolId, State, Store, StoreError,
@@ -25,31 +18,30 @@ use onceward::{
     stores::memory::MemoryStore,
     telemetry,
 };
-use tokio::sync::mpsc;
 use tower::ServiceExt as _;
 
 use crate::{
-    bench::{Bench, Frames, answering, ask, payment, text, told},
-    server_support::{Ledger, layer, send},
+    fixture::{Fixture, answering, ask, payment, text, told},
+    server_support::{Ledger, Pieces, data, layer, send, trailers},
 };
 
 /// Small limits, and the store itself as the spool.
-fn spooling(max_inline: usize, max_response: usize) -> Bench {
-    let mut bench = Bench::new(|options| options);
-    let spool = bench.store.clone();
+fn spooling(max_inline: usize, max_response: usize) -> Fixture {
+    let mut fixture = Fixture::new(|options| options);
+    let spool = fixture.store.clone();
     let small = |options: IdempotencyBuilder| {
         options.spool(spool).max_inline(max_inline).max_response(max_response)
     };
-    bench.idempotency = bench.idempotency.with(small).unwrap();
-    bench
+    fixture.idempotency = fixture.idempotency.with(small).unwrap();
+    fixture
 }
 
 fn bytes(length: usize) -> Vec<u8> {
     (0..length).map(|index| (index * 7 % 251) as u8).collect()
 }
 
-fn sized(bench: &Bench, length: usize) -> Router {
-    bench.app(answering(&bench.ledger, move |_| {
+fn sized(fixture: &Fixture, length: usize) -> Router {
+    fixture.app(answering(&fixture.ledger, move |_| {
         let mut answer = text(201, bytes(length));
         answer.headers_mut().insert("location", HeaderValue::from_static("/payments/7"));
         answer
@@ -68,12 +60,12 @@ async fn rule_18_an_answer_is_kept_inline_or_spooled_by_its_size() {
         (17, "unavailable"),
         (100, "unavailable"),
     ] {
-        let bench = spooling(8, 16);
-        let app = sized(&bench, length);
+        let fixture = spooling(8, 16);
+        let app = sized(&fixture, length);
         let first = send(&app, payment()).await;
         assert_eq!((first.status.as_u16(), &first.body[..]), (201, &bytes(length)[..]));
         assert!(first.header("idempotency-expires").is_some(), "it has ended");
-        let State::Succeeded(outcome) = bench.record(&first).await.record.state else {
+        let State::Succeeded(outcome) = fixture.record(&first).await.record.state else {
             panic!("it succeeded");
         };
         let kept = match outcome.body {
@@ -91,18 +83,18 @@ async fn rule_18_an_answer_is_kept_inline_or_spooled_by_its_size() {
                 _ => assert!(retry.is_replay() && retry.body == first.body, "{length} bytes"),
             }
         }
-        assert_eq!(bench.ledger.len(), 1);
+        assert_eq!(fixture.ledger.len(), 1);
     }
 }
 
 #[tokio::test]
 async fn rule_18_without_a_spool_large_answers_are_not_kept() {
     for (length, kept) in [(7, true), (8, true), (9, false), (17, false)] {
-        let bench = Bench::new(|options| options.max_inline(8).max_response(16));
-        let app = sized(&bench, length);
+        let fixture = Fixture::new(|options| options.max_inline(8).max_response(16));
+        let app = sized(&fixture, length);
         assert_eq!(send(&app, payment()).await.body, bytes(length));
         assert_eq!(send(&app, payment()).await.is_replay(), kept, "{length} bytes");
-        assert_eq!(bench.ledger.len(), 1);
+        assert_eq!(fixture.ledger.len(), 1);
     }
 }
 
@@ -110,24 +102,24 @@ async fn rule_18_without_a_spool_large_answers_are_not_kept() {
 async fn rule_18_large_answers_come_back_byte_by_byte() {
     let chunk = 256 << 10;
     for length in [chunk - 1, chunk, chunk + 1, 2 * chunk, 2 * chunk + 1, (8 << 20) - 1, 8 << 20] {
-        let bench = spooling(64 << 10, 8 << 20);
-        let app = sized(&bench, length);
+        let fixture = spooling(64 << 10, 8 << 20);
+        let app = sized(&fixture, length);
         let expected = bytes(length);
         assert!(send(&app, payment()).await.body == expected, "{length} bytes");
         let replay = send(&app, payment()).await;
         assert!(replay.is_replay() && replay.body == expected, "{length} bytes");
     }
-    let bench = spooling(64 << 10, 8 << 20);
-    let app = sized(&bench, (8 << 20) + 1);
+    let fixture = spooling(64 << 10, 8 << 20);
+    let app = sized(&fixture, (8 << 20) + 1);
     assert_eq!(send(&app, payment()).await.body.len(), (8 << 20) + 1);
     assert_eq!(ask(&app, payment()).await, "409 result-unavailable");
 }
 
 #[tokio::test]
 async fn rule_18_trailers_of_a_spooled_answer_are_replayed() {
-    let bench = spooling(2, 16);
-    let app = bench.app(answering(&bench.ledger, |_| {
-        text(200, Body::new(Frames::of(&["rec", "eipt"]).trailers(&[("x-sum", b"7")])))
+    let fixture = spooling(2, 16);
+    let app = fixture.app(answering(&fixture.ledger, |_| {
+        text(200, Body::new(Pieces::of(["rec", "eipt"]).then(trailers(&[("x-sum", b"7")]))))
     }));
     let first = send(&app, payment()).await;
     let replay = send(&app, payment()).await;
@@ -140,23 +132,23 @@ async fn rule_18_trailers_of_a_spooled_answer_are_replayed() {
 #[tokio::test]
 async fn rule_18_a_damaged_answer_is_unavailable_and_alarms() {
     for damage in ["gone", "changed"] {
-        let bench = spooling(8, 16);
-        let app = sized(&bench, 16);
+        let fixture = spooling(8, 16);
+        let app = sized(&fixture, 16);
         let first = send(&app, payment()).await;
         assert!(send(&app, payment()).await.is_replay());
-        let fence = bench.record(&first).await.record.fence;
+        let fence = fixture.record(&first).await.record.fence;
         let operation = first.header("onceward-operation").unwrap().parse().unwrap();
         let id = SpoolId { operation, fence };
         match damage {
-            "gone" => bench.store.discard(&id).await.unwrap(),
-            _ => bench.store.put(&id, 0, &[0; 16]).await.unwrap(),
+            "gone" => fixture.store.discard(&id).await.unwrap(),
+            _ => fixture.store.put(&id, 0, &[0; 16]).await.unwrap(),
         }
         let alarms = telemetry::RECORD_UNREADABLE.count();
         let retry = send(&app, payment()).await;
         assert_eq!(told(&retry), "409 result-unavailable", "{damage}");
         assert_eq!(retry.header("location"), Some("/payments/7"));
         assert_eq!(telemetry::RECORD_UNREADABLE.count(), alarms + 1, "{damage}");
-        assert_eq!(bench.ledger.len(), 1);
+        assert_eq!(fixture.ledger.len(), 1);
     }
 }
 
@@ -241,29 +233,13 @@ async fn rule_18_a_spool_that_fails_never_makes_it_run_again() {
     }
 }
 
-/// A body that is written while it is read.
-struct Events(mpsc::Receiver<&'static str>);
-
-impl http_body::Body for Events {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let event = self.0.poll_recv(context);
-        event.map(|event| event.map(|event| Ok(Frame::data(Bytes::from_static(event.as_bytes())))))
-    }
-}
-
 /// The record is durable before the first event leaves, and nobody waits for the last one.
 #[tokio::test(start_paused = true)]
 async fn rule_18_an_event_stream_is_done_before_it_is_streamed() {
-    let bench = Bench::new(|options| options);
-    let (events, body) = mpsc::channel(1);
-    let body = Arc::new(Mutex::new(Some(Events(body))));
-    let app = bench.app(answering(&bench.ledger, move |_| {
+    let fixture = Fixture::new(|options| options);
+    let (events, body) = Pieces::channel();
+    let body = Arc::new(Mutex::new(Some(body)));
+    let app = fixture.app(answering(&fixture.ledger, move |_| {
         let mut answer = text(200, Body::new(body.lock().unwrap().take().unwrap()));
         let lines = answer.headers_mut();
         lines.insert("content-type", HeaderValue::from_static("Text/Event-Stream; charset=utf-8"));
@@ -277,21 +253,21 @@ async fn rule_18_an_event_stream_is_done_before_it_is_streamed() {
     assert_eq!(retry.header("location"), Some("/events/7"));
     let mut stream = response.into_body();
     for event in ["data: 1\n\n", "data: 2\n\n"] {
-        events.send(event).await.unwrap();
+        events.send(data(event)).unwrap();
         let frame = tokio::time::timeout(Duration::from_secs(1), stream.frame()).await;
         assert_eq!(frame.unwrap().unwrap().unwrap().into_data().unwrap(), event);
     }
     drop(events);
     assert!(stream.frame().await.is_none());
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
 }
 
 #[tokio::test]
 async fn rule_18_too_many_header_bytes_are_not_kept_except_the_location() {
     let most = 32 << 10;
     for (total, kept) in [(most - 1, true), (most, true), (most + 1, false)] {
-        let bench = Bench::new(|options| options);
-        let app = bench.app(answering(&bench.ledger, move |_| {
+        let fixture = Fixture::new(|options| options);
+        let app = fixture.app(answering(&fixture.ledger, move |_| {
             let mut answer = text(201, "receipt");
             let location = HeaderValue::from_static("/payments/7");
             let used = "location".len() + location.len() + 4;
@@ -306,7 +282,7 @@ async fn rule_18_too_many_header_bytes_are_not_kept_except_the_location() {
         let expected = if kept { "201 receipt replayed" } else { "409 result-unavailable" };
         assert_eq!(told(&retry), expected, "{total} bytes");
         assert_eq!(retry.header("location"), Some("/payments/7"));
-        assert_eq!(bench.ledger.len(), 1);
+        assert_eq!(fixture.ledger.len(), 1);
     }
 }
 
@@ -319,22 +295,22 @@ fn with_location(extend: impl FnOnce(&mut http::Extensions)) -> Response<Body> {
 
 #[tokio::test]
 async fn rule_18_an_answer_that_must_not_be_kept_is_not() {
-    let bench = Bench::new(|options| options);
-    let app = bench.app(answering(&bench.ledger, |_| {
+    let fixture = Fixture::new(|options| options);
+    let app = fixture.app(answering(&fixture.ledger, |_| {
         with_location(|extensions| {
             extensions.insert(NotKept);
         })
     }));
     let first = send(&app, payment()).await;
     assert_eq!(told(&first), "201 one-time password: 123456");
-    let State::Succeeded(outcome) = bench.record(&first).await.record.state else {
+    let State::Succeeded(outcome) = fixture.record(&first).await.record.state else {
         panic!("it succeeded");
     };
     assert_eq!((outcome.status, outcome.body), (201, KeptBody::Unavailable));
     let retry = send(&app, payment()).await;
     assert_eq!(told(&retry), "409 result-unavailable");
     assert_eq!(retry.header("location"), Some("/payments/7"));
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
 }
 
 #[tokio::test]
@@ -359,8 +335,8 @@ async fn rule_18_an_answer_may_be_kept_as_a_reference_and_rebuilt() {
         ),
     ];
     for (choose, expected) in cases {
-        let bench = Bench::new(choose);
-        let app = bench.app(answering(&bench.ledger, |_| {
+        let fixture = Fixture::new(choose);
+        let app = fixture.app(answering(&fixture.ledger, |_| {
             with_location(|extensions| {
                 extensions.insert(Resource::new("payment", "7"));
             })
@@ -373,23 +349,23 @@ async fn rule_18_an_answer_may_be_kept_as_a_reference_and_rebuilt() {
             assert_eq!(retry.header("content-type"), Some("text/x"), "of what was rebuilt");
             assert_eq!(retry.header("content-length"), Some("9"), "its length is its own");
         }
-        assert_eq!(bench.ledger.len(), 1);
+        assert_eq!(fixture.ledger.len(), 1);
     }
 }
 
 /// A reference needs no bytes: it is kept whatever the size of the answer.
 #[tokio::test]
 async fn rule_18_a_reference_is_kept_also_of_a_large_answer() {
-    let bench = Bench::new(|options| {
+    let fixture = Fixture::new(|options| {
         let options = options.max_inline(8).max_response(16);
         options.rebuild(|_| async { Ok(Some(Response::new("rebuilt".into()))) })
     });
-    let app = bench.app(answering(&bench.ledger, |_| {
+    let app = fixture.app(answering(&fixture.ledger, |_| {
         with_location(|extensions| {
             extensions.insert(Resource::new("payment", "7"));
         })
     }));
     assert_eq!(ask(&app, payment()).await, "201 one-time password: 123456");
     assert_eq!(ask(&app, payment()).await, "201 rebuilt replayed");
-    assert_eq!(bench.ledger.len(), 1);
+    assert_eq!(fixture.ledger.len(), 1);
 }

@@ -1,19 +1,24 @@
 //! A payments service behind the layer, callers, and a ledger of effects that forgets nothing.
-#![allow(dead_code, unreachable_pub, reason = "each test program uses its own part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "each test program uses its own part"
+)]
 
 use std::{
+    future::{Future, poll_fn},
     net::SocketAddr,
+    pin::pin,
     sync::{Arc, Mutex},
+    task::Poll,
     time::Duration,
 };
 
-use axum::{
-    Router,
-    body::{Body, Bytes},
-};
-use http::{HeaderMap, Request, StatusCode, request::Parts};
+use axum::{Router, body::Body, response::IntoResponse as _};
+use http::{Request, Response, StatusCode, request::Parts};
 use onceward::{
-    Scope, Store,
+    Found, Scope, Status, Store, Stored,
     conformance::FaultyStore,
     server::{Idempotency, IdempotencyBuilder},
     stores::memory::MemoryStore,
@@ -23,6 +28,8 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 use tower::ServiceExt as _;
+
+pub use testbed::{Gate, Pieces, Reply, broken, data, trailers};
 
 /// What really happened, without any constraint: two lines are two effects.
 #[derive(Clone, Default)]
@@ -60,48 +67,9 @@ pub fn post(path: &str, key: &str, body: impl Into<Body>) -> Request<Body> {
     request.header("idempotency-key", key).body(body.into()).unwrap()
 }
 
-/// An answer, read to its end.
-#[derive(Clone, Debug)]
-pub struct Reply {
-    pub status: StatusCode,
-    pub headers: HeaderMap,
-    pub body: Bytes,
-    pub trailers: Option<HeaderMap>,
-}
-
-impl Reply {
-    pub fn text(&self) -> &str {
-        std::str::from_utf8(&self.body).unwrap()
-    }
-
-    pub fn json(&self) -> serde_json::Value {
-        serde_json::from_slice(&self.body).unwrap()
-    }
-
-    /// The code of a problem document, or `""`.
-    pub fn code(&self) -> String {
-        let problem = self.header("content-type") == Some("application/problem+json");
-        if problem { self.json()["code"].as_str().unwrap().to_owned() } else { String::new() }
-    }
-
-    pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).map(|value| value.to_str().unwrap())
-    }
-
-    pub fn is_replay(&self) -> bool {
-        self.header("idempotent-replayed") == Some("true")
-    }
-}
-
 /// Sends one request to a router in this process and reads the answer to its end.
 pub async fn send(app: &Router, request: Request<Body>) -> Reply {
-    use http_body_util::BodyExt as _;
-    let response = app.clone().oneshot(request).await.unwrap();
-    let (head, body) = response.into_parts();
-    let collected = body.collect().await.unwrap();
-    let trailers = collected.trailers().cloned();
-    let body = collected.to_bytes();
-    Reply { status: head.status, headers: head.headers, body, trailers }
+    Reply::read(app.clone().oneshot(request).await.unwrap()).await
 }
 
 /// Serves a router on a free loopback port, until the test ends.
@@ -157,81 +125,78 @@ pub fn charge(key: &str) -> onceward::OperationId {
     onceward::OperationId::new(scope, name, onceward::Key::new(key).unwrap())
 }
 
-/// Holds whoever passes until the test lets one on.
-#[derive(Clone)]
-pub struct Gate {
-    arrived: Arc<tokio::sync::Semaphore>,
-    open: Arc<tokio::sync::Semaphore>,
-}
-
-impl Gate {
-    pub fn new() -> Self {
-        let semaphore = || Arc::new(tokio::sync::Semaphore::new(0));
-        Self { arrived: semaphore(), open: semaphore() }
-    }
-
-    pub async fn pass(&self) {
-        self.arrived.add_permits(1);
-        self.open.acquire().await.unwrap().forget();
-    }
-
-    /// Waits until somebody stands at the gate; each is counted once.
-    pub async fn reached(&self) {
-        self.arrived.acquire().await.unwrap().forget();
-    }
-
-    /// Lets one on, now or when it comes.
-    pub fn open(&self) {
-        self.open.add_permits(1);
+/// What is stored of the operation of [`charge`].
+pub async fn stored(store: &impl Store, key: &str) -> Option<Stored> {
+    match store.get(&charge(key).digest()).await.unwrap() {
+        Found::Record(stored) => Some(*stored),
+        Found::Nothing => None,
+        Found::Unreadable { .. } => panic!("the record of {key} is damaged"),
     }
 }
 
-type Piece = Result<hyper::body::Frame<Bytes>, &'static str>;
+/// What the record of a key means now.
+pub async fn status(store: &impl Store, key: &str) -> Option<Status> {
+    stored(store, key).await.map(|stored| stored.status())
+}
 
-/// A body of pieces that come one by one, also late, broken off or with trailers.
-pub struct Pieces(tokio::sync::mpsc::UnboundedReceiver<Piece>);
+/// Asks for a charge.
+pub async fn ask(app: &Router, key: &str) -> Reply {
+    send(app, post("/charges", key, "{}")).await
+}
 
-impl Pieces {
-    /// These pieces, as fast as they are read.
-    pub fn of(pieces: impl IntoIterator<Item = Piece>) -> Self {
-        let (sender, body) = Self::channel();
-        for piece in pieces {
-            sender.send(piece).unwrap();
+#[track_caller]
+pub fn is_problem(reply: &Reply, status: u16, code: &str) {
+    assert_eq!((reply.status.as_u16(), &*reply.code()), (status, code), "{reply:?}");
+    assert!(!reply.is_replay(), "an error is never a replay");
+}
+
+/// Two callers got one answer: equal in status, headers, bytes and trailers.
+#[track_caller]
+pub fn is_same(one: &Reply, other: &Reply) {
+    let lines = |reply: &Reply| {
+        let mut lines = reply.headers.clone();
+        lines.remove("idempotent-replayed");
+        lines
+    };
+    assert_eq!(one.status, other.status);
+    assert_eq!(lines(one), lines(other));
+    assert_eq!((&one.body, &one.trailers), (&other.body, &other.trailers));
+}
+
+/// Two retries get this very answer again.
+pub async fn is_replayed(app: &Router, key: &str, first: &Reply) {
+    for _ in 0..2 {
+        let replay = ask(app, key).await;
+        assert!(replay.is_replay(), "{replay:?}");
+        is_same(first, &replay);
+    }
+}
+
+/// The answer of a shop whose effect and answer are one commit.
+pub fn created(text: impl Into<Body>) -> Response<Body> {
+    let headers = [("location", "/charges/1"), ("x-of", "the commit")];
+    (StatusCode::CREATED, headers, text.into()).into_response()
+}
+
+#[track_caller]
+pub fn is_charged(reply: &Reply, text: &str) {
+    assert_eq!((reply.status.as_u16(), reply.text()), (201, text), "{reply:?}");
+    let headers = [reply.header("location"), reply.header("x-of")];
+    assert_eq!(headers, [Some("/charges/1"), Some("the commit")], "{reply:?}");
+}
+
+/// Polls a future so often and drops it at once; `None`: it was not ready by then.
+pub async fn dropped_after<F: Future>(mut polls: u32, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        if polls == 0 {
+            return Poll::Ready(None);
         }
-        body
-    }
-
-    /// A body that goes on as long as the sender lives.
-    pub fn channel() -> (tokio::sync::mpsc::UnboundedSender<Piece>, Self) {
-        let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
-        (sender, Self(receiver))
-    }
-}
-
-pub fn data(bytes: impl Into<Bytes>) -> Piece {
-    Ok(hyper::body::Frame::data(bytes.into()))
-}
-
-pub fn trailers(lines: &[(&'static str, &'static str)]) -> Piece {
-    let lines = lines.iter().map(|(name, value)| {
-        (http::HeaderName::from_static(name), http::HeaderValue::from_static(value))
-    });
-    Ok(hyper::body::Frame::trailers(lines.collect()))
-}
-
-/// The connection to whoever made the body broke.
-pub fn broken() -> Piece {
-    Err("connection reset")
-}
-
-impl hyper::body::Body for Pieces {
-    type Data = Bytes;
-    type Error = &'static str;
-
-    fn poll_frame(
-        mut self: std::pin::Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Piece>> {
-        self.0.poll_recv(context)
-    }
+        polls -= 1;
+        match future.as_mut().poll(context) {
+            Poll::Pending if polls == 0 => Poll::Ready(None),
+            poll => poll.map(Some),
+        }
+    })
+    .await
 }

@@ -32,7 +32,7 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = testbed::directory();
         let path = directory.path().join("onceward.db");
         let clock = Arc::new(ManualClock::default());
         let store = SqliteStore::builder(&path).clock(clock.clone()).open().unwrap();
@@ -315,7 +315,7 @@ async fn a_list_shows_what_cannot_be_read_and_refuses_a_bad_cursor() {
 
 #[tokio::test]
 async fn an_applications_own_database_keeps_what_is_its_own() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = testbed::directory();
     let path = directory.path().join("application.db");
     let own = Connection::open(&path).unwrap();
     own.execute_batch(

@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 
 fn file() -> (TempDir, PathBuf) {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = testbed::directory();
     let path = directory.path().join("onceward.db");
     (directory, path)
 }

@@ -93,7 +93,7 @@ async fn groups_and_keys_are_found_in_order_over_several_pages() {
 }
 
 async fn finds_groups_and_keys(rows: i64, seq_of: fn(i64) -> i64) {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = testbed::directory();
     let path = directory.path().join("onceward.db");
     let store = SqliteStore::open(&path).unwrap();
     let lines = fill(&path, rows, seq_of);
@@ -144,7 +144,7 @@ async fn finds_groups_and_keys(rows: i64, seq_of: fn(i64) -> i64) {
 
 #[tokio::test]
 async fn a_file_of_version_1_is_brought_up_to_date_and_listed() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = testbed::directory();
     let path = directory.path().join("onceward.db");
     let connection = Connection::open(&path).unwrap();
     connection
@@ -174,7 +174,7 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = testbed::directory();
         let clock = Arc::new(ManualClock::default());
         let path = directory.path().join("onceward.db");
         let store = SqliteStore::builder(path).clock(clock.clone()).open().unwrap();

@@ -14,8 +14,13 @@ mod server;
 #[cfg(feature = "sqlx")]
 #[path = "../server_support/mod.rs"]
 mod server_support;
+#[path = "../sqlite_files/mod.rs"]
+mod sqlite_files;
 #[cfg(feature = "sqlx")]
 mod transactional_conformance;
+#[cfg(feature = "sqlx")]
+#[path = "../transactional_support/mod.rs"]
+mod transactional_support;
 mod waiters;
 #[path = "../waiters_support/mod.rs"]
 mod waiters_support;

@@ -118,7 +118,7 @@ async fn write_for_ever(engine: &Engine) {
 #[test]
 fn two_processes_migrate_at_once() {
     for _ in 0..5 {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = testbed::directory();
         let path = directory.path().join("onceward.db");
         let mut children = [(); 3].map(|()| child("migrate", &path));
         let mut outputs = children.each_mut().map(lines);
@@ -143,7 +143,7 @@ fn two_processes_migrate_at_once() {
 
 #[test]
 fn of_two_processes_one_runs_each_operation() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = testbed::directory();
     let path = directory.path().join("onceward.db");
     let mut children = [(); 2].map(|()| child("claim", &path));
     let mut claimed: Vec<u32> = Vec::new();
@@ -161,7 +161,7 @@ fn of_two_processes_one_runs_each_operation() {
 /// What a process was told before it was killed is there, again and again on the same file.
 #[tokio::test]
 async fn what_was_acknowledged_survives_kill_9() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = testbed::directory();
     for round in 0..5 {
         let path = directory.path().join(format!("{round}.db"));
         let mut child = child("write", &path);

@@ -5,41 +5,21 @@
 //! survive are injected above the store, so `conformance` has them for all.
 
 use std::{
-    future::Future,
-    path::Path,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use onceward::{
-    BoxFuture, Change, Digest, Fence, Filter, Found, Inspect, Note, Page, Purge, Spool, SpoolId,
-    Store, StoreError, Swap, Trail, TrailEntry, Transactional,
-    conformance::{block_on, spawn},
-    core::conformance::Bench,
+    BoxFuture, Change, SpoolId, StoreError, Swap, Transactional, conformance::block_on,
     stores::sqlite::SqliteStore,
 };
 use rusqlite::{Connection, TransactionBehavior};
 use sqlx::{SqlitePool, sqlite::SqliteConnectOptions};
-use tempfile::TempDir;
 
-/// Makes changes on connections of the user's own.
-trait Driver: Clone + Send + Sync + 'static {
-    fn connect(path: &Path) -> Self;
-
-    fn swap<'a>(
-        &'a self,
-        store: &'a SqliteStore,
-        change: &'a Change,
-    ) -> BoxFuture<'a, Result<Swap, StoreError>>;
-
-    fn put<'a>(
-        &'a self,
-        store: &'a SqliteStore,
-        id: &'a SpoolId,
-        index: u32,
-        chunk: &'a [u8],
-    ) -> BoxFuture<'a, Result<(), StoreError>>;
-}
+use crate::{
+    sqlite_files::Files,
+    transactional_support::{Driver, InTransactions, put_inside, swap_inside},
+};
 
 #[derive(Clone)]
 struct WithRusqlite {
@@ -69,9 +49,9 @@ impl WithRusqlite {
     }
 }
 
-impl Driver for WithRusqlite {
-    fn connect(path: &Path) -> Self {
-        let connection = Connection::open(path).unwrap();
+impl Driver<Files> for WithRusqlite {
+    fn connect(_: &Files, store: &SqliteStore) -> Self {
+        let connection = Connection::open(store.path()).unwrap();
         connection.busy_timeout(Duration::from_secs(30)).unwrap();
         Self { connection: Arc::new(Mutex::new(connection)) }
     }
@@ -108,15 +88,9 @@ struct WithSqlx {
     pool: SqlitePool,
 }
 
-impl WithSqlx {
-    async fn begin(&self) -> sqlx::Transaction<'static, sqlx::Sqlite> {
-        self.pool.begin_with("BEGIN IMMEDIATE").await.unwrap()
-    }
-}
-
-impl Driver for WithSqlx {
-    fn connect(path: &Path) -> Self {
-        let options = SqliteConnectOptions::new().filename(path);
+impl Driver<Files> for WithSqlx {
+    fn connect(_: &Files, store: &SqliteStore) -> Self {
+        let options = SqliteConnectOptions::new().filename(store.path());
         let options = options.busy_timeout(Duration::from_secs(30));
         Self { pool: SqlitePool::connect_lazy_with(options) }
     }
@@ -127,13 +101,8 @@ impl Driver for WithSqlx {
         change: &'a Change,
     ) -> BoxFuture<'a, Result<Swap, StoreError>> {
         Box::pin(async {
-            let mut transaction = self.begin().await;
-            let swap = store.swap_in(&mut *transaction, change).await?;
-            match swap {
-                Swap::Stored { .. } => transaction.commit().await.unwrap(),
-                Swap::Conflict(_) | Swap::Held => transaction.rollback().await.unwrap(),
-            }
-            Ok(swap)
+            let transaction = self.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+            swap_inside!(store, transaction, change)
         })
     }
 
@@ -145,152 +114,28 @@ impl Driver for WithSqlx {
         chunk: &'a [u8],
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            let mut transaction = self.begin().await;
-            store.put_in(&mut *transaction, id, index, chunk).await?;
-            transaction.commit().await.unwrap();
-            Ok(())
+            let transaction = self.pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
+            put_inside!(store, transaction, id, index, chunk)
         })
     }
 }
 
-/// Reads as the store itself, and writes by the user's transactions.
-#[derive(Clone)]
-struct Inside<D> {
-    store: SqliteStore,
-    driver: D,
-}
-
-impl<D: Driver> Inside<D> {
-    fn open(path: &Path) -> Self {
-        Self { store: SqliteStore::open(path).unwrap(), driver: D::connect(path) }
-    }
-}
-
-impl<D: Driver> Store for Inside<D> {
-    fn swap<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>> {
-        self.driver.swap(&self.store, change)
-    }
-
-    fn get<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Found, StoreError>> {
-        self.store.get(id)
-    }
-
-    fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>> {
-        self.store.sweep(limit)
-    }
-}
-
-impl<D: Driver> Inspect for Inside<D> {
-    fn list<'a>(&'a self, filter: &'a Filter) -> BoxFuture<'a, Result<Page, StoreError>> {
-        self.store.list(filter)
-    }
-
-    fn purge<'a>(
-        &'a self,
-        id: &'a Digest,
-        expected: Fence,
-        note: &'a Note,
-    ) -> BoxFuture<'a, Result<Purge, StoreError>> {
-        self.store.purge(id, expected, note)
-    }
-}
-
-impl<D: Driver> Trail for Inside<D> {
-    fn trail<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Vec<TrailEntry>, StoreError>> {
-        self.store.trail(id)
-    }
-}
-
-impl<D: Driver> Spool for Inside<D> {
-    fn put<'a>(
-        &'a self,
-        id: &'a SpoolId,
-        index: u32,
-        chunk: &'a [u8],
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.driver.put(&self.store, id, index, chunk)
-    }
-
-    fn chunk<'a>(
-        &'a self,
-        id: &'a SpoolId,
-        index: u32,
-    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, StoreError>> {
-        self.store.chunk(id, index)
-    }
-
-    fn discard<'a>(&'a self, id: &'a SpoolId) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.store.discard(id)
-    }
-}
-
-/// Each store has its own file; all of them go with the bench.
-struct Files<D> {
-    directory: Arc<TempDir>,
-    driver: std::marker::PhantomData<fn() -> D>,
-}
-
-impl<D> Files<D> {
-    fn new() -> Self {
-        let directory = Arc::new(tempfile::tempdir().unwrap());
-        Self { directory, driver: std::marker::PhantomData }
-    }
-}
-
-impl<D> Clone for Files<D> {
-    fn clone(&self) -> Self {
-        Self { directory: self.directory.clone(), ..*self }
-    }
-}
-
-impl<D: Driver> Bench for Files<D> {
-    type Store = Inside<D>;
-
-    async fn open(&self) -> Inside<D> {
-        let name = format!("{}.db", fastrand::u64(..));
-        Inside::open(&self.directory.path().join(name))
-    }
-
-    async fn reopen(&self, store: Inside<D>) -> Option<Inside<D>> {
-        let path = store.store.path().to_owned();
-        drop(store);
-        Some(Inside::open(&path))
-    }
-
-    async fn age(&self, store: &Inside<D>, id: &Digest, by: Duration) {
-        let connection = Connection::open(store.store.path()).unwrap();
-        connection.busy_timeout(Duration::from_secs(5)).unwrap();
-        let micros = i64::try_from(by.as_micros()).unwrap();
-        connection
-            .execute(
-                "UPDATE onceward_record SET started_at = started_at - ?2,
-                     updated_at = updated_at - ?2, expires_at = expires_at - ?2
-                 WHERE digest = ?1",
-                (id.0, micros),
-            )
-            .unwrap();
-    }
-
-    fn spawn<T: Send + 'static>(
-        &self,
-        task: impl Future<Output = T> + Send + 'static,
-    ) -> impl Future<Output = T> + Send {
-        spawn(task)
-    }
+fn bench<D: Driver<Files>>() -> InTransactions<Files, D> {
+    InTransactions::over(Files::with(|builder| builder))
 }
 
 mod with_rusqlite {
     use super::*;
 
-    onceward::core::store_conformance!(Files::<WithRusqlite>::new(), block_on);
-    onceward::core::inspect_conformance!(Files::<WithRusqlite>::new(), block_on);
-    onceward::core::spool_conformance!(Files::<WithRusqlite>::new(), block_on);
+    onceward::core::store_conformance!(bench::<WithRusqlite>(), block_on);
+    onceward::core::inspect_conformance!(bench::<WithRusqlite>(), block_on);
+    onceward::core::spool_conformance!(bench::<WithRusqlite>(), block_on);
 
     mod driven {
         use super::*;
 
         onceward::core::store_conformance!(
-            onceward::conformance::Driven::over(Files::<WithRusqlite>::new(), None),
+            onceward::conformance::Driven::over(bench::<WithRusqlite>(), None),
             block_on
         );
     }
@@ -299,15 +144,15 @@ mod with_rusqlite {
 mod with_sqlx {
     use super::*;
 
-    onceward::core::store_conformance!(Files::<WithSqlx>::new(), block_on);
-    onceward::core::inspect_conformance!(Files::<WithSqlx>::new(), block_on);
-    onceward::core::spool_conformance!(Files::<WithSqlx>::new(), block_on);
+    onceward::core::store_conformance!(bench::<WithSqlx>(), block_on);
+    onceward::core::inspect_conformance!(bench::<WithSqlx>(), block_on);
+    onceward::core::spool_conformance!(bench::<WithSqlx>(), block_on);
 
     mod driven {
         use super::*;
 
         onceward::core::store_conformance!(
-            onceward::conformance::Driven::over(Files::<WithSqlx>::new(), None),
+            onceward::conformance::Driven::over(bench::<WithSqlx>(), None),
             block_on
         );
     }

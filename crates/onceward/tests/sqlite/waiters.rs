@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use crate::waiters_support::{Rig, assert_one_answer, stampede, ten_thousand_wait};
 
 fn store() -> (TempDir, SqliteStore) {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = testbed::directory();
     let store = SqliteStore::open(directory.path().join("onceward.db")).unwrap();
     (directory, store)
 }

@@ -3,8 +3,8 @@
 use onceward::{Fingerprint, RequestHead};
 
 use crate::{
-    bench::{LARGE, PLANTED, Shop, Till, ask, ask_large, assert_replays, keys},
     server_support::send,
+    shop::{LARGE, PLANTED, Shop, Till, ask, ask_large, assert_replays, keys},
 };
 
 const TILLS: [Till; 3] = [Till::Layer, Till::Rusqlite, Till::Sqlx];

@@ -8,8 +8,8 @@ use onceward::{
 };
 
 use crate::{
-    bench::{Shop, alarms, ask, ask_large, assert_replays, keys, told, unknown},
     server_support::{charge, post, send},
+    shop::{Shop, alarms, ask, ask_large, assert_replays, keys, told, unknown},
 };
 
 #[tokio::test]

@@ -4,9 +4,11 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod at_rest;
-mod bench;
 mod conformance;
 mod keys;
 #[path = "../server_support/mod.rs"]
 mod server_support;
+mod shop;
+#[path = "../sqlite_files/mod.rs"]
+mod sqlite_files;
 mod tampered;

@@ -1,8 +1,8 @@
 //! Somebody changes the file who knows the format and not the key: every checksum is right.
 
 use crate::{
-    bench::{Shop, alarms, ask, ask_large, assert_replays, keys, told, unknown},
     server_support::charge,
+    shop::{Shop, alarms, ask, ask_large, assert_replays, keys, told, unknown},
 };
 
 /// The status of the shop's answers, as it stands in a record: member 10, then 201 in CBOR.

@@ -10,12 +10,12 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderMap, Request, Response, StatusCode, request::Parts};
-use http_body_util::BodyExt as _;
+use http::{Request, Response, request::Parts};
 use onceward::{
     BoxFuture, Change, Digest, Found, Scope, Store, StoreError, Swap,
     server::{Body, Idempotency, InFlight},
 };
+use testbed::Reply;
 use tokio::{
     sync::Semaphore,
     task::JoinSet,
@@ -132,20 +132,6 @@ pub(crate) fn request(key: &str) -> Request<Body> {
     request.header("idempotency-key", key).body(Body::from(body)).unwrap()
 }
 
-/// An answer, read to its end.
-#[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Vec<u8>,
-}
-
-impl Reply {
-    pub(crate) fn is_replay(&self) -> bool {
-        self.headers.get("idempotent-replayed").is_some_and(|value| value == "true")
-    }
-}
-
 /// Sends a request and reads the answer.
 pub(crate) async fn send<S>(service: S, key: &str) -> Reply
 where
@@ -157,9 +143,7 @@ where
 /// Reads an answer to its end.
 pub(crate) async fn read(answer: Result<Response<Body>, Infallible>) -> Reply {
     let Ok(answer) = answer;
-    let (head, body) = answer.into_parts();
-    let body = body.collect().await.unwrap().to_bytes().to_vec();
-    Reply { status: head.status, headers: head.headers, body }
+    Reply::read(answer).await
 }
 
 /// So many requests with one key at the same moment, none of them known to be the first.

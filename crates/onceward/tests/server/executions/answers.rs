@@ -12,8 +12,8 @@ use tokio::time::sleep;
 use tower::ServiceExt as _;
 
 use crate::{
-    executions::bench::{Charges, LEASE, in_pieces, is_answer, is_problem, is_replay, request},
-    server_support::{Pieces, broken, data, post, send},
+    executions::charges::{Charges, LEASE, in_pieces, is_answer, is_replay, request},
+    server_support::{Pieces, broken, data, is_problem, post, send},
 };
 
 #[tokio::test(start_paused = true)]

@@ -24,10 +24,8 @@ use onceward::{
 use tokio::time::sleep;
 
 use crate::{
-    executions::bench::{
-        LEASE, created, is_answer, is_problem, is_replay, layer_on, request, status,
-    },
-    server_support::{Ledger, charge, eventually, layer, memory, post, send},
+    executions::charges::{LEASE, created, is_answer, is_replay, layer_on, request, status},
+    server_support::{Ledger, charge, eventually, is_problem, layer, memory, post, send},
 };
 
 /// How a call to a store goes wrong.

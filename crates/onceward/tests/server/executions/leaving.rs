@@ -1,11 +1,6 @@
 //! Clients that disconnect, at every point.
 
-use std::{
-    future::{Future, poll_fn},
-    pin::pin,
-    sync::Arc,
-    task::Poll,
-};
+use std::{future::Future, sync::Arc};
 
 use axum::{
     Router,
@@ -21,11 +16,11 @@ use tokio::task::yield_now;
 use tower::ServiceExt as _;
 
 use crate::{
-    executions::bench::{
+    executions::charges::{
         LEASE, REPEATABLE, commit, created, in_pieces, is_answer, is_replay, layer_on, preferring,
         request,
     },
-    server_support::{Gate, Ledger, Pieces, data, eventually, memory, post, send},
+    server_support::{Gate, Ledger, Pieces, data, dropped_after, eventually, memory, post, send},
 };
 
 /// Lets others go first before and after every call, so that there are many points to leave at.
@@ -52,22 +47,6 @@ impl Store for Yielding {
     fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>> {
         self.0.sweep(limit)
     }
-}
-
-/// Polls a future so often and drops it at once; `None`: it was not ready by then.
-async fn dropped_after<F: Future>(mut polls: u32, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    poll_fn(|context| {
-        if polls == 0 {
-            return Poll::Ready(None);
-        }
-        polls -= 1;
-        match future.as_mut().poll(context) {
-            Poll::Pending if polls == 0 => Poll::Ready(None),
-            poll => poll.map(Some),
-        }
-    })
-    .await
 }
 
 /// A service in which everything takes several turns, with the engine that looks after it.
@@ -148,7 +127,7 @@ async fn left_after(polls: u32, effect: Effect, retries_at_once: bool) -> bool {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_may_leave_at_every_await_point() {
     for polls in 0.. {
-        let (store, ledger, gate) = (memory(), Ledger::default(), Gate::new());
+        let (store, ledger, gate) = (memory(), Ledger::default(), Gate::closed());
         let engine = Engine::new(Yielding(store.clone()));
         let (made, held) = (ledger.clone(), gate.clone());
         let handler = async move || {

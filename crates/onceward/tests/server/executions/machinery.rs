@@ -19,8 +19,8 @@ use tokio::{net::TcpListener, task::yield_now, time::sleep};
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
 use crate::{
-    executions::bench::{Charges, HOUR, created, is_problem, request, status},
-    server_support::{Gate, Ledger, layer, memory, post, raw, send},
+    executions::charges::{Charges, HOUR, created, request, status},
+    server_support::{Gate, Ledger, is_problem, layer, memory, post, raw, send},
 };
 
 #[tokio::test]
@@ -44,7 +44,7 @@ async fn a_layer_inside_a_layer_is_refused_and_runs_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_drain_waits_for_executions_whose_clients_are_gone() {
-    let gate = Gate::new();
+    let gate = Gate::closed();
     let held = gate.clone();
     let charges = Charges::new(
         |layer| layer,

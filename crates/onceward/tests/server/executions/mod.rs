@@ -1,7 +1,7 @@
 //! Handlers, clients and stores that fail at every step, and what becomes of the operation.
 
 mod answers;
-mod bench;
+mod charges;
 mod failing_store;
 mod leaving;
 mod machinery;

@@ -12,10 +12,10 @@ use onceward::{Effect, Profile, Status, server::Body};
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 
 use crate::{
-    executions::bench::{
-        Charges, NoAnswer, REPEATABLE, created, is_answer, is_problem, is_replay, request, status,
+    executions::charges::{
+        Charges, NoAnswer, REPEATABLE, created, is_answer, is_replay, request, status,
     },
-    server_support::{Ledger, Reply, layer, memory},
+    server_support::{Ledger, Reply, is_problem, layer, memory},
 };
 
 #[tokio::test(start_paused = true)]

@@ -7,15 +7,15 @@ use onceward::{Status, conformance::FaultyStore};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    executions::bench::{
-        Charges, LEASE, REPEATABLE, created, is_answer, is_problem, is_replay, request, status,
+    executions::charges::{
+        Charges, LEASE, REPEATABLE, created, is_answer, is_replay, request, status,
     },
-    server_support::{Gate, Ledger, eventually, layer, memory, send},
+    server_support::{Gate, Ledger, eventually, is_problem, layer, memory, send},
 };
 
 #[tokio::test(start_paused = true)]
 async fn an_overdue_run_is_unknown_until_its_late_end_is_replayed() {
-    let gate = Gate::new();
+    let gate = Gate::closed();
     let (max_run, held) = (Duration::from_millis(300), gate.clone());
     let charges = Charges::new(
         |layer| layer.lease(LEASE).max_run(max_run),
@@ -42,7 +42,7 @@ async fn an_overdue_run_is_unknown_until_its_late_end_is_replayed() {
 
 #[tokio::test(start_paused = true)]
 async fn an_overdue_run_of_a_repeatable_effect_may_be_taken_over() {
-    let gate = Gate::new();
+    let gate = Gate::closed();
     let (max_run, held) = (Duration::from_millis(300), gate.clone());
     let charges = Charges::new(
         |layer| layer.effect(REPEATABLE).lease(LEASE).max_run(max_run),
@@ -69,7 +69,7 @@ async fn an_overdue_run_of_a_repeatable_effect_may_be_taken_over() {
 /// The time of a run is bounded also while a store that hangs is asked to renew its claim.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_hangs_does_not_delay_what_an_overdue_run_is_told() {
-    let (store, ledger, gate) = (memory(), Ledger::default(), Gate::new());
+    let (store, ledger, gate) = (memory(), Ledger::default(), Gate::closed());
     let faulty = FaultyStore::new(store.clone(), None);
     let (made, mute, held) = (ledger.clone(), faulty.clone(), gate.clone());
     let handler = async move || {

@@ -11,8 +11,8 @@ use onceward::{
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    executions::bench::{LEASE, REPEATABLE, is_answer, is_problem, is_replay, request},
-    server_support::{Gate, Ledger, layer, memory, send},
+    executions::charges::{LEASE, REPEATABLE, is_answer, is_replay, request},
+    server_support::{Gate, Ledger, is_problem, layer, memory, send},
 };
 
 /// A process that charges behind a gate.
@@ -34,7 +34,7 @@ fn process(
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_gets_the_answer_of_another_process() {
-    let (store, ledger, gate) = (memory(), Ledger::default(), Gate::new());
+    let (store, ledger, gate) = (memory(), Ledger::default(), Gate::closed());
     let a = process(store.clone(), &ledger, &gate, |layer| layer);
     let wait = InFlight::Wait(Duration::from_secs(10));
     let b = process(store, &ledger, &gate, |layer| layer.in_flight(wait));
@@ -63,7 +63,7 @@ async fn a_waiter_outlives_the_process_that_it_waits_for() {
     for effect in [Effect::External, REPEATABLE] {
         let (store, ledger) = (memory(), Ledger::default());
         let cut = FaultyStore::new(store.clone(), None);
-        let (gate_a, gate_b) = (Gate::new(), Gate::new());
+        let (gate_a, gate_b) = (Gate::closed(), Gate::closed());
         let a = process(cut.clone(), &ledger, &gate_a, |layer| layer.effect(effect));
         let wait = InFlight::Wait(Duration::from_secs(10));
         let b = process(store, &ledger, &gate_b, |layer| layer.effect(effect).in_flight(wait));

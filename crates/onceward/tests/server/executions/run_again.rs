@@ -7,11 +7,11 @@ use onceward::{Effect, Ending, Engine, Outcome, server::Claim, stores::memory::M
 use tokio::time::sleep;
 
 use crate::{
-    executions::bench::{
-        Charges, HOUR, LEASE, NoAnswer, REPEATABLE, commit, created, is_answer, is_problem,
-        is_replay, layer_on, request,
+    executions::charges::{
+        Charges, HOUR, LEASE, NoAnswer, REPEATABLE, commit, created, is_answer, is_replay,
+        layer_on, request,
     },
-    server_support::{Ledger, layer, memory, send},
+    server_support::{Ledger, is_problem, layer, memory, send},
 };
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! The eight traps of the contract, through a router and, where it is about bytes, a real socket.
 
-mod bench;
+mod fixture;
 mod trap_1;
 mod trap_2;
 mod trap_3;

@@ -19,8 +19,8 @@ use tokio::{
 };
 
 use crate::{
-    server_support::{Gate, Ledger, eventually, layer, memory, raw, serve},
-    traps::bench::{charging, status, stored},
+    server_support::{Gate, Ledger, eventually, layer, memory, raw, serve, status, stored},
+    traps::fixture::charging,
 };
 
 /// How a client goes away.
@@ -114,7 +114,7 @@ async fn trap_1_detached_settlement() {
 }
 
 async fn closed_while_the_handler_runs(leave: Leave) {
-    let (ledger, gate, store) = (Ledger::default(), Gate::new(), memory());
+    let (ledger, gate, store) = (Ledger::default(), Gate::closed(), memory());
     let app = charging(&ledger, &gate, layer(store.clone()).build().unwrap());
     let server = Served::new(app).await;
     let request = charge_bytes("k");
@@ -155,8 +155,8 @@ impl Store for HeldEnd {
 }
 
 async fn closed_while_the_end_is_made_durable(leave: Leave) {
-    let (ledger, gate, store) = (Ledger::default(), Gate::new(), memory());
-    let held = HeldEnd { inner: store.clone(), gate: Gate::new() };
+    let (ledger, gate, store) = (Ledger::default(), Gate::closed(), memory());
+    let held = HeldEnd { inner: store.clone(), gate: Gate::closed() };
     let end = held.gate.clone();
     gate.open();
     let app = charging(&ledger, &gate, layer(held).build().unwrap());
@@ -174,7 +174,7 @@ async fn closed_while_the_end_is_made_durable(leave: Leave) {
 }
 
 async fn closed_before_the_answer_is_read(leave: Leave) {
-    let (ledger, gate, store) = (Ledger::default(), Gate::new(), memory());
+    let (ledger, gate, store) = (Ledger::default(), Gate::closed(), memory());
     gate.open();
     let app = charging(&ledger, &gate, layer(store.clone()).build().unwrap());
     let server = Served::new(app).await;
@@ -207,7 +207,7 @@ async fn closed_in_the_middle_of_the_answer(leave: Leave) {
 
 /// Half a request means nothing: it runs nothing and binds nothing.
 async fn closed_before_the_request_is_read(leave: Leave) {
-    let (ledger, gate, store) = (Ledger::default(), Gate::new(), memory());
+    let (ledger, gate, store) = (Ledger::default(), Gate::closed(), memory());
     gate.open();
     let app = charging(&ledger, &gate, layer(store.clone()).build().unwrap());
     let server = Served::new(app).await;

@@ -12,8 +12,8 @@ use onceward::{
 };
 
 use crate::{
-    server_support::{Gate, Ledger, eventually, layer, memory, post, send},
-    traps::bench::{HOUR, charging, status, stored},
+    server_support::{Gate, Ledger, eventually, layer, memory, post, send, status, stored},
+    traps::fixture::{HOUR, charging},
 };
 
 const LEASE: Duration = Duration::from_millis(100);
@@ -47,7 +47,7 @@ async fn a_zombie_changes_nothing(answered: u16, meaning: Option<Meaning>, ended
     let repeatable = |store: FaultyStore<Arc<MemoryStore>>| {
         layer(store).effect(Effect::Repeatable { within: HOUR }).lease(LEASE).build().unwrap()
     };
-    let (gate_a, gate_b) = (Gate::new(), Gate::new());
+    let (gate_a, gate_b) = (Gate::closed(), Gate::closed());
     let (made, gate) = (ledger.clone(), gate_a.clone());
     let claim_of_a = Arc::new(Mutex::new(None));
     let keep = claim_of_a.clone();

@@ -18,8 +18,8 @@ use onceward::{
 use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::{
-    server_support::{Gate, Ledger, Reply, charge, layer, memory, post, send},
-    traps::bench::{DAY, HOUR, charging, status, stored},
+    server_support::{Gate, Ledger, Reply, charge, layer, memory, post, send, status, stored},
+    traps::fixture::{DAY, HOUR, charging},
 };
 
 /// The same request 200 times at once, spread over processes.
@@ -136,7 +136,7 @@ async fn a_record_that_is_purged_meanwhile_is_claimed_once() {
 
 async fn one_waiter_runs_what_the_first_released() {
     let (ledger, store) = (Ledger::default(), memory());
-    let (gate, is_first) = (Gate::new(), Arc::new(AtomicBool::new(true)));
+    let (gate, is_first) = (Gate::closed(), Arc::new(AtomicBool::new(true)));
     let apps = [(); 2].map(|()| {
         let (ledger, gate, is_first) = (ledger.clone(), gate.clone(), is_first.clone());
         let handler = async move || {
@@ -182,7 +182,7 @@ impl Store for TooLate {
 
 async fn a_lost_claim_that_finds_nothing_never_runs() {
     let ledger = Ledger::default();
-    let app = charging(&ledger, &Gate::new(), layer(TooLate).build().unwrap());
+    let app = charging(&ledger, &Gate::closed(), layer(TooLate).build().unwrap());
     let reply = send(&app, post("/charges", "k", "{}")).await;
     assert_eq!((reply.status.as_u16(), &*reply.code()), (409, "in-progress"));
     assert_eq!(ledger.len(), 0);

@@ -20,7 +20,7 @@ use onceward::{
 
 use crate::{
     server_support::{Ledger, Reply, layer, post, send},
-    traps::bench::{DAY, HOUR},
+    traps::fixture::{DAY, HOUR},
 };
 
 /// When a process is killed.

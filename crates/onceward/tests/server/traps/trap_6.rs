@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use crate::{
     server_support::{Gate, Ledger, layer, memory, raw, serve},
-    traps::bench::charging,
+    traps::fixture::charging,
 };
 
 /// A request as it goes over the wire: content type, path with query, and body in pieces.
@@ -38,7 +38,7 @@ const JSON: &str = "application/json";
 
 #[tokio::test]
 async fn trap_6_the_whole_request_counts_and_only_its_meaning() {
-    let (ledger, gate) = (Ledger::default(), Gate::new());
+    let (ledger, gate) = (Ledger::default(), Gate::closed());
     let app = charging(&ledger, &gate, layer(memory()).build().unwrap());
     let address = serve(app).await;
     let large = vec![b'x'; 900 << 10];

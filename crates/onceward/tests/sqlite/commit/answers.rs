@@ -8,10 +8,8 @@ use axum::{
 use onceward::{Effect, Status, server::InFlight};
 
 use crate::{
-    commit::bench::{
-        Shop, Way, ask, created, is_charged, is_problem, is_replayed, is_same, request,
-    },
-    server_support::{Gate, send},
+    commit::shop::{Shop, Way, request},
+    server_support::{Gate, ask, created, is_charged, is_problem, is_replayed, is_same, send},
 };
 
 #[tokio::test]
@@ -100,7 +98,7 @@ async fn a_refusal_without_a_commit_is_bound_by_its_status() {
     }
 }
 
-async fn shop_is_open(till: &crate::commit::bench::Till) -> bool {
+async fn shop_is_open(till: &crate::commit::shop::Till) -> bool {
     let sql = "SELECT count(*) FROM sqlite_schema WHERE name = 'open'";
     let (count,): (i64,) = sqlx::query_as(sql).fetch_one(&till.pool).await.unwrap();
     count > 0
@@ -138,7 +136,7 @@ async fn a_commit_ends_the_claim_of_an_external_or_repeatable_effect_too() {
 #[tokio::test]
 async fn those_who_wait_get_the_committed_answer() {
     for way in Way::ALL {
-        let (shop, gate) = (Shop::new(), Gate::new());
+        let (shop, gate) = (Shop::new(), Gate::closed());
         let inside = gate.clone();
         let app = shop.service(
             |layer| layer.in_flight(InFlight::Wait(std::time::Duration::from_secs(30))),

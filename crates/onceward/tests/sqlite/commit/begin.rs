@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use onceward::{CommitError, server::Claim, stores::memory::MemoryStore};
 use tokio::{task::spawn_blocking, time::timeout};
 
-use crate::commit::bench::{
-    Shop, Till, ask, created, is_charged, is_problem, is_replayed, service_on,
+use crate::{
+    commit::shop::{Shop, Till, service_on},
+    server_support::{ask, created, is_charged, is_problem, is_replayed},
 };
 
 const INSERT: &str = "INSERT INTO charges (note) VALUES ('a charge')";

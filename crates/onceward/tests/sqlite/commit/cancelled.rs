@@ -1,35 +1,15 @@
 //! Commits whose future is dropped at every point: record and effect are both there, or neither.
 
-use std::{
-    future::{Future, poll_fn},
-    pin::pin,
-    task::Poll,
-    time::Duration,
-};
+use std::time::Duration;
 
 use axum::{http::StatusCode, response::IntoResponse as _};
 use onceward::{Ending, Engine, Outcome, Status};
 
-use crate::commit::{
-    bench::{Shop, Till, Way, ask, created, is_charged, is_problem, is_replayed},
-    engine::claim,
+use crate::{
+    commit::engine::claim,
+    commit::shop::{Shop, Till, Way},
+    server_support::{ask, created, dropped_after, is_charged, is_problem, is_replayed},
 };
-
-/// Polls a future so often and drops it at once; `None`: it was not ready by then.
-async fn dropped_after<F: Future>(mut polls: u32, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    poll_fn(|context| {
-        if polls == 0 {
-            return Poll::Ready(None);
-        }
-        polls -= 1;
-        match future.as_mut().poll(context) {
-            Poll::Pending if polls == 0 => Poll::Ready(None),
-            poll => poll.map(Some),
-        }
-    })
-    .await
-}
 
 /// Waits until whatever was open is committed or rolled back: nobody else may write before.
 async fn is_over(till: &Till) {

@@ -10,9 +10,10 @@ use onceward::{
 };
 use sqlx::{Connection as _, Sqlite, SqliteConnection};
 
-use crate::commit::{
-    bench::{Shop, Way, ask, created, is_charged, is_problem, is_replayed},
-    engine::claim,
+use crate::{
+    commit::engine::claim,
+    commit::shop::{Shop, Way},
+    server_support::{Pieces, ask, created, is_charged, is_problem, is_replayed},
 };
 
 fn paid() -> Ending {
@@ -173,26 +174,12 @@ async fn an_answer_that_does_not_end_gives_the_lock_back() {
     let shop = Shop::new();
     let app = shop.app(|till, claim| async move {
         let transaction = claim.begin(&till.pool).await?;
-        claim.commit(transaction, axum::body::Body::new(Endless)).await
+        claim.commit(transaction, axum::body::Body::new(Pieces::stuck())).await
     });
     is_problem(&ask(&app, "k").await, 503, "not-committed");
     let other = shop.till.connect();
     other.busy_timeout(Duration::from_secs(5)).unwrap();
     other.execute("INSERT INTO charges (note) VALUES ('another')", []).unwrap();
-}
-
-struct Endless;
-
-impl http_body::Body for Endless {
-    type Data = axum::body::Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<http_body::Frame<Self::Data>, Self::Error>>> {
-        std::task::Poll::Pending
-    }
 }
 
 /// Tokio lets a task that was busy for long wait for its scheduler, which a thread that blocks never
@@ -226,7 +213,7 @@ async fn a_turn_is_noticed_by_a_task_that_has_used_up_its_time() {
 #[tokio::test]
 async fn a_file_may_have_a_name_that_is_no_text() {
     use std::os::unix::ffi::OsStrExt as _;
-    let directory = tempfile::tempdir().unwrap();
+    let directory = testbed::directory();
     let path = directory.path().join(std::ffi::OsStr::from_bytes(b"sh\xffp.db"));
     let store = SqliteStore::open(&path).unwrap();
     let engine = Engine::new(store.clone());

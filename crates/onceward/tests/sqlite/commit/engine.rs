@@ -6,7 +6,7 @@ use onceward::{
 };
 
 use crate::{
-    commit::bench::{Shop, begin_charge_blocking},
+    commit::shop::{Shop, begin_charge_blocking},
     server_support::charge,
 };
 

@@ -13,11 +13,10 @@ use onceward::{
 use tower::ServiceExt as _;
 
 use crate::{
-    commit::bench::{
-        Shop, Way, ask, begin_charge_blocking, created, is_charged, is_problem, is_replayed,
-        request,
+    commit::shop::{Shop, Way, begin_charge_blocking, request},
+    server_support::{
+        Pieces, ask, broken, created, data, is_charged, is_problem, is_replayed, trailers,
     },
-    server_support::{Pieces, broken, data, trailers},
 };
 
 /// Three chunks, and no two of them alike.

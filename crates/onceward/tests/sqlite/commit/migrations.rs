@@ -9,7 +9,10 @@ use std::{
 use onceward::stores::sqlite::{OpenError, SqliteStore};
 use rusqlite::Connection;
 
-use crate::commit::bench::{Till, Way, ask, created, is_charged, is_replayed, service_on};
+use crate::{
+    commit::shop::{Till, Way, service_on},
+    server_support::{ask, created, is_charged, is_replayed},
+};
 
 const NOTES: u32 = 500;
 
@@ -58,7 +61,7 @@ fn journal_mode(path: &Path) -> String {
 
 #[tokio::test]
 async fn the_tables_are_added_to_a_database_and_its_own_data_is_left_alone() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = testbed::directory();
     let path = directory.path().join("shop.db");
     an_old_shop(&path);
     let before = contents(&path);
@@ -101,7 +104,7 @@ async fn the_tables_are_added_to_a_database_and_its_own_data_is_left_alone() {
 
 #[test]
 fn a_file_that_does_not_exist_is_not_made_without_migrations() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = testbed::directory();
     let path = directory.path().join("shop.db");
     let refused = SqliteStore::builder(&path).without_migrations().open().unwrap_err();
     assert!(matches!(refused, OpenError::Outdated { found: 0, .. }), "{refused:?}");
@@ -112,7 +115,7 @@ fn a_file_that_does_not_exist_is_not_made_without_migrations() {
 
 #[test]
 fn migrations_at_once_are_made_once_and_the_shop_goes_on_meanwhile() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = testbed::directory();
     let path = directory.path().join("shop.db");
     an_old_shop(&path);
     let before = contents(&path);
@@ -138,7 +141,7 @@ fn migrations_at_once_are_made_once_and_the_shop_goes_on_meanwhile() {
 /// A user's transaction that is open is waited for, and nothing is half made.
 #[test]
 fn a_migration_waits_for_the_shop_and_gives_up_without_a_trace() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = testbed::directory();
     let path = directory.path().join("shop.db");
     an_old_shop(&path);
     let before = contents(&path);
@@ -159,7 +162,7 @@ fn a_migration_waits_for_the_shop_and_gives_up_without_a_trace() {
 
 #[test]
 fn tables_of_newer_software_are_left_alone() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = testbed::directory();
     let path = directory.path().join("shop.db");
     an_old_shop(&path);
     SqliteStore::builder(&path).migrate().unwrap();

@@ -5,8 +5,6 @@
 
 mod answers;
 mod begin;
-mod bench;
-
 mod cancelled;
 mod doubt;
 mod engine;
@@ -15,3 +13,4 @@ mod migrations;
 mod misuse;
 mod processes;
 mod redacted;
+mod shop;

@@ -7,10 +7,10 @@ use onceward::{Status, server::InFlight};
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
 use crate::{
-    commit::bench::{
-        Shop, Till, Way, ask, created, is_charged, is_replayed, is_same, request, service_on,
+    commit::shop::{Shop, Till, Way, request, service_on},
+    server_support::{
+        Gate, ask, created, eventually, is_charged, is_replayed, is_same, send, serve,
     },
-    server_support::{Gate, eventually, send, serve},
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -65,7 +65,7 @@ async fn of_many_callers_of_two_processes_one_charges_and_all_get_its_answer() {
 /// Each process has its own way, and the lease runs out again and again: one charge.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_many_executions_that_lose_their_lease_one_charges() {
-    let (shop, gate) = (Shop::new(), Gate::new());
+    let (shop, gate) = (Shop::new(), Gate::closed());
     let mut executions = Vec::new();
     let arrived = gate.clone();
     for way in Way::ALL {
@@ -109,7 +109,7 @@ async fn of_many_executions_that_lose_their_lease_one_charges() {
 async fn a_client_that_goes_away_during_the_commit_finds_its_charge_when_it_asks_again() {
     for way in [Way::Commit, Way::CommitBlocking] {
         for after_the_effect in [false, true] {
-            let (shop, gate) = (Shop::new(), Gate::new());
+            let (shop, gate) = (Shop::new(), Gate::closed());
             let inside = gate.clone();
             let app = shop.app(move |till, claim| {
                 let gate = inside.clone();

@@ -5,7 +5,10 @@ use onceward::{
     server::{IdempotencyBuilder, Redaction},
 };
 
-use crate::commit::bench::{Shop, Way, ask, created, is_problem};
+use crate::{
+    commit::shop::{Shop, Way},
+    server_support::{ask, created, is_problem},
+};
 
 /// Hides the first word, however long the answer is.
 fn hide(outcome: &mut Outcome) -> Redaction {

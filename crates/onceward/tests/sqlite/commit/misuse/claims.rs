@@ -10,10 +10,8 @@ use onceward::{CommitError, Status, server::Claim, stores::memory::MemoryStore};
 
 use super::{is_charged_once, is_mended_by_a_retry};
 use crate::{
-    commit::bench::{
-        Shop, Way, ask, created, is_charged, is_problem, is_replayed, is_same, request, service_on,
-    },
-    server_support::{Gate, send},
+    commit::shop::{Shop, Way, request, service_on},
+    server_support::{Gate, ask, created, is_charged, is_problem, is_replayed, is_same, send},
 };
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -29,12 +27,12 @@ struct TakenOver {
 impl TakenOver {
     /// What the late execution does is said by `late`, with an error that it must have met.
     async fn new<Fut>(
-        late: impl Fn(crate::commit::bench::Till, Claim) -> Fut + Clone + Send + Sync + 'static,
+        late: impl Fn(crate::commit::shop::Till, Claim) -> Fut + Clone + Send + Sync + 'static,
     ) -> Self
     where
         Fut: Future<Output = axum::response::Response> + Send + 'static,
     {
-        let (shop, gate) = (Shop::new(), Gate::new());
+        let (shop, gate) = (Shop::new(), Gate::closed());
         let inside = gate.clone();
         let app = shop.app(move |till, claim| {
             let (gate, late) = (inside.clone(), late.clone());
@@ -160,7 +158,7 @@ async fn the_claim_of_an_ended_request_does_not_end_another_one() {
 #[tokio::test]
 async fn the_claim_of_a_running_request_that_another_one_uses_ends_its_own_request() {
     for way in Way::ALL {
-        let (shop, kept, gate) = (Shop::new(), keeps_claims(), Gate::new());
+        let (shop, kept, gate) = (Shop::new(), keeps_claims(), Gate::closed());
         let inside = gate.clone();
         let app = shop.app(move |till, claim| {
             let (old, gate) = (kept.lock().unwrap().replace(claim.clone()), inside.clone());
@@ -258,7 +256,7 @@ async fn an_engine_whose_records_are_not_in_the_database_refuses() {
 /// The client of a run that took too long is told to ask again, and hears of the late commit then.
 #[tokio::test]
 async fn a_commit_after_the_longest_run_is_found_by_the_retry() {
-    let (shop, gate) = (Shop::new(), Gate::new());
+    let (shop, gate) = (Shop::new(), Gate::closed());
     let inside = gate.clone();
     let lease = Duration::from_millis(100);
     let app = shop.service(

@@ -14,8 +14,8 @@ use rusqlite::DropBehavior;
 
 use super::{is_charged_once, is_mended_by_a_retry};
 use crate::{
-    commit::bench::{Shop, Till, Way, ask, begin_charge_blocking, created, is_charged, is_problem},
-    server_support::{Pieces, broken, layer},
+    commit::shop::{Shop, Till, Way, begin_charge_blocking},
+    server_support::{Pieces, ask, broken, created, is_charged, is_problem, layer},
 };
 
 /// The client never hears of a charge whose transaction was dropped with its proposed end.

@@ -15,7 +15,10 @@ use sqlx::{
 };
 
 use super::{is_charged_once, is_mended_by_a_retry};
-use crate::commit::bench::{Shop, Till, Way, created};
+use crate::{
+    commit::shop::{Shop, Till, Way},
+    server_support::created,
+};
 
 /// The text of a refusal that says that nothing was written.
 fn refusal(completed: &Result<Completed, CommitError>) -> String {
@@ -146,7 +149,7 @@ async fn charge_on(
     }
     till.blocking(move |connection| {
         connection.execute_batch(&statement)?;
-        let transaction = crate::commit::bench::begin_charge_blocking(connection);
+        let transaction = crate::commit::shop::begin_charge_blocking(connection);
         claim.commit_blocking(transaction, created("charge 1"))
     })
     .await
@@ -354,7 +357,7 @@ async fn a_file_that_was_replaced_takes_no_commits() {
         assert!(completed.is_err(), "{completed:?}");
         completed.into_response()
     });
-    let first = crate::commit::bench::ask(&app, "k").await;
+    let first = crate::server_support::ask(&app, "k").await;
     assert!(first.status.is_client_error() || first.status.is_server_error(), "{first:?}");
     assert_eq!(shop.charges(), 0);
 }

@@ -10,8 +10,8 @@ use onceward::{CommitError, Status};
 use tokio::task::JoinHandle;
 
 use crate::{
-    commit::bench::{Shop, Way, ask, created, is_charged, is_problem, is_replayed},
-    server_support::{Gate, eventually},
+    commit::shop::{Shop, Way},
+    server_support::{Gate, ask, created, eventually, is_charged, is_problem, is_replayed},
 };
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -42,7 +42,7 @@ fn leaking(shop: &Shop, gate: &Gate, commits: bool) -> axum::Router {
 /// The client is not told of success while nobody knows: it hears of it when it asks again.
 #[tokio::test]
 async fn a_transaction_that_is_committed_after_its_handler_has_returned_counts() {
-    let (shop, gate) = (Shop::new(), Gate::new());
+    let (shop, gate) = (Shop::new(), Gate::closed());
     let app = leaking(&shop, &gate, true);
     let first = ask(&app, "k").await;
     is_problem(&first, 503, "outcome-unknown");
@@ -60,7 +60,7 @@ async fn a_transaction_that_is_committed_after_its_handler_has_returned_counts()
 /// The client is not told of success while nobody knows; its retry runs when nothing happened.
 #[tokio::test]
 async fn a_transaction_that_is_rolled_back_after_its_handler_has_returned_is_no_success() {
-    let (shop, gate) = (Shop::new(), Gate::new());
+    let (shop, gate) = (Shop::new(), Gate::closed());
     let app = leaking(&shop, &gate, false);
     is_problem(&ask(&app, "k").await, 503, "outcome-unknown");
     gate.open();
@@ -75,7 +75,7 @@ async fn a_transaction_that_is_rolled_back_after_its_handler_has_returned_is_no_
 #[tokio::test]
 async fn a_transaction_that_is_ended_in_the_same_moment_is_waited_for() {
     for commits in [true, false] {
-        let (shop, gate) = (Shop::new(), Gate::new());
+        let (shop, gate) = (Shop::new(), Gate::closed());
         let app = leaking(&shop, &gate, commits);
         gate.open();
         let first = ask(&app, "k").await;
@@ -98,7 +98,7 @@ async fn a_transaction_that_is_ended_in_the_same_moment_is_waited_for() {
 #[tokio::test]
 async fn a_task_that_outlives_its_handler_cannot_end_the_operation_any_more() {
     for way in Way::ALL {
-        let (shop, gate) = (Shop::new(), Gate::new());
+        let (shop, gate) = (Shop::new(), Gate::closed());
         let leaked: Arc<Mutex<Option<JoinHandle<()>>>> = Arc::default();
         let (inside, task) = (gate.clone(), leaked.clone());
         let app = shop.app(move |till, claim| {

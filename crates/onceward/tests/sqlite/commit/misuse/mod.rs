@@ -8,7 +8,10 @@ mod savepoints;
 
 use axum::Router;
 
-use crate::commit::bench::{Shop, ask, is_charged, is_problem, is_replayed};
+use crate::{
+    commit::shop::Shop,
+    server_support::{ask, is_charged, is_problem, is_replayed},
+};
 
 /// The first try went wrong and charged nothing; the retry charges, once.
 async fn is_mended_by_a_retry(shop: &Shop, app: &Router, status: u16, code: &str) {

@@ -5,7 +5,10 @@ use onceward::{CommitError, StoreError, Transactional as _};
 use sqlx::Connection as _;
 
 use super::is_charged_once;
-use crate::commit::bench::{Shop, Way, ask, begin_charge_blocking, created, is_problem};
+use crate::{
+    commit::shop::{Shop, Way, begin_charge_blocking},
+    server_support::{ask, created, is_problem},
+};
 
 /// The client hears of the first end, whatever a second one would have been.
 #[tokio::test]

@@ -47,7 +47,7 @@ pub(crate) fn keys(first: u8, others: &[u8]) -> Option<Arc<Keyring>> {
 
 impl Shop {
     pub(crate) fn new() -> Self {
-        Self { ledger: Ledger::default(), directory: tempfile::tempdir().unwrap() }
+        Self { ledger: Ledger::default(), directory: testbed::directory() }
     }
 
     pub(crate) fn path(&self) -> PathBuf {

@@ -1,26 +1,14 @@
-//! What the traps have in common: a charge behind the layer, and what is stored of it.
+//! What the traps have in common: a charge behind the layer.
 
 use std::time::Duration;
 
 use axum::{Router, http::StatusCode, routing::post as on_post};
-use onceward::{Found, Status, Store, Stored, server::Idempotency};
+use onceward::server::Idempotency;
 
-use crate::server_support::{Gate, Ledger, charge};
+use crate::server_support::{Gate, Ledger};
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
-
-pub(crate) async fn stored(store: &impl Store, key: &str) -> Option<Stored> {
-    match store.get(&charge(key).digest()).await.unwrap() {
-        Found::Record(stored) => Some(*stored),
-        Found::Nothing => None,
-        Found::Unreadable { .. } => panic!("the record of {key} is damaged"),
-    }
-}
-
-pub(crate) async fn status(store: &impl Store, key: &str) -> Option<Status> {
-    stored(store, key).await.map(|stored| stored.status())
-}
 
 /// A charge that is made at once, passes the gate and is answered with its number.
 pub(crate) fn charging(ledger: &Ledger, gate: &Gate, idempotency: Idempotency) -> Router {

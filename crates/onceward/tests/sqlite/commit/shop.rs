@@ -1,16 +1,16 @@
-//! A shop, its till with both drivers, and what its customers are told.
+//! A shop, and its till with both drivers.
 
 use std::{future::Future, path::PathBuf, sync::Arc};
 
 use axum::{
     Router,
     body::Body as AxumBody,
-    http::{Request, Response, StatusCode},
+    http::{Request, Response},
     response::IntoResponse,
     routing::post as on_post,
 };
 use onceward::{
-    CommitError, Effect, Found, Status, Store,
+    CommitError, Effect, Status, Store,
     clock::ManualClock,
     server::{Claim, Completed, IdempotencyBuilder},
     stores::sqlite::{SqliteStore, SqliteStoreBuilder},
@@ -19,7 +19,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use sqlx::{Sqlite, SqlitePool, Transaction, sqlite::SqliteConnectOptions};
 use tempfile::TempDir;
 
-use crate::server_support::{Reply, charge, layer, post, send};
+use crate::server_support::{self, layer, post};
 
 /// What a charge is, without any constraint: two rows are two effects.
 const CHARGES: &str = "CREATE TABLE charges (id INTEGER PRIMARY KEY, note TEXT NOT NULL) STRICT";
@@ -39,7 +39,7 @@ impl Shop {
     }
 
     pub(crate) fn with(choose: impl FnOnce(SqliteStoreBuilder) -> SqliteStoreBuilder) -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = testbed::directory();
         let path = directory.path().join("shop.db");
         let clock = Arc::new(ManualClock::default());
         let builder = choose(SqliteStore::builder(&path)).clock(clock.clone());
@@ -93,11 +93,7 @@ impl Shop {
 
     /// What the record of a key means now.
     pub(crate) async fn status(&self, key: &str) -> Option<Status> {
-        match self.store.get(&charge(key).digest()).await.unwrap() {
-            Found::Record(stored) => Some(stored.status()),
-            Found::Nothing => None,
-            Found::Unreadable { .. } => panic!("the record is damaged"),
-        }
+        server_support::status(&self.store, key).await
     }
 }
 
@@ -210,50 +206,6 @@ impl Way {
         [Self::Commit, Self::CompleteIn, Self::CommitBlocking, Self::CompleteInBlocking];
 }
 
-pub(crate) fn created(text: impl Into<AxumBody>) -> Response<AxumBody> {
-    let headers = [("location", "/charges/1"), ("x-of", "the commit")];
-    (StatusCode::CREATED, headers, text.into()).into_response()
-}
-
 pub(crate) fn request(key: &str) -> Request<AxumBody> {
     post("/charges", key, "{}")
-}
-
-pub(crate) async fn ask(app: &Router, key: &str) -> Reply {
-    send(app, request(key)).await
-}
-
-#[track_caller]
-pub(crate) fn is_problem(reply: &Reply, status: u16, code: &str) {
-    assert_eq!((reply.status.as_u16(), &*reply.code()), (status, code), "{reply:?}");
-    assert!(!reply.is_replay(), "an error is never a replay");
-}
-
-#[track_caller]
-pub(crate) fn is_charged(reply: &Reply, text: &str) {
-    assert_eq!((reply.status.as_u16(), reply.text()), (201, text), "{reply:?}");
-    let headers = [reply.header("location"), reply.header("x-of")];
-    assert_eq!(headers, [Some("/charges/1"), Some("the commit")], "{reply:?}");
-}
-
-/// Two callers got one answer: equal in status, headers, bytes and trailers.
-#[track_caller]
-pub(crate) fn is_same(one: &Reply, other: &Reply) {
-    let lines = |reply: &Reply| {
-        let mut lines = reply.headers.clone();
-        lines.remove("idempotent-replayed");
-        lines
-    };
-    assert_eq!(one.status, other.status);
-    assert_eq!(lines(one), lines(other));
-    assert_eq!((&one.body, &one.trailers), (&other.body, &other.trailers));
-}
-
-/// Two retries get this very answer again.
-pub(crate) async fn is_replayed(app: &Router, key: &str, first: &Reply) {
-    for _ in 0..2 {
-        let replay = ask(app, key).await;
-        assert!(replay.is_replay(), "{replay:?}");
-        is_same(first, &replay);
-    }
 }

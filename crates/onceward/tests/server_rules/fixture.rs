@@ -1,43 +1,36 @@
 //! A layered service that writes down every effect, ways to hold it up, and what callers are told.
 
-use std::{
-    collections::VecDeque,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    body::{Body, Bytes},
+    body::Body,
     routing::{MethodRouter, any},
 };
-use http::{HeaderMap, Request, Response, StatusCode};
-use http_body::Frame;
+use http::{Request, Response, StatusCode};
 use onceward::{
     Digest, Found, Store as _, Stored,
     clock::ManualClock,
-    server::{BoxError, Idempotency, IdempotencyBuilder},
+    server::{Idempotency, IdempotencyBuilder},
     stores::memory::MemoryStore,
 };
-use tokio::{sync::Semaphore, task::JoinHandle};
+use tokio::task::JoinHandle;
 
-use crate::server_support::{Ledger, Reply, layer, post, send};
+use crate::server_support::{Gate, Ledger, Reply, layer, post, send};
 
 pub(crate) const KEY: &str = "order-17";
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
 /// A layer on a memory store whose clock moves when told to, and the ledger of its service.
-pub(crate) struct Bench {
+pub(crate) struct Fixture {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) ledger: Ledger,
     pub(crate) idempotency: Idempotency,
 }
 
-impl Bench {
+impl Fixture {
     pub(crate) fn new(choose: impl FnOnce(IdempotencyBuilder) -> IdempotencyBuilder) -> Self {
         let clock = Arc::new(ManualClock::default());
         let store = Arc::new(MemoryStore::not_durable_with_clock(clock.clone()));
@@ -119,69 +112,6 @@ pub(crate) fn start(app: &Router, request: Request<Body>) -> JoinHandle<Reply> {
 /// On paused time: lets everybody else go as far as they can.
 pub(crate) async fn settle_down() {
     tokio::time::sleep(Duration::from_micros(1)).await;
-}
-
-/// Holds a service up until it is opened, once for each who passes.
-#[derive(Clone)]
-pub(crate) struct Gate {
-    arrived: Arc<Semaphore>,
-    open: Arc<Semaphore>,
-}
-
-impl Gate {
-    pub(crate) fn closed() -> Self {
-        Self { arrived: Arc::new(Semaphore::new(0)), open: Arc::new(Semaphore::new(0)) }
-    }
-
-    pub(crate) async fn pass(&self) {
-        self.arrived.add_permits(1);
-        self.open.acquire().await.unwrap().forget();
-    }
-
-    pub(crate) async fn arrival(&self) {
-        self.arrived.acquire().await.unwrap().forget();
-    }
-
-    pub(crate) fn open(&self) {
-        self.open.add_permits(1);
-    }
-}
-
-/// A body in pieces of which no length is known; it may break off and may have trailers.
-pub(crate) struct Frames(VecDeque<Result<Frame<Bytes>, BoxError>>);
-
-impl Frames {
-    pub(crate) fn of(pieces: &[&'static str]) -> Self {
-        let pieces =
-            pieces.iter().map(|piece| Ok(Frame::data(Bytes::from_static(piece.as_bytes()))));
-        Self(pieces.collect())
-    }
-
-    pub(crate) fn trailers(mut self, lines: &[(&'static str, &[u8])]) -> Self {
-        let mut trailers = HeaderMap::new();
-        for (name, value) in lines {
-            trailers.append(*name, http::HeaderValue::from_bytes(value).unwrap());
-        }
-        self.0.push_back(Ok(Frame::trailers(trailers)));
-        self
-    }
-
-    pub(crate) fn broken(mut self) -> Self {
-        self.0.push_back(Err("the connection was reset".into()));
-        self
-    }
-}
-
-impl http_body::Body for Frames {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        Poll::Ready(self.0.pop_front())
-    }
 }
 
 /// Status, retryable and `safe_new_key` of each code: the table of the contract.

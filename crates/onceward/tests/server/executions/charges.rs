@@ -11,14 +11,14 @@ use axum::{
 };
 use http_body_util::BodyExt as _;
 use onceward::{
-    Effect, Ending, Engine, Found, Outcome, Scope, Settled, Status, Store, Stored,
+    Effect, Ending, Engine, Outcome, Scope, Settled, Status, Store,
     server::{Claim, Idempotency, IdempotencyBuilder},
     stores::memory::MemoryStore,
 };
 use tokio::task::yield_now;
 
 use crate::server_support::{
-    Ledger, Pieces, Reply, broken, charge, data, layer, memory, post, send,
+    self, Ledger, Pieces, Reply, broken, data, is_problem, layer, memory, post, send,
 };
 
 pub(crate) const LEASE: Duration = Duration::from_millis(100);
@@ -40,22 +40,8 @@ pub(crate) fn preferring(preference: &'static str) -> Request<AxumBody> {
     request
 }
 
-async fn stored(store: &impl Store) -> Option<Stored> {
-    match store.get(&charge("k").digest()).await.unwrap() {
-        Found::Record(stored) => Some(*stored),
-        Found::Nothing => None,
-        Found::Unreadable { .. } => panic!("the record is damaged"),
-    }
-}
-
 pub(crate) async fn status(store: &impl Store) -> Option<Status> {
-    stored(store).await.map(|stored| stored.status())
-}
-
-#[track_caller]
-pub(crate) fn is_problem(reply: &Reply, status: u16, code: &str) {
-    assert_eq!((reply.status.as_u16(), &*reply.code()), (status, code), "{reply:?}");
-    assert!(!reply.is_replay(), "an error is never a replay");
+    server_support::status(store, "k").await
 }
 
 #[track_caller]
