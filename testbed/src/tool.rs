@@ -32,6 +32,12 @@ impl fmt::Debug for Trouble {
 
 impl std::error::Error for Trouble {}
 
+impl From<Trouble> for String {
+    fn from(trouble: Trouble) -> Self {
+        trouble.0
+    }
+}
+
 /// How long anything may take that ends by itself: more than it does on the busiest machine.
 ///
 /// Only a test that hangs takes so long.

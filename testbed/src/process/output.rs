@@ -1,6 +1,7 @@
 //! What a program says on one of its streams.
 
 use std::fs::File;
+use std::net::SocketAddr;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex};
 
@@ -31,6 +32,15 @@ impl Output {
     pub fn text(&self) -> String {
         let mut bytes = Vec::new();
         self.read(0, &mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Everything up to the last line that was waited for.
+    pub fn heard(&self) -> String {
+        let unread = locked(&self.unread);
+        let mut bytes = Vec::new();
+        self.read(0, &mut bytes);
+        bytes.truncate(usize::try_from(unread.end).unwrap_or(usize::MAX) - unread.bytes.len());
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
@@ -78,6 +88,18 @@ impl Output {
         let rest = line.split_once(before).map_or("", |(_, rest)| rest);
         let end = rest.find(|letter: char| letter.is_whitespace() || [',', '"'].contains(&letter));
         Ok(rest[..end.unwrap_or(rest.len())].to_owned())
+    }
+
+    /// Waits for the line that says `listening on` an address, and gives that; a scheme may stand before it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Output::wait_for`], and when what it says is no address.
+    pub fn wait_for_address(&self) -> Result<SocketAddr, Trouble> {
+        let said = self.wait_for_word("listening on ")?;
+        let address = said.split_once("://").map_or(said.as_str(), |(_, address)| address);
+        let name = &self.life.name;
+        address.parse().map_err(|_| Trouble::new(format!("{name} listens on no address: {said}")))
     }
 
     /// The last lines.
