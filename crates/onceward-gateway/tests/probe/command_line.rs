@@ -3,7 +3,6 @@
 use std::{
     io::Read as _,
     net::TcpListener,
-    process::Stdio,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -12,8 +11,8 @@ use std::{
 };
 
 use crate::{
-    gateway_support::free_port,
-    run::{CALLERS, DATA, Probed, command, onceward_probe, probe, probe_counted},
+    gateway_support::{Finished, free_address},
+    run::{CALLERS, DATA, command, onceward_probe, probe, probe_counted},
     server::{Answers, Defect, Nature, Server},
 };
 
@@ -32,7 +31,7 @@ fn listener() -> (String, Arc<AtomicU64>) {
     (format!("http://{address}/payments"), count)
 }
 
-fn assert_cannot(probed: &Probed, said: &[&str]) {
+fn assert_cannot(probed: &Finished, said: &[&str]) {
     assert_eq!((probed.code, probed.stdout.as_str()), (1, ""), "{probed}");
     for text in said {
         assert!(probed.stderr.contains(text), "no {text:?}: {probed}");
@@ -93,10 +92,8 @@ fn who_does_not_read_on_is_no_trouble() {
         let mut command = command(arguments);
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let output = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
-        let output = output.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!((output.status.code(), said.as_ref()), (Some(0), ""));
+        let probed = Finished::of(command.stdout(writer));
+        assert_eq!((probed.code, probed.stderr.as_str()), (0, ""));
     }
 }
 
@@ -150,7 +147,7 @@ fn no_more_requests_are_sent_than_allowed() {
 
 #[test]
 fn what_does_not_answer_cannot_be_probed() {
-    let url = format!("http://127.0.0.1:{}/payments", free_port());
+    let url = format!("http://{}/payments", free_address().unwrap());
     assert_cannot(&probe(&url, &[]), &["error: ", &url, "refused"]);
     let (silent, _) = listener();
     let probed = probe(&silent, &["--timeout", "1"]);
@@ -184,7 +181,7 @@ fn a_count_that_does_not_count_is_explained() {
     assert_cannot(&count(&server.url("/payments"), "/total"), &["the count URL answered 400"]);
     let idle = Server::right();
     assert_cannot(&count(&idle.url("/count"), "/total"), &["counted as 0", "--count-url"]);
-    let nowhere = format!("http://127.0.0.1:{}/", free_port());
+    let nowhere = format!("http://{}/", free_address().unwrap());
     assert_cannot(&count(&nowhere, "/total"), &["the count URL failed", "refused"]);
 }
 

@@ -4,18 +4,17 @@ use std::{collections::BTreeSet, fs};
 
 use serde_json::Value;
 
-use crate::run::{LAYERS, METASTABLE, onceward, text};
+use crate::run::{LAYERS, METASTABLE, simulate};
 
 #[test]
 fn the_same_seed_gives_the_same_bytes_and_another_gives_others() {
     for scenario in ["layers", "metastable"] {
-        let first = onceward(&[scenario, "--seed", "5", "--json"]);
-        let again = onceward(&[scenario, "--seed", "5", "--json"]);
-        assert_eq!(text(&first.stdout), text(&again.stdout));
-        let other = onceward(&[scenario, "--seed", "6", "--json"]);
-        assert_ne!(text(&first.stdout), text(&other.stdout));
-        let seed = |output: &[u8]| serde_json::from_slice::<Value>(output).unwrap()["seed"].clone();
-        assert_eq!((seed(&first.stdout), seed(&other.stdout)), (5.into(), 6.into()));
+        let first = simulate(&[scenario, "--seed", "5", "--json"]);
+        let again = simulate(&[scenario, "--seed", "5", "--json"]);
+        assert_eq!(first.stdout, again.stdout);
+        let other = simulate(&[scenario, "--seed", "6", "--json"]);
+        assert_ne!(first.stdout, other.stdout);
+        assert_eq!((&first.json()["seed"], &other.json()["seed"]), (&5.into(), &6.into()));
     }
 }
 
@@ -36,26 +35,26 @@ fn every_row_has_every_field_and_null_where_it_does_not_apply() {
 
 #[test]
 fn tables_are_for_people_and_give_way_to_json() {
-    let plain = onceward(&["layers"]);
-    let words = text(&plain.stdout);
+    let plain = simulate(&["layers"]);
+    let words = &plain.stdout;
     for part in ["→ onceward", "plain retries", "243.00", "promised at most 1.2: held"] {
         assert!(words.contains(part), "no {part:?}: {words}");
     }
-    let json = onceward(&["layers", "--json"]);
-    assert_eq!(text(&json.stderr), words);
-    serde_json::from_slice::<Value>(&json.stdout).unwrap();
+    let json = simulate(&["layers", "--json"]);
+    assert_eq!(&json.stderr, words);
+    json.json();
 }
 
 #[test]
 fn charts_are_written_and_named() {
     let directory = tempfile::tempdir().unwrap();
     let charts = directory.path().join("new/charts");
-    let output = onceward(&["metastable", "--json", "--svg", charts.to_str().unwrap()]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    serde_json::from_slice::<Value>(&output.stdout).unwrap();
+    let output = simulate(&["metastable", "--json", "--svg", charts.to_str().unwrap()]);
+    assert!(output.is_success(), "{}", output.stderr);
+    output.json();
     for name in ["metastable-load", "metastable-goodput", "metastable-latency"] {
         let path = charts.join(format!("{name}.svg"));
-        assert!(text(&output.stderr).contains(&format!("wrote {}", path.display())));
+        assert!(output.stderr.contains(&format!("wrote {}", path.display())));
         let svg = fs::read_to_string(&path).unwrap();
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"), "{name}");
         let lines = svg.matches("class=\"line").count();
@@ -70,22 +69,22 @@ fn a_directory_that_cannot_be_is_said() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();
-    let output = onceward(&["layers", "--svg", file.join("charts").to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("was not written"), "{}", text(&output.stderr));
+    let output = simulate(&["layers", "--svg", file.join("charts").to_str().unwrap()]);
+    assert_eq!(output.code, 1);
+    assert!(output.stderr.contains("was not written"), "{}", output.stderr);
 }
 
 #[test]
 fn wrong_words_are_refused_with_what_is_right() {
-    let unknown = onceward(&["contentoin"]);
-    assert_eq!(unknown.status.code(), Some(2));
-    assert!(text(&unknown.stderr).contains("'contention'"), "{}", text(&unknown.stderr));
-    let attempts = onceward(&["tail", "--attempts", "3"]);
-    assert_eq!((attempts.status.code(), attempts.stdout.len()), (Some(2), 0));
-    assert!(text(&attempts.stderr).contains("leave --attempts out"));
-    let service = onceward(&["layers", "--service-time"]);
-    assert_eq!((service.status.code(), service.stdout.len()), (Some(2), 0));
-    let help = text(&onceward(&["--help"]).stdout);
+    let unknown = simulate(&["contentoin"]);
+    assert_eq!(unknown.code, 2);
+    assert!(unknown.stderr.contains("'contention'"), "{}", unknown.stderr);
+    let attempts = simulate(&["tail", "--attempts", "3"]);
+    assert_eq!((attempts.code, attempts.stdout.len()), (2, 0));
+    assert!(attempts.stderr.contains("leave --attempts out"));
+    let service = simulate(&["layers", "--service-time"]);
+    assert_eq!((service.code, service.stdout.len()), (2, 0));
+    let help = simulate(&["--help"]).stdout;
     for part in ["contention", "outage", "metastable", "tail", "layers", "--svg", "Examples:"] {
         assert!(help.contains(part), "no {part:?}: {help}");
     }
