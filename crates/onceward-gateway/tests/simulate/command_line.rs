@@ -41,7 +41,8 @@ fn tables_are_for_people_and_give_way_to_json() {
         assert!(words.contains(part), "no {part:?}: {words}");
     }
     let json = simulate(&["layers", "--json"]);
-    assert_eq!(&json.stderr, words);
+    // On a busy machine it says before that how far it is.
+    assert!(json.stderr.ends_with(words), "{json}");
     json.json();
 }
 
