@@ -6,7 +6,6 @@ mod client;
 mod exchange;
 mod install;
 mod peers;
-mod process;
 mod result;
 mod subjects;
 mod upstream;
@@ -35,7 +34,6 @@ use result::{Report, Turn};
 use subjects::{Name, Subject};
 
 pub(crate) use beside::on_both_stores;
-pub(crate) use process::cpu_with_ended;
 pub(crate) use result::Line;
 
 pub(crate) use bare::{BareArguments, be_the_bare_proxy};
@@ -158,27 +156,27 @@ async fn start(
     directory: &Path,
     report: &mut Report,
 ) -> Result<Vec<Subject>, Failure> {
-    let upstream = subjects::upstream(directory).await?;
+    let upstream = subjects::upstream(directory)?;
     let behind = upstream.address;
     let mut subjects = vec![upstream];
     for &name in Name::value_variants().iter().filter(|name| only.contains(name)) {
         let started = match name {
             Name::Upstream => continue,
-            Name::Hyper => vec![subjects::hyper(directory, behind).await?],
+            Name::Hyper => vec![subjects::hyper(directory, behind)?],
             Name::Onceward => {
                 let program = gateway_program(gateway)?;
-                vec![subjects::onceward(directory, &program, behind).await?]
+                vec![subjects::onceward(directory, &program, behind)?]
             }
             Name::Telemetry => {
                 let program = gateway_program(gateway)?;
-                subjects::telemetry(directory, &program, behind).await?.into()
+                subjects::telemetry(directory, &program, behind)?.into()
             }
-            Name::Nginx => report.or_skipped("nginx", subjects::nginx(directory, behind).await),
+            Name::Nginx => report.or_skipped("nginx", subjects::nginx(directory, behind)),
             Name::Restate => {
                 report.or_skipped("Restate", peers::restate(directory).await.map(|one| [one]))
             }
             Name::Express => {
-                let express = peers::express(directory).await.map(|one| [one]);
+                let express = peers::express(directory).map(|one| [one]);
                 report.or_skipped("express-idempotency", express)
             }
         };

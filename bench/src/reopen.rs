@@ -1,15 +1,16 @@
 //! Opening a file whose writer was killed.
 
 use std::{
-    io::{BufRead as _, BufReader, Write as _},
+    io::Write as _,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::Command,
     sync::{Arc, atomic::AtomicU64},
     time::{Duration, Instant},
 };
 
 use clap::Args;
 use onceward::Found;
+use testbed::Process;
 use tokio::runtime::Runtime;
 
 use crate::{
@@ -58,36 +59,15 @@ pub(crate) fn run(
 }
 
 fn kill_a_writer(path: &Path, after: Duration) -> Result<(), Failure> {
-    let mut child = Killed(
-        Command::new(std::env::current_exe()?)
-            .arg("store-victim")
-            .arg(path)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()?,
-    );
-    let output = child.0.stdout.take().ok_or("the process to be killed has no output")?;
-    let mut line = String::new();
-    BufReader::new(output).read_line(&mut line)?;
-    if line.trim() != WRITING {
-        return Err("the process to be killed did not start to write".into());
-    }
+    let mut command = Command::new(std::env::current_exe()?);
+    let victim = Process::start(command.arg("store-victim").arg(path))?;
+    victim.stdout.wait_for(WRITING)?;
     std::thread::sleep(after);
-    if let Some(status) = child.0.try_wait()? {
+    if let Some(status) = victim.ended() {
         return Err(format!("the process to be killed ended by itself: {status}").into());
     }
+    victim.kill()?;
     Ok(())
-}
-
-/// A process that does not outlive this value, whatever happens.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // Fails only if it has ended already; both calls are harmless then.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Writes to a file until it is killed.

@@ -1,13 +1,14 @@
 //! The service as a process of its own, which a test kills.
 
 use std::{
-    io::{self, BufRead as _, BufReader},
+    io,
     net::SocketAddr,
     path::Path,
-    process::{Child, Command, ExitStatus, Stdio},
-    thread,
-    time::{Duration, Instant},
+    process::{Command, ExitStatus},
+    time::Duration,
 };
+
+use testbed::{Process, Signal};
 
 use crate::service::{Driver, Stake};
 
@@ -37,7 +38,7 @@ pub struct Launch<'a> {
 /// A process that serves; dropping it kills it.
 #[derive(Debug)]
 pub struct Running {
-    child: Child,
+    process: Process,
     /// Where it listens.
     pub address: SocketAddr,
 }
@@ -69,60 +70,51 @@ impl Launch<'_> {
             Some(plan) => command.env("ONCEWARD_CRASHPOINT", plan),
             None => command.env_remove("ONCEWARD_CRASHPOINT"),
         };
-        let output = match std::env::var_os("ONCEWARD_SHOW") {
-            Some(_) => Stdio::inherit(),
-            None => Stdio::null(),
-        };
-        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(output).spawn()?;
-        Ok(Running { child, address: SocketAddr::from(([127, 0, 0, 1], 0)) })
+        let process = Process::start(&mut command).map_err(io::Error::other)?;
+        Ok(Running { process, address: SocketAddr::from(([127, 0, 0, 1], 0)) })
     }
 }
 
 impl Running {
     /// Waits until it listens, and learns its address. `Err` if it died before it did.
     pub fn wait_until_it_listens(&mut self) -> io::Result<()> {
-        let output = self.child.stdout.take().ok_or_else(|| io::Error::other("no output"))?;
-        let mut line = String::new();
-        BufReader::new(output).read_line(&mut line)?;
-        let address = line.trim_end().strip_prefix("listening on ");
-        let address = address.and_then(|address| address.parse().ok());
-        self.address = address.ok_or_else(|| io::Error::other("the service did not start"))?;
+        self.address = self.process.stdout.wait_for_address().map_err(io::Error::other)?;
         Ok(())
     }
 
     /// Its process id.
     #[must_use]
     pub fn id(&self) -> u32 {
-        self.child.id()
+        self.process.id()
     }
 
-    /// Whether it still runs; how it ended, if not.
-    pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
-        self.child.try_wait()
+    /// How it ended; `None` while it runs.
+    #[must_use]
+    pub fn ended(&self) -> Option<ExitStatus> {
+        self.process.ended()
     }
 
     /// Waits for its end, for so long.
-    pub fn wait_for_end(&mut self, patience: Duration) -> io::Result<Option<ExitStatus>> {
-        let start = Instant::now();
-        loop {
-            match self.child.try_wait()? {
-                None if start.elapsed() < patience => thread::sleep(Duration::from_millis(2)),
-                ended => return Ok(ended),
-            }
-        }
+    #[must_use]
+    pub fn wait_for_end(&self, patience: Duration) -> Option<ExitStatus> {
+        self.process.wait_for_end_within(patience)
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
     }
 
     /// `kill -9`, and waits until the process is gone.
-    pub fn kill(mut self) -> io::Result<ExitStatus> {
-        self.child.kill()?;
-        self.child.wait()
+    pub fn kill(self) -> io::Result<ExitStatus> {
+        self.process.kill().map_err(io::Error::other)
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have died by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if std::env::var_os("ONCEWARD_SHOW").is_some() {
+            eprint!("{}", self.process.stderr.text());
+        }
     }
 }

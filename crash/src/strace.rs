@@ -6,15 +6,11 @@
 use std::{
     collections::HashMap,
     fs,
-    io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::mpsc,
-    thread,
-    time::Duration,
+    process::Command,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use testbed::{Process, Signal};
 
 /// Every call that can change what a file system holds, or when it becomes durable.
 ///
@@ -24,9 +20,6 @@ use rustix::process::{Pid, Signal, kill_process};
 pub const MUTATING: &str = "write,writev,pwrite64,pwritev,pwritev2,fsync,fdatasync,sync_file_range,\
     msync,ftruncate,truncate,fallocate,copy_file_range,openat,?open,?creat,?mkdir,mkdirat,?rmdir,\
     ?unlink,unlinkat,?rename,?renameat,renameat2,?link,linkat,?symlink,symlinkat,fchmod,fchown";
-
-/// How long strace may take to attach.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is done to a thread when it makes a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +58,7 @@ impl Place {
 
 /// A running strace; dropping it detaches it.
 pub struct Strace {
-    process: Child,
+    process: Process,
 }
 
 impl Strace {
@@ -85,49 +78,25 @@ impl Strace {
 
     /// Traces a process or a thread; when this returns, nothing that it does is missed any more.
     pub fn trace(process: u32, options: &[&str], into: &Path) -> Result<Self, String> {
-        let process = Command::new("strace")
-            .arg("-o")
-            .arg(into)
-            .args(options)
-            .args(["-p", &process.to_string()])
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| format!("strace cannot be started: {error}"))?;
-        let mut strace = Self { process };
-        let (sender, said) = mpsc::channel();
-        let stderr = strace.process.stderr.take().ok_or("strace has no stderr")?;
-        // It reads to the end, so that strace never writes into a closed pipe.
-        thread::spawn(move || {
-            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                let _ = sender.send(line);
-            }
-        });
-        match said.recv_timeout(PATIENCE) {
-            Ok(line) if line.contains(" attached") => Ok(strace),
-            Ok(line) => Err(line),
-            Err(error) => Err(format!("strace did not attach: {error}")),
+        let mut command = Command::new("strace");
+        command.arg("-o").arg(into).args(options).args(["-p", &process.to_string()]);
+        let strace = Self { process: Process::start(&mut command)? };
+        match strace.process.stderr.next_line()? {
+            Some(line) if line.contains(" attached") => Ok(strace),
+            line => Err(format!("strace did not attach: {}", line.unwrap_or_default())),
         }
     }
 
     /// Lets the process go on untraced.
-    pub fn detach(mut self) {
-        // It fails only if strace has ended with its process.
-        let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
-        let _ = self.process.wait();
+    pub fn detach(self) {
+        self.process.signal(Signal::TERM);
+        self.wait();
     }
 
     /// Waits until the traced process has ended.
-    pub fn wait(mut self) {
-        let _ = self.process.wait();
-    }
-}
-
-impl Drop for Strace {
-    fn drop(&mut self) {
-        // Both fail only if it has ended. The kernel detaches what a killed tracer leaves behind.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+    pub fn wait(self) {
+        // Whoever drops it kills what does not end.
+        let _ = self.process.wait_for_end();
     }
 }
 

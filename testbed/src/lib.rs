@@ -1,4 +1,8 @@
-//! Starts private servers for tests, on free loopback ports, in a temporary directory, and stops them.
+//! What tests of all crates share: programs beside a test, and private servers.
+//!
+//! A [`Process`] is any program that a test starts, listens to, signals and kills.
+//!
+//! Servers are started on free loopback ports, in a temporary directory, and stopped.
 //!
 //! A test asks for a database of its own and gets the address of one:
 //!
@@ -25,6 +29,8 @@ mod home;
 mod installation;
 mod patroni;
 mod pgbouncer;
+mod port;
+mod process;
 #[cfg(feature = "http")]
 mod reply;
 mod server;
@@ -42,11 +48,14 @@ pub use self::home::Home;
 pub use self::installation::Installation;
 pub use self::patroni::Patroni;
 pub use self::pgbouncer::{PgBouncer, pgbouncer_version};
+pub use self::port::free_address;
+pub use self::process::{Output, Process, cpu_time_with_ended};
 #[cfg(feature = "http")]
 pub use self::reply::Reply;
 pub use self::server::{Server, multi_host_url};
 pub use self::shared::{SharedServer, pgbouncer, postgres};
-pub use self::tool::Trouble;
+pub use self::tool::{PATIENCE, Trouble};
+pub use rustix::process::Signal;
 
 /// The variable with the address of an existing server, whose databases tests then use.
 ///

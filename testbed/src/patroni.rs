@@ -15,7 +15,7 @@ use crate::account;
 use crate::client::Client;
 use crate::home::{Home, inhabitants, signal};
 use crate::installation::Installation;
-use crate::server::free_port;
+use crate::port::free_port;
 use crate::tool::{Trouble, wait_for};
 
 /// A private cluster of three servers in synchronous mode, with an etcd that knows who leads.

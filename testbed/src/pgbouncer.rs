@@ -10,7 +10,8 @@ use std::process::{Command, Stdio};
 use crate::account;
 use crate::client::Database;
 use crate::home::Home;
-use crate::server::{Server, free_port};
+use crate::port::free_port;
+use crate::server::Server;
 use crate::tool::{Trouble, bounded, run, wait_for};
 use crate::url::{authority, with_database};
 

@@ -32,8 +32,16 @@ impl fmt::Debug for Trouble {
 
 impl std::error::Error for Trouble {}
 
-/// How long anything may take that ends by itself.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+impl From<Trouble> for String {
+    fn from(trouble: Trouble) -> Self {
+        trouble.0
+    }
+}
+
+/// How long anything may take that ends by itself: more than it does on the busiest machine.
+///
+/// Only a test that hangs takes so long.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A program that is ended after [`PATIENCE`], so that a server which hangs does not hang the tests.
 pub(crate) fn bounded(program: &Path) -> Command {

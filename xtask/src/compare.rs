@@ -3,7 +3,6 @@
 mod document;
 mod install;
 mod peers;
-mod process;
 mod report;
 
 use std::fs;

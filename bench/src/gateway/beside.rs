@@ -22,11 +22,10 @@ pub(crate) fn on_both_stores(
     turn: Duration,
 ) -> Result<Vec<Line>, Failure> {
     upstream::runtime()?.block_on(async {
-        let service = subjects::upstream(directory).await?;
-        let mut on_sqlite = subjects::onceward(directory, program, service.address).await?;
+        let service = subjects::upstream(directory)?;
+        let mut on_sqlite = subjects::onceward(directory, program, service.address)?;
         on_sqlite.words = subjects::ON_SQLITE;
-        let on_postgres =
-            subjects::onceward_on_postgres(directory, program, service.address, url).await?;
+        let on_postgres = subjects::onceward_on_postgres(directory, program, service.address, url)?;
         let subjects = [on_sqlite, on_postgres];
         let keys = Keys::new();
         for subject in &subjects {

@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use testbed::{PATIENCE, Process, free_address};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -18,7 +19,6 @@ use crate::{
     gateway::{
         exchange::{Kind, memo},
         install,
-        process::{Process, free_address},
         subjects::{Name, PATH, Subject},
     },
 };
@@ -39,9 +39,9 @@ pub(crate) const EXPRESS_WORDS: &str = "express-idempotency + Redis";
 pub(crate) async fn restate(directory: &Path) -> Result<Subject, Failure> {
     let packages = install::from_npm(&RESTATE)?;
     let home = home(directory, "restate")?;
-    let mut service = node("restate-service", &packages, &home, include_str!("peers/restate.mjs"))?;
-    let listening = service.says("service on ").await?;
-    let counter = service.says("count on ").await?.parse()?;
+    let service = node("restate-service", &packages, &home, include_str!("peers/restate.mjs"))?;
+    let listening = service.stdout.wait_for_word("service on ")?;
+    let counter = service.stdout.wait_for_word("count on ")?.parse()?;
 
     let [ingress, admin, fabric] = [free_address()?, free_address()?, free_address()?];
     let mut command = Command::new(packages.join("node_modules/.bin/restate-server"));
@@ -54,10 +54,10 @@ pub(crate) async fn restate(directory: &Path) -> Result<Subject, Failure> {
         .arg(fabric.port().to_string())
         .args(["--log-filter", "error", "--base-dir"])
         .arg(home.join("data"));
-    let mut server = Process::start("restate", &mut command, &home)?;
-    server.accepts(admin).await?;
+    let server = Process::start(command.current_dir(&home))?;
+    server.wait_until_it_accepts(admin)?;
     register(admin, &listening).await?;
-    server.accepts(ingress).await?;
+    server.wait_until_it_accepts(ingress)?;
     Ok(Subject {
         name: Name::Restate,
         words: RESTATE_WORDS,
@@ -73,14 +73,12 @@ pub(crate) async fn restate(directory: &Path) -> Result<Subject, Failure> {
 
 /// Tells Restate about the service; at first it may not be ready to hear it.
 async fn register(admin: SocketAddr, service: &str) -> Result<(), Failure> {
-    const AT_MOST: Duration = Duration::from_secs(30);
-
     let started = Instant::now();
     loop {
         let answer = post(admin, "/deployments", &format!(r#"{{"uri": "{service}"}}"#)).await;
         match answer {
             Ok(answer) if answer.starts_with("HTTP/1.1 201") => return Ok(()),
-            answer if started.elapsed() > AT_MOST => {
+            answer if started.elapsed() > PATIENCE => {
                 return Err(format!("Restate does not take the service: {answer:?}").into());
             }
             _ => tokio::time::sleep(Duration::from_millis(200)).await,
@@ -98,12 +96,12 @@ async fn post(to: SocketAddr, path: &str, document: &str) -> Result<String, Fail
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     let reading = stream.read_to_string(&mut answer);
-    tokio::time::timeout(Duration::from_secs(10), reading).await??;
+    tokio::time::timeout(PATIENCE, reading).await??;
     Ok(answer)
 }
 
 /// A service with the middleware in its own process, and a Redis that syncs every write.
-pub(crate) async fn express(directory: &Path) -> Result<Subject, Failure> {
+pub(crate) fn express(directory: &Path) -> Result<Subject, Failure> {
     let redis_version = install::from_distribution("redis-server", "redis-server", "--version")?;
     let packages = install::from_npm(&EXPRESS)?;
     let home = home(directory, "express")?;
@@ -112,13 +110,13 @@ pub(crate) async fn express(directory: &Path) -> Result<Subject, Failure> {
     command
         .args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", ""])
         .args(["--appendonly", "yes", "--appendfsync", "always", "--daemonize", "no"]);
-    let mut redis = Process::start("redis", &mut command, &home)?;
-    redis.accepts(address).await?;
+    let redis = Process::start(command.current_dir(&home))?;
+    redis.wait_until_it_accepts(address)?;
     let script = include_str!("peers/express.mjs");
     let script = script.replace("REDIS", &format!("redis://{address}"));
-    let mut service = node("express-service", &packages, &home, &script)?;
-    let listening = service.says("service on http://").await?.parse()?;
-    let counter = service.says("count on ").await?.parse()?;
+    let service = node("express-service", &packages, &home, &script)?;
+    let listening = service.stdout.wait_for_word("service on http://")?.parse()?;
+    let counter = service.stdout.wait_for_word("count on ")?.parse()?;
     Ok(Subject {
         name: Name::Express,
         words: EXPRESS_WORDS,
@@ -150,7 +148,7 @@ fn node(
     std::os::unix::fs::symlink(packages.join("node_modules"), home.join("node_modules"))?;
     let mut command = Command::new("node");
     command.arg(&file).env("RESTATE_LOGGING", "ERROR").env("NODE_ENV", "production");
-    Process::start(name, &mut command, home)
+    Ok(Process::start(command.current_dir(home))?)
 }
 
 fn versions(packages: &[(&str, &str)]) -> String {

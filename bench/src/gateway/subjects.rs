@@ -9,6 +9,7 @@ use std::{
 };
 
 use clap::ValueEnum;
+use testbed::{Process, free_address};
 
 use crate::{
     Failure,
@@ -16,7 +17,6 @@ use crate::{
         client::Question,
         exchange::{self, Kind},
         install,
-        process::{Process, free_address},
     },
 };
 
@@ -84,7 +84,7 @@ impl Subject {
 
     /// User and system time of its processes; `None` where the system does not tell.
     pub(crate) fn cpu(&self) -> Option<Duration> {
-        self.processes.iter().map(Process::cpu).sum()
+        self.processes.iter().map(Process::cpu_time).sum()
     }
 
     /// What went wrong, with the state of its processes.
@@ -96,15 +96,15 @@ impl Subject {
 
     /// User and system time of these and of what it needs besides.
     pub(crate) fn cpu_with_beside(&self) -> Option<Duration> {
-        self.processes.iter().chain(&self.beside).map(Process::cpu).sum()
+        self.processes.iter().chain(&self.beside).map(Process::cpu_time).sum()
     }
 }
 
 /// The service behind the proxies, without any.
-pub(crate) async fn upstream(directory: &Path) -> Result<Subject, Failure> {
+pub(crate) fn upstream(directory: &Path) -> Result<Subject, Failure> {
     let mut command = Command::new(std::env::current_exe()?);
-    let mut process = Process::start("upstream", command.arg("gateway-upstream"), directory)?;
-    let address = process.listens().await?;
+    let process = Process::start(command.arg("gateway-upstream").current_dir(directory))?;
+    let address = process.stdout.wait_for_address()?;
     Ok(Subject {
         name: Name::Upstream,
         words: "upstream, no proxy",
@@ -119,11 +119,11 @@ pub(crate) async fn upstream(directory: &Path) -> Result<Subject, Failure> {
 }
 
 /// A bare proxy with hyper.
-pub(crate) async fn hyper(directory: &Path, upstream: SocketAddr) -> Result<Subject, Failure> {
+pub(crate) fn hyper(directory: &Path, upstream: SocketAddr) -> Result<Subject, Failure> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["gateway-bare", &upstream.to_string()]);
-    let mut process = Process::start("hyper", &mut command, directory)?;
-    let address = process.listens().await?;
+    let process = Process::start(command.current_dir(directory))?;
+    let address = process.stdout.wait_for_address()?;
     Ok(Subject {
         name: Name::Hyper,
         words: BARE_PROXY,
@@ -138,28 +138,28 @@ pub(crate) async fn hyper(directory: &Path, upstream: SocketAddr) -> Result<Subj
 }
 
 /// The gateway, with its records in a new file.
-pub(crate) async fn onceward(
+pub(crate) fn onceward(
     directory: &Path,
     program: &Path,
     upstream: SocketAddr,
 ) -> Result<Subject, Failure> {
     let how = Gateway { name: Name::Onceward, words: ONCEWARD, file: "onceward" };
-    how.start(directory, upstream, Command::new(program).arg("serve")).await
+    how.start(directory, upstream, Command::new(program).arg("serve"))
 }
 
 /// The gateway, with its records in a database.
-pub(crate) async fn onceward_on_postgres(
+pub(crate) fn onceward_on_postgres(
     directory: &Path,
     program: &Path,
     upstream: SocketAddr,
     url: &str,
 ) -> Result<Subject, Failure> {
     let how = Gateway { name: Name::Onceward, words: ON_POSTGRES, file: "on-postgres" };
-    how.start_on(url, directory, upstream, Command::new(program).arg("serve")).await
+    how.start_on(url, directory, upstream, Command::new(program).arg("serve"))
 }
 
 /// The gateway with less and with more telemetry than it has by itself.
-pub(crate) async fn telemetry(
+pub(crate) fn telemetry(
     directory: &Path,
     program: &Path,
     upstream: SocketAddr,
@@ -167,17 +167,17 @@ pub(crate) async fn telemetry(
     let how = |words, file| Gateway { name: Name::Telemetry, words, file };
     let mut command = Command::new(program);
     command.args(["serve", "--no-metrics"]);
-    let uncounted = how(UNCOUNTED, "uncounted").start(directory, upstream, &mut command).await?;
+    let uncounted = how(UNCOUNTED, "uncounted").start(directory, upstream, &mut command)?;
     let mut command = Command::new(program);
     command.arg("serve").env("ONCEWARD_LOG", "warn,onceward::request=info");
-    let logged = how(LOGGED, "logged").start(directory, upstream, &mut command).await?;
+    let logged = how(LOGGED, "logged").start(directory, upstream, &mut command)?;
     // Whoever takes anything takes spans, too.
     let mut sink = Command::new(std::env::current_exe()?);
-    let mut sink = Process::start("sink", sink.arg("gateway-upstream"), directory)?;
+    let sink = Process::start(sink.arg("gateway-upstream").current_dir(directory))?;
     let mut command = Command::new(program);
-    let sink_url = format!("http://{}", sink.listens().await?);
+    let sink_url = format!("http://{}", sink.stdout.wait_for_address()?);
     command.arg("serve").env("OTEL_EXPORTER_OTLP_ENDPOINT", sink_url);
-    let mut traced = how(TRACED, "traced").start(directory, upstream, &mut command).await?;
+    let mut traced = how(TRACED, "traced").start(directory, upstream, &mut command)?;
     traced.beside.push(sink);
     Ok([uncounted, logged, traced])
 }
@@ -191,17 +191,17 @@ struct Gateway {
 
 impl Gateway {
     /// With its records in a new file.
-    async fn start(
+    fn start(
         self,
         directory: &Path,
         upstream: SocketAddr,
         command: &mut Command,
     ) -> Result<Subject, Failure> {
         let store = format!("sqlite://{}.db", self.file);
-        self.start_on(&store, directory, upstream, command).await
+        self.start_on(&store, directory, upstream, command)
     }
 
-    async fn start_on(
+    fn start_on(
         self,
         store: &str,
         directory: &Path,
@@ -222,8 +222,8 @@ impl Gateway {
             .args(["--store", store])
             .args(["--scope", "secret:x-api-key", "--authorize", "none"])
             .args(["--upstream", &format!("http://{upstream}")]);
-        let mut process = Process::start(self.file, command, directory)?;
-        let address = process.listens().await?;
+        let process = Process::start(command.current_dir(directory))?;
+        let address = process.stderr.wait_for_address()?;
         Ok(self.subject(upstream, address, process))
     }
 
@@ -260,7 +260,7 @@ pub(crate) fn gateway_program(given: Option<&Path>) -> Result<PathBuf, Failure> 
 }
 
 /// nginx twice: as a proxy, and with the answer in a file.
-pub(crate) async fn nginx(directory: &Path, upstream: SocketAddr) -> Result<[Subject; 2], Failure> {
+pub(crate) fn nginx(directory: &Path, upstream: SocketAddr) -> Result<[Subject; 2], Failure> {
     let version = install::from_distribution("nginx", "nginx-light", "-v")?;
     let proxy = nginx_process("nginx-proxy", directory, |address| {
         format!(
@@ -269,14 +269,14 @@ pub(crate) async fn nginx(directory: &Path, upstream: SocketAddr) -> Result<[Sub
              proxy_http_version 1.1; proxy_set_header Connection \"\"; }} }}"
         )
     });
-    let (proxy_process, proxy_address) = proxy.await?;
+    let (proxy_process, proxy_address) = proxy?;
     let file = nginx_process("nginx-file", directory, |address| {
         format!(
             "sendfile on; tcp_nopush on; open_file_cache max=100 inactive=600s;\n\
              default_type application/json; server {{ listen {address}; root files; }}"
         )
     });
-    let (file_process, file_address) = file.await?;
+    let (file_process, file_address) = file?;
     let subject = |words, address, process| Subject {
         name: Name::Nginx,
         words,
@@ -293,7 +293,7 @@ pub(crate) async fn nginx(directory: &Path, upstream: SocketAddr) -> Result<[Sub
     Ok([Subject { kinds: &[Kind::Get, Kind::Post], counter: Some(upstream), ..proxy }, file])
 }
 
-async fn nginx_process(
+fn nginx_process(
     name: &'static str,
     directory: &Path,
     servers: impl Fn(SocketAddr) -> String,
@@ -316,7 +316,7 @@ async fn nginx_process(
     fs::write(home.join("nginx.conf"), configuration)?;
     let mut command = Command::new("nginx");
     command.arg("-p").arg(&home).args(["-c", "nginx.conf", "-e", "stderr"]);
-    let mut process = Process::start(name, &mut command, &home)?;
-    process.accepts(address).await?;
+    let process = Process::start(command.current_dir(&home))?;
+    process.wait_until_it_accepts(address)?;
     Ok((process, address))
 }

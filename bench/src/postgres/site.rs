@@ -14,9 +14,7 @@ use testbed::{Database, Installation, Server};
 use tokio::runtime::Runtime;
 
 use crate::{
-    Failure,
-    gateway::cpu_with_ended,
-    load,
+    Failure, load,
     postgres::{
         pgbench::Pgbench,
         script::{CHARGE, Sample},
@@ -54,9 +52,9 @@ impl Site {
 
     /// What the server and this process, with all that they started, have used so far.
     pub(crate) fn cpu(&self) -> Option<Cpu> {
-        let client = cpu_with_ended(std::process::id())?;
+        let client = testbed::cpu_time_with_ended(std::process::id())?;
         // The server was started by this process.
-        let server = cpu_with_ended(self.postmaster)?;
+        let server = testbed::cpu_time_with_ended(self.postmaster)?;
         Some(Cpu { server, client: client.saturating_sub(server) })
     }
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use fastrand::Rng;
-use rustix::process::{Pid, Signal, kill_process};
+use testbed::Signal;
 
 use crate::running::Running;
 
@@ -89,7 +89,7 @@ impl Killer<'_> {
             self.addresses.set(self.slot, service.address);
             thread::sleep(self.pause(&mut random));
             if random.u8(..8) == 0 {
-                self.freeze(&service, &mut random)?;
+                self.freeze(&service, &mut random);
                 killed.frozen += 1;
             }
             service.kill()?;
@@ -100,14 +100,12 @@ impl Killer<'_> {
     }
 
     /// Sleeps over the ends of its leases, and wakes up as if nothing had happened.
-    fn freeze(&self, service: &Running, random: &mut Rng) -> io::Result<()> {
+    fn freeze(&self, service: &Running, random: &mut Rng) {
         let lease_ms = self.world.lease().as_millis() as u64;
-        let id = Pid::from_raw(service.id() as i32).ok_or(io::ErrorKind::NotFound)?;
-        kill_process(id, Signal::STOP)?;
+        service.signal(Signal::STOP);
         thread::sleep(Duration::from_millis(random.u64(lease_ms..lease_ms * 2)));
-        kill_process(id, Signal::CONT)?;
+        service.signal(Signal::CONT);
         thread::sleep(Duration::from_millis(random.u64(20..60)));
-        Ok(())
     }
 
     fn takes_one(&self) -> bool {

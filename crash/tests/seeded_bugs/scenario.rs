@@ -41,9 +41,9 @@ pub(crate) fn aborted_at(step: &'static str) -> impl Fn(&Trial) {
 /// The owner dies by this plan.
 pub(crate) fn aborted(plan: &str) -> impl Fn(&Trial) {
     move |trial| {
-        let mut owner = trial.start(Some(plan));
+        let owner = trial.start(Some(plan));
         trial.world.ask(owner.address, &trial.order());
-        let ended = owner.wait_for_end(Duration::from_secs(5)).unwrap();
+        let ended = owner.wait_for_end(testbed::PATIENCE);
         assert!(ended.is_some(), "it never came to {plan}");
     }
 }

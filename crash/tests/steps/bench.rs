@@ -22,8 +22,8 @@ use tempfile::TempDir;
 
 use super::configuration::{Before, Configuration, LEASE};
 
-/// How long a client waits for one answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a client waits for one answer, and a run for the end of its process.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a client asks again and again: what the guarantees allow, and a margin.
 const ENDS_WITHIN: Duration = LEASE.saturating_add(Duration::from_secs(7));
@@ -68,9 +68,9 @@ impl Bench {
     }
 
     fn abandon(&self, point: &str) {
-        let mut running = self.start(Some(format!("{point}=abort")));
+        let running = self.start(Some(format!("{point}=abort")));
         self.attempt(&running);
-        assert_eq!(signal(running.wait_for_end(PATIENCE).unwrap()), Some(SIGABRT));
+        assert_eq!(signal(running.wait_for_end(PATIENCE)), Some(SIGABRT));
         thread::sleep(LEASE + Duration::from_millis(20));
     }
 

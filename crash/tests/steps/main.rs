@@ -91,9 +91,9 @@ fn every_crash_point_of_the_sources_is_a_step_of_some_configuration() {
 fn the_crash_points_are_armed() {
     for configuration in CONFIGURATIONS.iter().filter(|one| one.is_plain()) {
         let bench = Bench::new(configuration);
-        let mut running = bench.start(Some("store.swap#1=abort".to_owned()));
+        let running = bench.start(Some("store.swap#1=abort".to_owned()));
         let answer = bench.attempt(&running);
-        let ended = running.wait_for_end(Fault::STALL).unwrap();
+        let ended = running.wait_for_end(testbed::PATIENCE);
         assert_eq!(signal(ended), Some(SIGABRT), "{}: {answer}", configuration.name);
         assert!(bench.ledger().effects.is_empty(), "it died before it did anything");
     }

@@ -10,7 +10,7 @@ use onceward_crash::{
 };
 
 use super::{
-    bench::{Bench, SIGABRT, signal},
+    bench::{Bench, PATIENCE, SIGABRT, signal},
     step::{Fault, Step},
 };
 
@@ -48,9 +48,9 @@ pub(crate) fn run(step: &Step) -> Outcome {
 
 /// The process dies; another one is asked.
 fn die(bench: &Bench, step: &Step, complaints: &mut Vec<String>) {
-    let mut dying = bench.start(Some(step.plan()));
+    let dying = bench.start(Some(step.plan()));
     bench.attempt(&dying);
-    let ended = dying.wait_for_end(Duration::from_secs(2)).unwrap();
+    let ended = dying.wait_for_end(PATIENCE);
     if signal(ended) != Some(SIGABRT) {
         complaints.push(format!("never reached: the process ended with {ended:?}"));
     }

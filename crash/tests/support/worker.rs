@@ -2,23 +2,17 @@
 
 use std::{
     ffi::OsString,
-    io::{BufRead as _, BufReader, Write as _},
-    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
-    sync::mpsc::{self, Receiver, RecvTimeoutError},
-    thread,
+    process::{Command, ExitStatus},
     time::Duration,
 };
 
-use super::Bench;
+use testbed::Process;
 
-/// Nothing takes so long that is not stuck.
-const PATIENCE: Duration = Duration::from_secs(20);
+use super::Bench;
 
 /// A process that is told what to do; killed when this is dropped.
 pub(crate) struct Worker {
-    process: Child,
-    input: Option<ChildStdin>,
-    lines: Receiver<String>,
+    process: Process,
 }
 
 impl Worker {
@@ -35,7 +29,8 @@ impl Worker {
 
     /// Starts one behind a command of its own, such as strace, and waits for nothing.
     pub(crate) fn spawn(before: &[OsString], bench: &Bench, more: &[&str]) -> Self {
-        let mut process = Command::new(&before[0])
+        let mut command = Command::new(&before[0]);
+        command
             .args(&before[1..])
             .arg(env!("CARGO_BIN_EXE_worker"))
             .arg("--database")
@@ -44,19 +39,8 @@ impl Worker {
             .arg(bench.ledger())
             .args(["--effect", bench.kind.as_str()])
             .args(["--reserve-bytes", &bench.reserve_bytes.to_string()])
-            .args(more)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (sender, lines) = mpsc::channel();
-        let output = BufReader::new(process.stdout.take().unwrap());
-        thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                let _ = sender.send(line);
-            }
-        });
-        Self { input: process.stdin.take(), process, lines }
+            .args(more);
+        Self { process: Process::start(&mut command).unwrap() }
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -65,18 +49,12 @@ impl Worker {
 
     /// It may be dead already; then there is nobody to tell.
     pub(crate) fn tell(&mut self, command: &str) {
-        if let Some(input) = &mut self.input {
-            let _ = input.write_all(format!("{command}\n").as_bytes());
-        }
+        self.process.tell(command);
     }
 
     /// The next line; `None`: it has ended.
     pub(crate) fn hear(&mut self) -> Option<String> {
-        match self.lines.recv_timeout(PATIENCE) {
-            Ok(line) => Some(line),
-            Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => panic!("the worker says nothing for {PATIENCE:?}"),
-        }
+        self.process.stdout.next_line().unwrap()
     }
 
     pub(crate) fn ask(&mut self, command: &str) -> String {
@@ -86,12 +64,12 @@ impl Worker {
 
     /// Waits for its end, but not for long; `true`: it has ended.
     pub(crate) fn ends_within(&mut self, patience: Duration) -> bool {
-        self.lines.recv_timeout(patience) == Err(RecvTimeoutError::Disconnected)
+        self.process.wait_for_end_within(patience).is_some()
     }
 
     /// Lets it close its store, and takes what it still says.
     pub(crate) fn finish(&mut self) -> Vec<String> {
-        self.input = None;
+        self.process.close_stdin();
         std::iter::from_fn(|| self.hear()).collect()
     }
 
@@ -103,20 +81,11 @@ impl Worker {
 
     /// How it ended, after `finish`.
     pub(crate) fn status(&mut self) -> ExitStatus {
-        self.process.wait().unwrap()
+        self.process.wait_for_end().unwrap()
     }
 
     /// On Unix this is SIGKILL: nothing is flushed, settled or closed.
     pub(crate) fn kill(&mut self) {
         self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // Both fail only if it has ended.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }

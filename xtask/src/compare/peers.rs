@@ -1,13 +1,15 @@
 //! The peers: how each is installed and started with the same small service.
 
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use testbed::{PATIENCE, Process, free_address};
+
 use super::install::{self, Installed};
-use super::process::{Process, free_address, post};
 
 /// Where things are.
 pub(crate) struct Place<'a> {
@@ -138,15 +140,11 @@ fn running(address: SocketAddr, count: SocketAddr, processes: Vec<Process>) -> R
 }
 
 /// Starts a service on a port of its own.
-fn serve(
-    name: &'static str,
-    command: &mut Command,
-    home: &Path,
-) -> Result<(Process, SocketAddr), String> {
+fn serve(command: &mut Command) -> Result<(Process, SocketAddr), String> {
     let address = free_address()?;
     command.env("PORT", address.port().to_string());
-    let mut process = Process::start(name, command, home)?;
-    process.accepts(address)?;
+    let process = Process::start(command)?;
+    process.wait_until_it_accepts(address)?;
     Ok((process, address))
 }
 
@@ -162,45 +160,45 @@ fn python(installed: &Installed) -> Command {
     command
 }
 
-fn plain(_: &Place<'_>, installed: &Installed, home: &Path) -> Result<Running, String> {
-    let (service, address) = serve("service", &mut script(installed), home)?;
+fn plain(_: &Place<'_>, installed: &Installed, _: &Path) -> Result<Running, String> {
+    let (service, address) = serve(&mut script(installed))?;
     Ok(running(address, address, vec![service]))
 }
 
 fn onceward(place: &Place<'_>, installed: &Installed, home: &Path) -> Result<Running, String> {
-    let (service, upstream) = serve("service", &mut script(installed), home)?;
+    let (service, upstream) = serve(&mut script(installed))?;
     let address = free_address()?;
     let mut command = Command::new(place.onceward);
     command
         .args(["serve", "--scope", "secret:x-api-key", "--authorize", "none"])
         .args(["--upstream", &format!("http://{upstream}"), "--listen", &address.to_string()])
         .current_dir(home);
-    let mut gateway = Process::start("onceward", &mut command, home)?;
-    gateway.accepts(address)?;
+    let gateway = Process::start(&mut command)?;
+    gateway.wait_until_it_accepts(address)?;
     Ok(running(address, upstream, vec![gateway, service]))
 }
 
 fn express(_: &Place<'_>, installed: &Installed, home: &Path) -> Result<Running, String> {
     let (redis, url) = redis(home)?;
-    let (service, address) = serve("service", script(installed).env("REDIS_URL", url), home)?;
+    let (service, address) = serve(script(installed).env("REDIS_URL", url))?;
     Ok(running(address, address, vec![service, redis]))
 }
 
 fn asgi(_: &Place<'_>, installed: &Installed, home: &Path) -> Result<Running, String> {
     let (redis, url) = redis(home)?;
-    let (service, address) = serve("service", python(installed).env("REDIS_URL", url), home)?;
+    let (service, address) = serve(python(installed).env("REDIS_URL", url))?;
     Ok(running(address, address, vec![service, redis]))
 }
 
-fn django(_: &Place<'_>, installed: &Installed, home: &Path) -> Result<Running, String> {
-    let (service, address) = serve("service", &mut python(installed), home)?;
+fn django(_: &Place<'_>, installed: &Installed, _: &Path) -> Result<Running, String> {
+    let (service, address) = serve(&mut python(installed))?;
     let credentials = BEARERS.map(String::from).to_vec();
     Ok(Running { credentials, ..running(address, address, vec![service]) })
 }
 
-fn axum(_: &Place<'_>, installed: &Installed, home: &Path) -> Result<Running, String> {
+fn axum(_: &Place<'_>, installed: &Installed, _: &Path) -> Result<Running, String> {
     let program = installed.directory.join("target/debug/compare-axum-idempotent");
-    let (service, address) = serve("service", &mut Command::new(program), home)?;
+    let (service, address) = serve(&mut Command::new(program))?;
     let session = || {
         let answer = post(address, "/sessions", "")?;
         session_in(&answer).ok_or(format!("no session was given: {answer}"))
@@ -215,9 +213,9 @@ fn session_in(answer: &str) -> Option<String> {
     Some(format!("Cookie: {}", line.split(';').next()?.trim()))
 }
 
-fn fiber(_: &Place<'_>, installed: &Installed, home: &Path) -> Result<Running, String> {
+fn fiber(_: &Place<'_>, installed: &Installed, _: &Path) -> Result<Running, String> {
     let mut command = Command::new(installed.directory.join("service"));
-    let (service, address) = serve("service", &mut command, home)?;
+    let (service, address) = serve(&mut command)?;
     Ok(running(address, address, vec![service]))
 }
 
@@ -225,7 +223,7 @@ fn restate(_: &Place<'_>, installed: &Installed, home: &Path) -> Result<Running,
     let count = free_address()?;
     let mut command = script(installed);
     command.env("COUNT_PORT", count.port().to_string()).env("RESTATE_LOGGING", "ERROR");
-    let (service, address) = serve("service", &mut command, home)?;
+    let (service, address) = serve(&mut command)?;
     let [ingress, admin, fabric] = [free_address()?, free_address()?, free_address()?];
     let mut command = Command::new(restate_server(&installed.directory)?);
     command
@@ -237,10 +235,10 @@ fn restate(_: &Place<'_>, installed: &Installed, home: &Path) -> Result<Running,
         .arg(fabric.port().to_string())
         .args(["--log-filter", "error", "--base-dir"])
         .arg(home.join("data"));
-    let mut server = Process::start("restate-server", &mut command, home)?;
-    server.accepts(admin)?;
+    let server = Process::start(&mut command)?;
+    server.wait_until_it_accepts(admin)?;
     register(admin, address)?;
-    server.accepts(ingress)?;
+    server.wait_until_it_accepts(ingress)?;
     Ok(Running {
         url: format!("http://{ingress}/charges/create"),
         credentials: Vec::new(),
@@ -263,18 +261,33 @@ fn restate_server(directory: &Path) -> Result<std::path::PathBuf, String> {
 
 /// Tells Restate about the service; at first it may not be ready to hear it.
 fn register(admin: SocketAddr, service: SocketAddr) -> Result<(), String> {
-    const AT_MOST: Duration = Duration::from_secs(30);
     let started = Instant::now();
     loop {
         let answer = post(admin, "/deployments", &format!(r#"{{"uri": "http://{service}"}}"#));
         match answer {
             Ok(answer) if answer.starts_with("HTTP/1.1 201") => return Ok(()),
-            answer if started.elapsed() > AT_MOST => {
+            answer if started.elapsed() > PATIENCE => {
                 return Err(format!("Restate does not take the service: {answer:?}"));
             }
             _ => sleep(Duration::from_millis(200)),
         }
     }
+}
+
+/// The answer to a request, from its status line on.
+pub(crate) fn post(to: SocketAddr, path: &str, document: &str) -> Result<String, String> {
+    let unanswered = |error| format!("{path} did not answer: {error}");
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nhost: {to}\r\nconnection: close\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{document}",
+        document.len()
+    );
+    let mut stream = TcpStream::connect(to).map_err(unanswered)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(unanswered)?;
+    stream.write_all(request.as_bytes()).map_err(unanswered)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).map_err(unanswered)?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
 fn with_redis(mut installed: Installed) -> Result<Installed, String> {
@@ -297,8 +310,8 @@ fn redis(home: &Path) -> Result<(Process, String), String> {
         .args(["--bind", "127.0.0.1", "--port", &address.port().to_string()])
         .args(["--save", "", "--daemonize", "no", "--dir"])
         .arg(home);
-    let mut redis = Process::start("redis-server", &mut command, home)?;
-    redis.accepts(address)?;
+    let redis = Process::start(&mut command)?;
+    redis.wait_until_it_accepts(address)?;
     Ok((redis, format!("redis://{address}")))
 }
 

@@ -1,6 +1,6 @@
 //! Command lines that make no sense.
 
-use crate::{call, command};
+use crate::call;
 
 #[test]
 fn a_wrong_command_line_is_refused_before_anything_is_sent() {
@@ -37,8 +37,7 @@ fn a_wrong_command_line_is_refused_before_anything_is_sent() {
 
 #[test]
 fn help_has_examples_and_exit_codes() {
-    let output = command(&["--help"]).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = call(&["--help"]).stdout;
     for words in ["Exit codes:", "Examples:", "--resume", "--attempt-timeout", "--json"] {
         assert!(text.contains(words), "{words}");
     }

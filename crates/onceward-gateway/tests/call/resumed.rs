@@ -5,8 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
+use testbed::{PATIENCE, Process};
+
 use crate::{
-    Called, call, command,
+    call,
+    command::command,
     server::{Do, Server},
 };
 
@@ -16,14 +19,13 @@ const BODY: &str = "{\"cents\": 500}";
 /// Kills the process that calls, as soon as its request has arrived.
 fn killed(server: &Server, arguments: &[&str]) {
     let before = server.arrived().len();
-    let mut child = command(arguments).spawn().unwrap();
-    let end = Instant::now() + Duration::from_secs(20);
+    let calling = Process::start(command(&["call"]).args(arguments)).unwrap();
+    let end = Instant::now() + PATIENCE;
     while server.arrived().len() == before {
         assert!(Instant::now() < end, "nothing was sent");
         thread::sleep(Duration::from_millis(5));
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    calling.kill().unwrap();
 }
 
 #[test]
@@ -95,7 +97,7 @@ fn a_file_that_is_something_else_and_a_call_without_a_key_are_refused() {
         ),
         (&["PUT", &url, "-d", BODY, "--resume", &format!("{file}.db")], "only a call with a key"),
     ] {
-        let called: Called = call(arguments);
+        let called = call(arguments);
         assert_eq!(called.code, 1, "{called}");
         assert!(called.stderr.contains(words), "{called}");
     }

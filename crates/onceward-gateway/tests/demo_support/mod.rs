@@ -2,30 +2,26 @@
 
 use std::{
     collections::HashMap,
-    io::{BufRead as _, BufReader, Read, Write as _},
+    io::{Read as _, Write as _},
     net::TcpStream,
     path::Path,
-    process::{Child, Command, Stdio},
-    sync::mpsc::{Receiver, channel},
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
-use serde_json::Value;
 use tempfile::TempDir;
+use testbed::{PATIENCE, Process, Signal};
 
-/// More than anything here takes.
-const BOUND: Duration = Duration::from_secs(60);
+use crate::{
+    command::{Finished, command},
+    reply::Reply,
+};
 
 /// A running demo with a temporary directory of its own.
 pub(crate) struct Demo {
-    child: Child,
-    started: Instant,
+    process: Process,
     temporary: TempDir,
-    stdout: Receiver<String>,
-    stderr: Receiver<String>,
-    read: String,
-    heard: String,
 }
 
 /// How it ended.
@@ -34,7 +30,6 @@ pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
-    pub(crate) took: Duration,
     /// What is left in its temporary directory.
     pub(crate) left_behind: usize,
     /// Its gateways that are still there.
@@ -43,62 +38,35 @@ pub(crate) struct Ended {
 
 impl Demo {
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        Self::start_into(arguments, Stdio::piped())
+        Self::start_with(arguments, &[])
     }
 
-    pub(crate) fn start_into(arguments: &[&str], stdout: Stdio) -> Self {
-        Self::start_with(arguments, stdout, &[])
-    }
-
-    pub(crate) fn start_with(
-        arguments: &[&str],
-        stdout: Stdio,
-        variables: &[(&str, &str)],
-    ) -> Self {
+    pub(crate) fn start_with(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let temporary = tempfile::tempdir().unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_onceward"))
-            .arg("demo")
-            .args(arguments)
-            .env("TMPDIR", temporary.path())
-            .envs(variables.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(stdout)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let stdout = child.stdout.take().map_or_else(|| channel().1, lines_of);
-        let stderr = lines_of(child.stderr.take().unwrap());
-        let (started, read, heard) = (Instant::now(), String::new(), String::new());
-        Self { child, started, temporary, stdout, stderr, read, heard }
+        let mut command = demo(arguments, &temporary);
+        let process = Process::start(command.envs(variables.iter().copied())).unwrap();
+        Self { process, temporary }
+    }
+
+    /// Runs it to its end, with its output going elsewhere.
+    pub(crate) fn run_into(arguments: &[&str], stdout: Stdio) -> Ended {
+        let temporary = tempfile::tempdir().unwrap();
+        let finished = Finished::of(demo(arguments, &temporary).stdout(stdout));
+        Ended::of(Some(finished.code), finished.stdout, finished.stderr, &temporary)
     }
 
     /// What it prints up to the line that starts so, and so many lines more.
-    pub(crate) fn read_until(&mut self, start: &str, more: usize) -> String {
-        let mut left = None;
-        while left != Some(0) {
-            let line = self.stdout.recv_timeout(BOUND).unwrap_or_else(|error| {
-                panic!("{error} before {start:?}, after {:?}", self.read);
-            });
-            left = match left {
-                Some(lines) => Some(lines - 1),
-                None => line.starts_with(start).then_some(more),
-            };
-            self.read += &line;
+    pub(crate) fn read_until(&self, start: &str, more: usize) -> String {
+        while !self.process.stdout.wait_for(start).unwrap().starts_with(start) {}
+        for _ in 0..more {
+            self.process.stdout.wait_for("").unwrap();
         }
-        self.read.clone()
+        self.process.stdout.heard()
     }
 
     /// Waits until it says this on standard error, and gives the line.
-    pub(crate) fn listen(&mut self, text: &str) -> String {
-        loop {
-            let line = self.stderr.recv_timeout(BOUND).unwrap_or_else(|error| {
-                panic!("{error} before {text:?}, after {:?}", self.heard);
-            });
-            self.heard += &line;
-            if line.contains(text) {
-                return line;
-            }
-        }
+    pub(crate) fn listen(&self, text: &str) -> String {
+        self.process.stderr.wait_for(text).unwrap()
     }
 
     /// Its gateways: the number of each process and how it was called.
@@ -107,50 +75,40 @@ impl Demo {
     }
 
     /// `kill -9`.
-    pub(crate) fn kill(&mut self) {
-        self.child.kill().unwrap();
+    pub(crate) fn kill(&self) {
+        self.process.kill().unwrap();
     }
 
     /// What Ctrl-C does.
     pub(crate) fn interrupt(&self) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+        self.process.signal(Signal::INT);
     }
 
-    pub(crate) fn end(mut self) -> Ended {
-        let code = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status.code();
-            }
-            if self.started.elapsed() > BOUND {
-                self.child.kill().unwrap();
-            }
-            thread::sleep(Duration::from_millis(10));
-        };
-        let took = self.started.elapsed();
-        let stdout = self.read.clone() + &self.stdout.iter().collect::<String>();
-        let stderr = self.heard.clone() + &self.stderr.iter().collect::<String>();
-        let left_behind = self.temporary.path().read_dir().unwrap().count();
-        let still_running = if code.is_some() { self.gateways() } else { self.gateways_later() };
-        Ended { code, stdout, stderr, took, left_behind, still_running }
-    }
-
-    /// Those that are still there when they had time to notice that the demo was killed.
-    fn gateways_later(&self) -> Vec<String> {
-        let noticed = Instant::now() + Duration::from_secs(10);
-        while Instant::now() < noticed && !self.gateways().is_empty() {
-            thread::sleep(Duration::from_millis(50));
-        }
-        self.gateways()
+    pub(crate) fn end(self) -> Ended {
+        let code = self.process.wait_for_end().unwrap().code();
+        let (stdout, stderr) = (self.process.stdout.text(), self.process.stderr.text());
+        Ended::of(code, stdout, stderr, &self.temporary)
     }
 }
 
-/// A test that fails leaves no server behind.
-impl Drop for Demo {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+impl Ended {
+    fn of(code: Option<i32>, stdout: String, stderr: String, temporary: &TempDir) -> Self {
+        let left_behind = temporary.path().read_dir().unwrap().count();
+        let mut still_running = gateways_in(temporary.path());
+        // Who was killed ends nobody; its gateways have to notice it, which takes them a moment.
+        let noticed = Instant::now() + PATIENCE;
+        while code.is_none() && !still_running.is_empty() && Instant::now() < noticed {
+            thread::sleep(Duration::from_millis(50));
+            still_running = gateways_in(temporary.path());
+        }
+        Self { code, stdout, stderr, left_behind, still_running }
     }
+}
+
+fn demo(arguments: &[&str], temporary: &TempDir) -> Command {
+    let mut command = command(&["demo"]);
+    command.args(arguments).env("TMPDIR", temporary.path());
+    command
 }
 
 /// A gateway of the demo has the name of its configuration, in that directory, on its command line.
@@ -161,18 +119,6 @@ fn gateways_in(directory: &Path) -> Vec<String> {
     let lines = String::from_utf8_lossy(&list.stdout).into_owned();
     let lines = lines.lines().map(str::trim).filter(|line| line.contains(name));
     lines.map(str::to_owned).collect()
-}
-
-fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
-    let (sender, receiver) = channel();
-    thread::spawn(move || {
-        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-            if sender.send(line + "\n").is_err() {
-                return;
-            }
-        }
-    });
-    receiver
 }
 
 /// The number of the one line that is exactly this name, spaces and a number.
@@ -194,20 +140,6 @@ pub(crate) struct Curl {
     url: String,
     pub(crate) headers: HashMap<String, String>,
     data: Option<String>,
-}
-
-/// What the server says to it.
-#[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) status: u16,
-    pub(crate) headers: HashMap<String, String>,
-    pub(crate) body: String,
-}
-
-impl Reply {
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap()
-    }
 }
 
 impl Curl {
@@ -255,15 +187,10 @@ impl Curl {
         }
         request += &format!("content-length: {}\r\n\r\n{data}", data.len());
         let mut connection = TcpStream::connect(server).unwrap();
-        connection.set_read_timeout(Some(BOUND)).unwrap();
+        connection.set_read_timeout(Some(PATIENCE)).unwrap();
         connection.write_all(request.as_bytes()).unwrap();
-        let mut reply = String::new();
-        connection.read_to_string(&mut reply).unwrap();
-        let (head, body) = reply.split_once("\r\n\r\n").unwrap();
-        let mut lines = head.lines();
-        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
-        let headers = lines.filter_map(|line| line.split_once(": "));
-        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Reply { status, headers, body: body.to_owned() }
+        let mut bytes = Vec::new();
+        connection.read_to_end(&mut bytes).unwrap();
+        Reply::parse(&bytes).expect("the answer is cut").0
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http::{HeaderName, HeaderValue, Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
 use hyper::{
@@ -29,7 +29,7 @@ use tokio_rustls::{
     rustls::{ClientConfig, pki_types::ServerName},
 };
 
-use super::BOUND;
+use super::{PATIENCE, Reply};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
@@ -118,49 +118,6 @@ impl Call {
     }
 }
 
-/// An answer, read to its end.
-#[derive(Clone, Debug)]
-pub(crate) struct Reply {
-    pub(crate) status: u16,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
-    pub(crate) trailers: Option<HeaderMap>,
-}
-
-impl Reply {
-    pub(crate) async fn read(response: Response<Incoming>) -> Result<Self, hyper::Error> {
-        let (parts, body) = response.into_parts();
-        let collected = body.collect().await?;
-        let trailers = collected.trailers().cloned();
-        let (status, headers) = (parts.status.as_u16(), parts.headers);
-        Ok(Self { status, headers, body: collected.to_bytes(), trailers })
-    }
-
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        Some(self.headers.get(name)?.to_str().expect("a header is not text"))
-    }
-
-    pub(crate) fn text(&self) -> &str {
-        std::str::from_utf8(&self.body).unwrap()
-    }
-
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
-    }
-
-    pub(crate) fn is_replay(&self) -> bool {
-        self.header("idempotent-replayed") == Some("true")
-    }
-
-    /// The status and the code of the problem document, or nothing as the code of other answers.
-    pub(crate) fn problem(&self) -> (u16, String) {
-        let is_problem = self.header("content-type") == Some("application/problem+json");
-        let code =
-            if is_problem { self.json()["code"].as_str().unwrap().into() } else { "".into() };
-        (self.status, code)
-    }
-}
-
 /// One connection.
 pub(crate) struct Link {
     sender: Sender,
@@ -225,7 +182,7 @@ impl Link {
             let response = self.start(call.request(&base)).await?;
             Reply::read(response).await
         };
-        timeout(BOUND, exchange).await.unwrap_or_else(|_| panic!("no answer to {call:?}"))
+        timeout(PATIENCE, exchange).await.unwrap_or_else(|_| panic!("no answer to {call:?}"))
     }
 
     /// Sends it with a body that is still to come; gives the head of the answer.
@@ -235,7 +192,9 @@ impl Link {
         body: Pipe,
     ) -> Result<Response<Incoming>, hyper::Error> {
         let request = call.request(&self.base).map(|_| body.boxed());
-        timeout(BOUND, self.start(request)).await.unwrap_or_else(|_| panic!("no answer: {call:?}"))
+        timeout(PATIENCE, self.start(request))
+            .await
+            .unwrap_or_else(|_| panic!("no answer: {call:?}"))
     }
 
     async fn start(
@@ -287,7 +246,7 @@ pub(crate) async fn raw(address: SocketAddr, bytes: impl AsRef<[u8]>) -> String 
     stream.write_all(bytes.as_ref()).await.unwrap();
     let mut answer = Vec::new();
     // A reset after the answer is an end, too.
-    let _ = timeout(BOUND, stream.read_to_end(&mut answer)).await.expect("it is never closed");
+    let _ = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("it is never closed");
     String::from_utf8_lossy(&answer).into_owned()
 }
 
@@ -303,6 +262,6 @@ pub(crate) async fn read_until(stream: &mut TcpStream, text: &str) -> String {
             }
         }
     };
-    timeout(BOUND, reading).await.expect("it does not come");
+    timeout(PATIENCE, reading).await.expect("it does not come");
     String::from_utf8_lossy(&answer).into_owned()
 }

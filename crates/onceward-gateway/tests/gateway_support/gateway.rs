@@ -3,30 +3,27 @@
 use std::{
     fs,
     net::SocketAddr,
-    path::Path,
-    process::{Child, Command, ExitStatus, Stdio},
-    sync::{Arc, Mutex, mpsc::Receiver},
-    time::Instant,
+    process::{Command, ExitStatus},
+    sync::Arc,
 };
 
 use tempfile::TempDir;
+use testbed::{Process, Signal};
 
-use super::{BOUND, Call, Link, Reply, Upstream, Version, lines_of};
+use super::{Call, Finished, Link, Reply, Upstream, Version, command};
 
 /// A running gateway; it is killed when this is dropped.
 pub(crate) struct Gateway {
+    process: Process,
     pub(crate) address: SocketAddr,
     /// Where operators ask, if there is such a listener.
     pub(crate) admin: Option<SocketAddr>,
     /// Where its configuration and its store are.
     pub(crate) directory: Arc<TempDir>,
     file: String,
-    child: Child,
-    stderr: Mutex<Receiver<String>>,
-    said: Mutex<String>,
 }
 
-/// What a gateway is started with.
+/// What a gateway is started with; it may be started again, also beside itself.
 pub(crate) struct Plan {
     /// The whole configuration.
     pub(crate) text: String,
@@ -65,44 +62,34 @@ impl Plan {
         self
     }
 
-    fn command(&self) -> Command {
+    /// Writes the configuration, and gives the command that serves by it.
+    pub(crate) fn command(&self) -> Command {
         let path = self.directory.path();
         fs::write(path.join(&self.file), &self.text).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
+        let mut command = command(&["serve", "--config", &self.file]);
         let environment = self.environment.iter().map(|(name, value)| (name, value));
-        command.args(["serve", "--config", &self.file]).current_dir(path).envs(environment);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.current_dir(path).envs(environment);
         command
     }
 
     /// What it says when it does not start.
     pub(crate) fn refusal(&self) -> String {
-        let output = self.command().output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        said
+        let refused = Finished::of(&mut self.command());
+        assert_eq!(refused.code, 1, "{refused}");
+        refused.stderr
     }
 
-    pub(crate) fn start(self) -> Gateway {
-        let mut child = self.command().spawn().unwrap();
-        let stderr = lines_of(child.stderr.take().unwrap());
-        let (mut said, mut admin) = (String::new(), None);
-        let address = loop {
-            let line = stderr.recv_timeout(BOUND);
-            let line = line.unwrap_or_else(|_| panic!("the gateway does not start:\n{said}"));
-            said += &format!("{line}\n");
-            if let Some((_, rest)) = line.split_once("operators on http://") {
-                let address = rest.split('"').next().unwrap();
-                admin = Some(address.parse().unwrap());
-            }
-            if let Some((_, rest)) = line.split_once("listening on ") {
-                let address = rest.split_once("://").unwrap().1.split(',').next().unwrap();
-                break address.parse().unwrap();
-            }
-        };
-        let (stderr, said) = (Mutex::new(stderr), Mutex::new(said));
-        let (directory, file) = (self.directory, self.file);
-        Gateway { address, admin, directory, file, child, stderr, said }
+    pub(crate) fn start(&self) -> Gateway {
+        let process = Process::start(&mut self.command()).unwrap();
+        let address = process.stderr.wait_for_address().unwrap();
+        // Where operators ask is said before.
+        let said = process.stderr.heard();
+        let admin = said.split_once("operators on http://").map(|(_, rest)| {
+            let end = rest.find(|letter: char| letter.is_whitespace() || letter == '"');
+            rest[..end.unwrap_or(rest.len())].parse().unwrap()
+        });
+        let (directory, file) = (self.directory.clone(), self.file.clone());
+        Gateway { process, address, admin, directory, file }
     }
 }
 
@@ -143,7 +130,7 @@ impl Gateway {
     /// Writes its configuration anew and has it read.
     pub(crate) fn reload(&self, text: &str) {
         fs::write(self.directory.path().join(&self.file), text).unwrap();
-        self.signal("HUP");
+        self.signal(Signal::HUP);
     }
 
     pub(crate) fn configuration(&self) -> String {
@@ -154,75 +141,50 @@ impl Gateway {
         self.directory.path().join("onceward.db")
     }
 
-    pub(crate) fn signal(&self, name: &str) {
-        let id = self.child.id().to_string();
-        let sent = Command::new("kill").args([&format!("-{name}"), &id]).status().unwrap();
-        assert!(sent.success());
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
     }
 
-    /// Waits for a line with this text on standard error, and gives all that was said so far.
+    /// Waits for a line with this text on standard error, and gives all that was said up to it.
     pub(crate) fn wait_for(&self, text: &str) -> String {
-        let (stderr, mut said) = (self.stderr.lock().unwrap(), self.said.lock().unwrap());
-        loop {
-            let line = stderr.recv_timeout(BOUND);
-            let line = line.unwrap_or_else(|_| panic!("it never said {text:?}:\n{said}"));
-            *said += &format!("{line}\n");
-            if line.contains(text) {
-                return said.clone();
-            }
-        }
+        self.process.stderr.wait_for(text).unwrap();
+        self.said_so_far()
     }
 
     /// Everything that it says until it ends.
     pub(crate) fn rest_of_log(&self) -> String {
-        let (stderr, mut said) = (self.stderr.lock().unwrap(), self.said.lock().unwrap());
-        while let Ok(line) = stderr.recv_timeout(BOUND) {
-            *said += &format!("{line}\n");
-        }
-        said.clone()
+        self.process.wait_for_end().unwrap();
+        self.process.stderr.text()
     }
 
     /// What it said until it was listening, and whatever was waited for since then.
     pub(crate) fn said_so_far(&self) -> String {
-        self.said.lock().unwrap().clone()
-    }
-
-    /// Nobody reads its standard error any more.
-    pub(crate) fn close_log(&mut self) {
-        self.stderr = Mutex::new(std::sync::mpsc::channel().1);
+        self.process.stderr.heard()
     }
 
     /// How it ended, after a signal.
-    pub(crate) fn wait_for_end(&mut self) -> ExitStatus {
-        let start = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(start.elapsed() < BOUND, "the gateway does not end");
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
+    pub(crate) fn wait_for_end(&self) -> ExitStatus {
+        self.process.wait_for_end().unwrap()
     }
 
     /// What kill -9 does.
-    pub(crate) fn kill(mut self) -> Arc<TempDir> {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        self.directory.clone()
+    pub(crate) fn kill(self) -> Arc<TempDir> {
+        self.process.kill().unwrap();
+        self.directory
     }
-}
 
-impl Drop for Gateway {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if std::thread::panicking() {
-            let (stderr, said) = (self.stderr.lock(), self.said.lock());
-            if let (Ok(stderr), Ok(said)) = (stderr, said) {
-                let rest: Vec<String> = stderr.iter().collect();
-                eprintln!("the gateway said:\n{said}{}", rest.join("\n"));
-            }
-        }
+    /// It runs, and no part of it has panicked.
+    pub(crate) fn assert_well(&self) {
+        let said = self.process.stderr.text();
+        assert_eq!(self.process.ended(), None, "the gateway has ended: {said}");
+        assert!(!said.contains("panicked"), "{said}");
+    }
+
+    /// Resident memory in bytes.
+    pub(crate) fn resident(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 }
 

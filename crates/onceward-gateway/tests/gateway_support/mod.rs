@@ -36,23 +36,20 @@
 
 mod certificates;
 mod client;
+mod command;
 mod gateway;
+mod reply;
 mod upstream;
 
-use std::{
-    io::{BufRead as _, BufReader, Read},
-    sync::mpsc::{Receiver, channel},
-    thread,
-    time::Duration,
-};
+use std::time::Duration;
 
 pub(crate) use certificates::Certificates;
-pub(crate) use client::{Call, Link, Pipe, Reply, Version, raw, read_until};
+pub(crate) use client::{Call, Link, Pipe, Version, raw, read_until};
+pub(crate) use command::{Finished, command, run};
 pub(crate) use gateway::{Gateway, Plan, route, route_for};
-pub(crate) use upstream::{Kind, Upstream, free_port, upstreams};
-
-/// More than anything here takes on a busy machine.
-pub(crate) const BOUND: Duration = Duration::from_secs(40);
+pub(crate) use reply::Reply;
+pub(crate) use testbed::{PATIENCE, Signal, free_address};
+pub(crate) use upstream::{Kind, Upstream, upstreams};
 
 /// The body that an upstream sends when it is told a `size`.
 pub(crate) fn pattern(size: usize) -> Vec<u8> {
@@ -69,20 +66,9 @@ pub(crate) fn told_url(upstream: &Upstream, path: &str, what: &serde_json::Value
 
 /// Asks again and again until it is so.
 pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
-    let end = tokio::time::Instant::now() + BOUND;
+    let end = tokio::time::Instant::now() + PATIENCE;
     while !is_so().await {
         assert!(tokio::time::Instant::now() < end, "it never was so: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-}
-
-fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<String> {
-    let (sender, receiver) = channel();
-    thread::spawn(move || {
-        // The pipe is read to its end, so that the process never waits for a reader.
-        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-            let _ = sender.send(line);
-        }
-    });
-    receiver
 }

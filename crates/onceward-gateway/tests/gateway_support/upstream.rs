@@ -1,14 +1,15 @@
 //! Upstreams: small scripts that do what a request tells them.
 
 use std::{
-    net::{Ipv4Addr, SocketAddr, TcpListener},
-    process::{Child, Command, Stdio},
+    net::{Ipv4Addr, SocketAddr},
+    process::Command,
     sync::OnceLock,
 };
 
 use serde_json::Value;
+use testbed::Process;
 
-use super::{BOUND, Call, Link, Version, lines_of};
+use super::{Call, Link, Version};
 
 /// What an upstream is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub(crate) enum Kind {
 pub(crate) struct Upstream {
     pub(crate) kind: Kind,
     pub(crate) address: SocketAddr,
-    child: Child,
+    process: Process,
 }
 
 /// One of each kind that this machine has.
@@ -30,12 +31,6 @@ pub(crate) fn upstreams() -> Vec<Upstream> {
         [Kind::Python, Kind::Node].into_iter().filter_map(Upstream::start).collect();
     assert!(!all.is_empty(), "neither python3 nor node is here: nothing can be tested");
     all
-}
-
-/// A port that nobody listens on, most probably also in a moment.
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 impl Upstream {
@@ -56,17 +51,12 @@ impl Upstream {
         let program = kind.program()?;
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/gateway_support/upstream");
         let extension = if kind == Kind::Python { "py" } else { "js" };
-        let mut child = Command::new(program)
-            .arg(format!("{script}.{extension}"))
-            .args(idle)
-            .env("PORT", port.to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let said = lines_of(child.stdout.take().unwrap());
-        let port = said.recv_timeout(BOUND).expect("the upstream does not start").parse().unwrap();
-        Some(Self { kind, address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)), child })
+        let mut command = Command::new(program);
+        command.arg(format!("{script}.{extension}")).args(idle).env("PORT", port.to_string());
+        let process = Process::start(&mut command).unwrap();
+        let port = process.stdout.next_line().unwrap().expect("the upstream does not start");
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse().unwrap()));
+        Some(Self { kind, address, process })
     }
 
     pub(crate) fn url(&self) -> String {
@@ -112,21 +102,13 @@ impl Upstream {
     }
 
     /// Takes it away, as a crash would.
-    pub(crate) fn kill(mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    pub(crate) fn kill(self) {
+        self.process.kill().unwrap();
     }
 
     async fn ask(&self, path: &str) -> Value {
         let mut link = Link::open(self.address, Version::Http1).await;
         link.send(&Call::new("GET", path)).await.json()
-    }
-}
-
-impl Drop for Upstream {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

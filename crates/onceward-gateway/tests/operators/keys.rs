@@ -1,14 +1,11 @@
 //! `onceward keys`, on the store itself and through the operators' listener.
 
-use std::{
-    io::{BufRead as _, BufReader},
-    process::{Command, Output, Stdio},
-    time::Duration,
-};
+use std::{process::Command, time::Duration};
 
 use serde_json::{Value, json};
+use testbed::Process;
 
-use crate::gateway_support::{Call, Gateway, Plan, Upstream, route};
+use crate::gateway_support::{Call, Finished, Gateway, Plan, Upstream, command, route};
 
 fn pay(key: &str) -> Call {
     Call::post("/pay").key(key).header("x-api-key", "alice").json(json!({"amount": 5}))
@@ -43,8 +40,8 @@ impl Place {
 }
 
 fn keys(gateway: &Gateway, place: Place, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
-    command.arg("keys").args(arguments).current_dir(gateway.directory.path());
+    let mut command = command(&["keys"]);
+    command.args(arguments).current_dir(gateway.directory.path());
     command.env("ONCEWARD_ADMIN_TOKEN", TOKEN).env("USER", "ada").env_remove("SUDO_USER");
     let admin = format!("http://{}", gateway.admin.unwrap());
     match place {
@@ -56,16 +53,15 @@ fn keys(gateway: &Gateway, place: Place, arguments: &[&str]) -> Command {
     command
 }
 
-fn text(output: &Output) -> (bool, String, String) {
-    let of = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    (output.status.success(), of(&output.stdout), of(&output.stderr))
+fn finished(gateway: &Gateway, place: Place, arguments: &[&str]) -> Finished {
+    Finished::of(&mut keys(gateway, place, arguments))
 }
 
 /// What it says, and that it went well.
 fn said(gateway: &Gateway, place: Place, arguments: &[&str]) -> String {
-    let (is_done, out, error) = text(&keys(gateway, place, arguments).output().unwrap());
-    assert!(is_done, "{place:?} {arguments:?}: {out}{error}");
-    out
+    let finished = finished(gateway, place, arguments);
+    assert!(finished.is_success(), "{place:?} {arguments:?}: {finished}");
+    finished.stdout
 }
 
 fn document(gateway: &Gateway, place: Place, arguments: &[&str]) -> Value {
@@ -74,9 +70,12 @@ fn document(gateway: &Gateway, place: Place, arguments: &[&str]) -> Value {
 }
 
 fn refused(gateway: &Gateway, place: Place, arguments: &[&str]) -> String {
-    let (is_done, out, error) = text(&keys(gateway, place, arguments).output().unwrap());
-    assert!(!is_done && out.is_empty(), "{place:?} {arguments:?}: {out}{error}");
-    error
+    let finished = finished(gateway, place, arguments);
+    assert!(
+        !finished.is_success() && finished.stdout.is_empty(),
+        "{place:?} {arguments:?}: {finished}"
+    );
+    finished.stderr
 }
 
 #[tokio::test]
@@ -148,8 +147,7 @@ async fn an_outcome_is_resolved_with_the_answer_of_a_file() {
         let answer = json!({"status": 201, "headers": [["x-number", "7"]], "body": "receipt 7"});
         std::fs::write(gateway.directory.path().join("answer.json"), answer.to_string()).unwrap();
         let resolve = ["resolve", "--operation", &lost, "--applied", "--response", "answer.json"];
-        let (is_done, ..) = text(&keys(&gateway, place, &resolve).output().unwrap());
-        assert!(!is_done, "a reason is needed");
+        assert!(!finished(&gateway, place, &resolve).is_success(), "a reason is needed");
         let resolve = [&resolve[..], &["--reason", "seen"]].concat();
         let shown = document(&gateway, place, &resolve);
         assert_eq!(shown["state"], "succeeded");
@@ -177,8 +175,8 @@ async fn a_filter_is_a_dry_run_until_it_is_confirmed() {
         let bulk = ["resolve", "--state", "unknown", "--applied", "--reason", "all booked"];
         assert!(said(&gateway, place, &bulk).contains("dry run: 3 operations would be"));
         let early = ["resolve", "--state", "unknown", "--not-applied", "--reason", "x", "--yes"];
-        let (is_done, ..) = text(&keys(&gateway, Place::Store, &early).output().unwrap());
-        assert!(!is_done, "a store alone does not say how long it may run");
+        let early = finished(&gateway, Place::Store, &early);
+        assert!(!early.is_success(), "a store alone does not say how long it may run: {early}");
         assert_eq!(
             document(&gateway, place, &["list", "--state", "unknown"]).as_array().unwrap().len(),
             3
@@ -220,10 +218,9 @@ async fn watching_shows_what_happens() {
     for place in [Place::Config, Place::Admin] {
         let mut watch =
             keys(&gateway, place, &["watch", "--every", "100ms", "--for", "60s", "--json"]);
-        let mut watching = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut told = BufReader::new(watching.stderr.take().unwrap()).lines();
+        let watching = Process::start(&mut watch).unwrap();
         // What happens before this is not news.
-        assert!(told.next().unwrap().unwrap().starts_with("watching"));
+        watching.stderr.wait_for("watching").unwrap();
         let paid = gateway.send(&pay(&format!("paid{place:?}"))).await;
         let paid = paid.header("onceward-operation").unwrap().to_owned();
         let resolve = ["resolve", "--operation", &lost, "--applied", "--reason", "x"];
@@ -235,9 +232,9 @@ async fn watching_shows_what_happens() {
         if matches!(place, Place::Config) {
             awaited.push((lost.clone(), vec![json!("unknown")]));
         }
-        let mut out = BufReader::new(watching.stdout.take().unwrap()).lines();
         while !awaited.is_empty() {
-            let line = out.next().unwrap_or_else(|| panic!("never seen: {awaited:?}")).unwrap();
+            let line = watching.stdout.next_line().unwrap();
+            let line = line.unwrap_or_else(|| panic!("never seen: {awaited:?}"));
             let line: Value = serde_json::from_str(&line).unwrap();
             awaited.retain(|(reference, before)| {
                 let has_ended = line["operation"] == **reference && line["state"] == "succeeded";
@@ -245,8 +242,6 @@ async fn watching_shows_what_happens() {
                 !has_ended
             });
         }
-        watching.kill().unwrap();
-        watching.wait().unwrap();
     }
 }
 
@@ -265,10 +260,9 @@ async fn a_token_is_sent_to_operators_listeners_only() {
     let gateway = start(&upstream);
     let before = upstream.seen().await.len();
     let public = format!("http://{}", gateway.address);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
-    command.args(["keys", "list", "--admin", &public]).env("ONCEWARD_ADMIN_TOKEN", TOKEN);
-    let (is_done, _, error) = text(&command.output().unwrap());
-    assert!(!is_done && error.contains("no token was sent"), "{error}");
+    let mut command = command(&["keys", "list", "--admin", &public]);
+    let refused = Finished::of(command.env("ONCEWARD_ADMIN_TOKEN", TOKEN));
+    assert!(!refused.is_success() && refused.stderr.contains("no token was sent"), "{refused}");
     for seen in &upstream.seen().await[before..] {
         assert!(!seen.to_string().contains(TOKEN), "{seen}");
     }
@@ -289,10 +283,9 @@ fn wrong_places_are_told_in_words() {
         (&["list", "--limit", "0"], "--limit"),
         (&["list", "--admin", "http://127.0.0.1:1", "--token-env", "NOT_SET"], "NOT_SET"),
     ] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
-        let output = command.arg("keys").args(arguments).current_dir(directory.path()).output();
-        let (is_done, _, error) = text(&output.unwrap());
-        assert!(!is_done && error.contains(word), "{arguments:?}: {error}");
+        let mut command = command(&["keys"]);
+        let refused = Finished::of(command.args(arguments).current_dir(directory.path()));
+        assert!(!refused.is_success() && refused.stderr.contains(word), "{arguments:?}: {refused}");
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing was made");
 }

@@ -1,8 +1,10 @@
 //! The services of `examples/postgres` behind the gateway: each commits its payment and the record of it
 //! together, whatever it is written in and whenever it is killed.
 
+use std::net::SocketAddr;
+
 use crate::{
-    gateway_support::{Gateway, Reply, eventually, free_port},
+    gateway_support::{Gateway, Reply, eventually, free_address},
     support::{EXAMPLES, Example, Service, Shop, pay},
 };
 
@@ -47,18 +49,18 @@ struct Bench {
     shop: Shop,
     gateway: Gateway,
     example: Example,
-    port: u16,
+    address: SocketAddr,
     service: Option<Service>,
 }
 
 impl Bench {
     /// `None`, loudly, if this machine cannot run it.
     fn start(example: Example) -> Option<Self> {
-        let (shop, port) = (Shop::open(), free_port());
+        let (shop, address) = (Shop::open(), free_address().unwrap());
         shop.database.sql(GATES);
-        let service = Some(Service::start(example, port, &shop.service_url())?);
-        let gateway = shop.plan(&format!("http://127.0.0.1:{port}"), "").start();
-        Some(Self { shop, gateway, example, port, service })
+        let service = Some(Service::start(example, address, &shop.service_url())?);
+        let gateway = shop.plan(&format!("http://{address}"), "").start();
+        Some(Self { shop, gateway, example, address, service })
     }
 
     /// Sends a payment, kills the service at the gate of that number, and opens it then.
@@ -72,7 +74,7 @@ impl Bench {
     }
 
     fn restart(&mut self) {
-        self.service = Service::start(self.example, self.port, &self.shop.service_url());
+        self.service = Service::start(self.example, self.address, &self.shop.service_url());
     }
 }
 

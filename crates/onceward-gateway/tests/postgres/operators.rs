@@ -1,18 +1,15 @@
 //! What operators have on PostgreSQL: the same commands and the same answers as on a file.
 
-use std::process::Output;
-
 use serde_json::{Value, json};
 use testbed::Database;
 
 use crate::{
-    gateway_support::{Call, Gateway, Upstream, eventually, route},
+    gateway_support::{Call, Finished, Gateway, Upstream, eventually, route},
     support::{Shop, onceward},
 };
 
-fn said(output: &Output) -> String {
-    let both = [&output.stdout[..], &output.stderr].concat();
-    String::from_utf8(both).unwrap()
+fn said(finished: &Finished) -> String {
+    format!("{}{}", finished.stdout, finished.stderr)
 }
 
 fn pay(key: &str) -> Call {
@@ -35,19 +32,19 @@ async fn used(database: &Database) -> (Upstream, Gateway) {
 fn tables_are_made_once_and_looked_at_without_a_change() {
     let database = testbed::postgres().database();
     let check = onceward(&["migrate", "--check"], database.url());
-    assert_eq!(check.status.code(), Some(1), "{}", said(&check));
+    assert_eq!(check.code, 1, "{}", said(&check));
     assert!(said(&check).contains("the tables have version 0"), "{}", said(&check));
     assert_eq!(database.sql("SELECT count(*) FROM pg_namespace WHERE nspname = 'onceward'"), "0");
     let made = onceward(&["migrate"], database.url());
-    assert!(made.status.success() && said(&made).contains("now, after 0"), "{}", said(&made));
+    assert!(made.is_success() && said(&made).contains("now, after 0"), "{}", said(&made));
     for arguments in [&["migrate"][..], &["migrate", "--check"]] {
         let again = onceward(arguments, database.url());
-        assert!(again.status.success(), "{}", said(&again));
+        assert!(again.is_success(), "{}", said(&again));
         assert!(said(&again).contains("the tables are up to date"), "{}", said(&again));
     }
     database.sql("INSERT INTO onceward.migration (version) VALUES (900)");
     let newer = onceward(&["migrate"], database.url());
-    assert_eq!(newer.status.code(), Some(1), "{}", said(&newer));
+    assert_eq!(newer.code, 1, "{}", said(&newer));
     assert!(said(&newer).contains("use the newer one"), "{}", said(&newer));
 }
 
@@ -56,12 +53,12 @@ fn tables_are_made_once_and_looked_at_without_a_change() {
 fn the_printed_sql_does_the_same() {
     let database = testbed::postgres().database();
     let printed = onceward(&["migrate", "--print"], "");
-    assert!(printed.status.success(), "{}", said(&printed));
+    assert!(printed.is_success(), "{}", said(&printed));
     database.sql(&said(&printed));
     let check = onceward(&["migrate", "--check"], database.url());
-    assert!(check.status.success(), "{}", said(&check));
+    assert!(check.is_success(), "{}", said(&check));
     let nothing = onceward(&["migrate", "--print"], database.url());
-    assert!(nothing.status.success() && said(&nothing).is_empty(), "{}", said(&nothing));
+    assert!(nothing.is_success() && said(&nothing).is_empty(), "{}", said(&nothing));
     let file = onceward(&["migrate", "--print", "--store", "sqlite://a.db"], "");
     assert!(said(&file).contains("leave --print out"), "{}", said(&file));
 }
@@ -76,7 +73,7 @@ fn those_that_start_together_make_the_tables_once() {
         started.into_iter().map(|one| one.join().unwrap()).collect::<Vec<_>>()
     });
     for output in outputs {
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.is_success(), "{}", said(&output));
     }
     let versions = "SELECT count(*) = max(version) FROM onceward.migration";
     assert_eq!(database.sql(versions), "t");
@@ -87,7 +84,7 @@ async fn operations_are_found_and_repaired_on_the_store_and_by_the_listener() {
     let database = testbed::postgres().database();
     let (upstream, gateway) = used(&database).await;
     let list = onceward(&["keys", "list", "--json", "--store", database.url()], "");
-    let listed: Value = serde_json::from_slice(&list.stdout).unwrap();
+    let listed = list.json();
     let mut states: Vec<_> =
         listed.as_array().unwrap().iter().map(|one| one["state"].as_str().unwrap()).collect();
     states.sort_unstable();
@@ -98,14 +95,14 @@ async fn operations_are_found_and_repaired_on_the_store_and_by_the_listener() {
     let config = ["--config", path.to_str().unwrap()];
     let resolve = ["keys", "resolve", "--operation", reference, "--not-applied", "--force"];
     let resolved = onceward(&[&resolve[..], &["--reason", "asked"], &config].concat(), "");
-    assert!(resolved.status.success(), "{}", said(&resolved));
+    assert!(resolved.is_success(), "{}", said(&resolved));
     let shown = gateway.ask(&Call::new("GET", &format!("/v1/operations/{reference}"))).await.json();
     assert_eq!(shown["trail"].as_array().unwrap().len(), 2, "unknown, then resolved: {shown}");
     let again = gateway.send(&pay("lost")).await;
     assert_eq!((again.status, again.is_replay()), (201, false), "{again:?}");
     assert_eq!(upstream.count_of("lost").await, 2);
     let nobody = onceward(&["keys", "list", "--store", "postgres://a:sesame@127.0.0.1:1/d"], "");
-    assert!(!nobody.status.success() && said(&nobody).contains("could be reached"));
+    assert!(!nobody.is_success() && said(&nobody).contains("could be reached"));
     assert!(!said(&nobody).contains("sesame"), "{}", said(&nobody));
 }
 
@@ -132,9 +129,7 @@ async fn metrics_readiness_and_configuration_are_as_on_a_file() {
 fn doctor(gateway: &Gateway) -> (Value, Vec<String>) {
     let path = gateway.directory.path().join("onceward.toml");
     let output = onceward(&["doctor", "--json", "--config", path.to_str().unwrap()], "");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
-        panic!("{error}: {}", said(&output));
-    });
+    let report = output.json();
     let codes = report["findings"].as_array().unwrap().iter();
     let codes = codes.map(|one| one["code"].as_str().unwrap().to_owned()).collect();
     (report, codes)

@@ -3,7 +3,6 @@
 use std::{
     io::Read as _,
     net::TcpListener,
-    process::Stdio,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -12,8 +11,8 @@ use std::{
 };
 
 use crate::{
-    gateway_support::free_port,
-    run::{CALLERS, DATA, Probed, command, onceward_probe, probe, probe_counted},
+    gateway_support::{Finished, free_address},
+    run::{CALLERS, DATA, command, onceward_probe, probe, probe_counted},
     server::{Answers, Defect, Nature, Server},
 };
 
@@ -33,7 +32,7 @@ fn listener() -> (String, Arc<AtomicU64>) {
 }
 
 /// It did not probe, and names these: options, addresses, and what others have answered.
-fn assert_cannot(probed: &Probed, named: &[&str]) {
+fn assert_cannot(probed: &Finished, named: &[&str]) {
     assert_eq!((probed.code, probed.stdout.as_str()), (1, ""), "{probed}");
     for name in named {
         assert!(probed.stderr.contains(name), "no {name:?}: {probed}");
@@ -96,10 +95,8 @@ fn who_does_not_read_on_is_no_trouble() {
         let mut command = command(arguments);
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let output = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
-        let output = output.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!((output.status.code(), said.as_ref()), (Some(0), ""));
+        let probed = Finished::of(command.stdout(writer));
+        assert_eq!((probed.code, probed.stderr.as_str()), (0, ""));
     }
 }
 
@@ -153,7 +150,7 @@ fn no_more_requests_are_sent_than_allowed() {
 
 #[test]
 fn what_does_not_answer_cannot_be_probed() {
-    let url = format!("http://127.0.0.1:{}/payments", free_port());
+    let url = format!("http://{}/payments", free_address().unwrap());
     assert_cannot(&probe(&url, &[]), &[&url]);
     let (silent, _) = listener();
     let probed = probe(&silent, &["--timeout", "1"]);
@@ -186,7 +183,7 @@ fn a_count_that_does_not_count_is_explained() {
     let idle = Server::right();
     assert_cannot(&count(&idle.url("/count"), "/total"), &["--count-url"]);
     let made = server.made();
-    let nowhere = format!("http://127.0.0.1:{}/", free_port());
+    let nowhere = format!("http://{}/", free_address().unwrap());
     assert_cannot(&count(&nowhere, "/total"), &[]);
     assert_eq!(server.made(), made, "what cannot be counted is not begun");
 }

@@ -1,11 +1,12 @@
 //! Without a count, effects are told by answers that differ, or not at all.
 
 use crate::{
-    run::{Probed, probe},
+    gateway_support::Finished,
+    run::probe,
     server::{Answers, Defect, Nature, Server},
 };
 
-fn uncounted(defect: Option<Defect>, answers: Answers) -> Probed {
+fn uncounted(defect: Option<Defect>, answers: Answers) -> Finished {
     let server = Server::start(Nature { defect, answers, ..Nature::default() });
     probe(&server.url("/payments"), &[])
 }

@@ -3,8 +3,8 @@
 use std::thread;
 
 use crate::{
-    gateway_support::{Certificates, Gateway, Plan, Upstream, route},
-    run::{Probed, command, probe},
+    gateway_support::{Certificates, Finished, Gateway, Plan, Upstream, route},
+    run::{command, probe},
 };
 
 /// The upstream takes a moment, and answers with bytes that are no text.
@@ -61,9 +61,10 @@ fn an_api_with_tls_is_probed_if_its_certificate_is_trusted() {
     let url = format!("https://{}/pay", gateway.address);
     let arguments = [&url, "--data", "{}", "--credential", "X-Api-Key: a", "--only", "once"];
     let authority = directory.path().join("ca.pem");
-    let trusting = Probed::of(command(&arguments).env("SSL_CERT_FILE", authority));
+    let trusting = Finished::of(command(&arguments).env("SSL_CERT_FILE", authority));
     assert_eq!(trusting.code, 0, "{trusting}");
-    let wary = Probed::of(command(&arguments).env("SSL_CERT_FILE", directory.path().join("none")));
+    let wary =
+        Finished::of(command(&arguments).env("SSL_CERT_FILE", directory.path().join("none")));
     assert_eq!(wary.code, 1, "{wary}");
     assert!(wary.stderr.contains("https://") && wary.stdout.is_empty(), "{wary}");
 }

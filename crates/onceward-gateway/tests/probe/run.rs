@@ -4,32 +4,26 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::server::Server;
+use crate::{
+    gateway_support::{self, Finished},
+    server::Server,
+};
 
 /// The two callers that the servers of these tests know.
 pub(crate) const CALLERS: [&str; 2] = ["alice-secret", "bob-secret"];
 pub(crate) const DATA: &str = r#"{"to": "ada", "cents": 500}"#;
 
-/// What a probe ended with.
-pub(crate) struct Probed {
-    pub(crate) code: i32,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
-}
-
 /// Runs it with these arguments.
-pub(crate) fn onceward_probe(arguments: &[&str]) -> Probed {
-    Probed::of(&mut command(arguments))
+pub(crate) fn onceward_probe(arguments: &[&str]) -> Finished {
+    Finished::of(&mut command(arguments))
 }
 
 pub(crate) fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
-    command.arg("probe").args(arguments);
-    command
+    gateway_support::command(&[&["probe"], arguments].concat())
 }
 
 /// A request for a payment, by two callers, as quickly as the machine can.
-pub(crate) fn probe(url: &str, more: &[&str]) -> Probed {
+pub(crate) fn probe(url: &str, more: &[&str]) -> Finished {
     let credentials = CALLERS.map(|caller| format!("X-Api-Key: {caller}"));
     let mut arguments = vec![url, "--json", "--rate", "1000", "--patience", "3"];
     for credential in &credentials {
@@ -45,26 +39,14 @@ pub(crate) fn probe(url: &str, more: &[&str]) -> Probed {
 }
 
 /// The same, with the server's own count.
-pub(crate) fn probe_counted(server: &Server, more: &[&str]) -> Probed {
+pub(crate) fn probe_counted(server: &Server, more: &[&str]) -> Finished {
     let count = server.url("/count");
     let counted = [&["--count-url", &count, "--count-json", "/total"], more].concat();
     probe(&server.url("/payments"), &counted)
 }
 
-impl Probed {
-    pub(crate) fn of(command: &mut Command) -> Self {
-        let output = command.output().unwrap();
-        Self {
-            code: output.status.code().unwrap(),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
-    }
-
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.stdout).unwrap_or_else(|_| panic!("no JSON: {self}"))
-    }
-
+/// What a probe has found.
+impl Finished {
     pub(crate) fn checks(&self) -> Vec<Value> {
         self.json()["checks"].as_array().unwrap().clone()
     }
@@ -107,12 +89,5 @@ impl Probed {
         self.assert_fails(what, &[]);
         assert_eq!(self.json()["score"], 100, "{what}");
         assert_eq!(self.ids("skip"), skipped, "{what}: {self}");
-    }
-}
-
-impl std::fmt::Display for Probed {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { code, stdout, stderr } = self;
-        write!(formatter, "exit {code}\n{stderr}\n{stdout}")
     }
 }

@@ -7,7 +7,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::{client, gateway::Setup, gateway_support::Upstream};
+use crate::{client, gateway_support::Upstream, plan};
 
 /// What somebody else would get, if the gateway took it for an answer.
 const STRAY: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nstray";
@@ -51,8 +51,7 @@ fn what_cannot_be_read_is_never_stored_and_never_runs_again() {
         for (name, answer) in ANSWERS {
             let count = if name.starts_with("a hundred") { 100 } else { 1 };
             let address = answering(answer.repeat(count), End::Close).await;
-            let setup = Setup::new(address, "");
-            let mut gateway = setup.start();
+            let gateway = plan(address, "").start();
             let request = client::keyed("/pay", "k", "{}");
             let first = client::ask(gateway.address, &request).await.unwrap();
             let again = client::ask(gateway.address, &request).await.unwrap();
@@ -73,15 +72,14 @@ fn an_answer_that_nobody_asked_for_reaches_nobody() {
     crate::run(async {
         let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok{STRAY}");
         let address = answering(answer, End::Keep).await;
-        let setup = Setup::new(address, "");
-        let gateway = setup.start();
+        let gateway = plan(address, "").start();
         for number in 0..200 {
             let request = match number % 2 {
                 0 => client::get("/x"),
                 _ => client::keyed("/pay", &format!("k-{number}"), "{}"),
             };
             let answer = client::ask(gateway.address, &request).await.unwrap();
-            assert_ne!(answer.body, b"stray", "after {number} requests");
+            assert_ne!(answer.body, b"stray"[..], "after {number} requests");
         }
     });
 }
@@ -91,8 +89,7 @@ fn an_answer_that_nobody_asked_for_reaches_nobody() {
 fn the_chunks_of_a_get_go_on() {
     crate::run(async {
         let upstream = Upstream::any();
-        let setup = Setup::new(upstream.address, "");
-        let gateway = setup.start();
+        let gateway = plan(upstream.address, "").start();
         let request = "GET /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n\
                        2\r\nok\r\n0\r\n\r\n";
         let answer = client::ask(gateway.address, request.as_bytes()).await.unwrap();

@@ -15,8 +15,7 @@ use tokio::{
 
 use crate::{
     client::{self, Connection},
-    gateway::Setup,
-    upstream,
+    counting_upstream, plan,
 };
 
 /// What a gateway may take up in memory, whoever is connected.
@@ -43,9 +42,8 @@ fn five_thousand_who_do_nothing_leave_others_nine_tenths() {
 #[ignore = "long: a minute of silence"]
 fn nobody_may_be_silent_for_ever() {
     crate::run(async {
-        let (address, ledger) = upstream::start(Duration::ZERO).await;
-        let setup = Setup::new(address, "");
-        let gateway = setup.start();
+        let (address, ledger) = counting_upstream::start(Duration::ZERO).await;
+        let gateway = plan(address, "").start();
         let length = "Content-Length: 9\r\n";
         let keyed = format!("POST /pay HTTP/1.1\r\nHost: h\r\nIdempotency-Key: k\r\n{length}\r\nx");
         let unkeyed = format!("POST /pay HTTP/1.1\r\nHost: h\r\n{length}\r\nx");
@@ -71,9 +69,8 @@ fn nobody_may_be_silent_for_ever() {
 
 async fn crowd(count: usize, share: f64) {
     let count = allowed(count);
-    let (address, _ledger) = upstream::start(Duration::ZERO).await;
-    let setup = Setup::new(address, "");
-    let mut gateway = setup.start();
+    let (address, _ledger) = counting_upstream::start(Duration::ZERO).await;
+    let gateway = plan(address, "").start();
     let address = gateway.address;
     goodput(address, "warm").await;
     let mut crowd = JoinSet::new();

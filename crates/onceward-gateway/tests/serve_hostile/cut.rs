@@ -11,10 +11,10 @@ use tokio::{
 };
 
 use crate::{
-    client::{self, Answer, BOUND},
-    gateway::Setup,
-    raw_upstream::{self, Framing},
-    upstream,
+    client, counting_upstream,
+    cutting_upstream::{self, Framing},
+    gateway_support::{PATIENCE, Reply, free_address},
+    plan,
 };
 
 /// A crashed owner would be noticed soon.
@@ -31,9 +31,8 @@ const BODY: &str = "{\"cents\": 500}";
 #[test]
 fn a_client_may_leave_at_every_byte_of_its_request() {
     crate::run(async {
-        let (address, ledger) = upstream::start(Duration::from_millis(10)).await;
-        let setup = Setup::new(address, OPTIONS);
-        let mut gateway = setup.start();
+        let (address, ledger) = counting_upstream::start(Duration::from_millis(10)).await;
+        let gateway = plan(address, OPTIONS).start();
         let (address, length) = (gateway.address, request("r-0000").len());
         each(length + 1, move |cut| async move {
             let request = request(&format!("r-{cut:04}"));
@@ -53,9 +52,8 @@ fn a_client_may_leave_at_every_byte_of_its_request() {
 #[test]
 fn a_client_may_leave_at_every_byte_of_its_answer() {
     crate::run(async {
-        let (address, ledger) = upstream::start(Duration::from_millis(1)).await;
-        let setup = Setup::new(address, OPTIONS);
-        let mut gateway = setup.start();
+        let (address, ledger) = counting_upstream::start(Duration::from_millis(1)).await;
+        let gateway = plan(address, OPTIONS).start();
         let address = gateway.address;
         let length = answer_length(address).await;
         assert!(length <= 1024, "{length}");
@@ -64,7 +62,7 @@ fn a_client_may_leave_at_every_byte_of_its_answer() {
             let mut stream = TcpStream::connect(address).await.unwrap();
             stream.write_all(&request).await.unwrap();
             let mut part = vec![0; cut];
-            timeout(BOUND, stream.read_exact(&mut part)).await.expect("it hangs").unwrap();
+            timeout(PATIENCE, stream.read_exact(&mut part)).await.expect("it hangs").unwrap();
             leave(stream, cut);
             let answer = retried(address, &request).await;
             assert_once(&answer, cut);
@@ -84,9 +82,8 @@ fn a_client_may_leave_at_every_byte_of_its_answer() {
 fn an_upstream_may_break_off_at_every_byte_of_its_answer() {
     crate::run(async {
         for framing in [Framing::Length, Framing::Chunked] {
-            let (address, ledger) = raw_upstream::start(framing).await;
-            let setup = Setup::new(address, FAILING);
-            let mut gateway = setup.start();
+            let (address, ledger) = cutting_upstream::start(framing).await;
+            let gateway = plan(address, FAILING).start();
             let (address, length) = (gateway.address, framing.answer(1).len());
             each(length + 1, move |cut| async move {
                 let request = request(&format!("u-{cut:04}"));
@@ -115,14 +112,12 @@ fn an_upstream_may_break_off_at_every_byte_of_its_answer() {
 #[test]
 fn an_upstream_that_is_not_there_leaves_the_key_free() {
     crate::run(async {
-        let port = crate::gateway_support::free_port();
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let setup = Setup::new(address, OPTIONS);
-        let gateway = setup.start();
+        let address = free_address().unwrap();
+        let gateway = plan(address, OPTIONS).start();
         let request = request("n-0000");
         let first = client::ask(gateway.address, &request).await.unwrap();
         assert_eq!(first.code().as_deref(), Some("upstream-unreachable"));
-        let ledger = upstream::start_at(address, Duration::ZERO).await;
+        let ledger = counting_upstream::start_at(address, Duration::ZERO).await;
         assert_once(&retried(gateway.address, &request).await, 0);
         assert_eq!(ledger.effects("n-0000"), 1);
     });
@@ -138,9 +133,9 @@ async fn answer_length(address: SocketAddr) -> usize {
     stream.write_all(&request("a-9999")).await.unwrap();
     let mut bytes = Vec::new();
     loop {
-        let read = timeout(BOUND, stream.read_buf(&mut bytes)).await.expect("it hangs").unwrap();
+        let read = timeout(PATIENCE, stream.read_buf(&mut bytes)).await.expect("it hangs").unwrap();
         assert!(read > 0, "there is no answer");
-        if let Some((_, length)) = Answer::parse(&bytes) {
+        if let Some((_, length)) = Reply::parse(&bytes) {
             return length;
         }
     }
@@ -155,7 +150,7 @@ fn leave(stream: TcpStream, cut: usize) {
 }
 
 /// The final answer, which stays what it is.
-async fn retried(address: SocketAddr, request: &[u8]) -> Answer {
+async fn retried(address: SocketAddr, request: &[u8]) -> Reply {
     let answer = client::ask_until_final(address, request).await;
     let again = client::ask_until_final(address, request).await;
     assert_eq!((answer.status, &answer.body), (again.status, &again.body));
@@ -163,11 +158,11 @@ async fn retried(address: SocketAddr, request: &[u8]) -> Answer {
     answer
 }
 
-fn assert_once(answer: &Answer, cut: usize) {
+fn assert_once(answer: &Reply, cut: usize) {
     assert_eq!((answer.status, &answer.json()["effects"]), (200, &1.into()), "{cut}: {answer:?}");
 }
 
-fn code(answer: &Answer) -> String {
+fn code(answer: &Reply) -> String {
     answer.code().unwrap_or_default()
 }
 

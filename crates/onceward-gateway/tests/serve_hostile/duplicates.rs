@@ -6,8 +6,9 @@ use tokio::task::JoinSet;
 
 use crate::{
     client::{self, Connection},
-    gateway::Setup,
-    upstream,
+    counting_upstream,
+    gateway_support::Gateway,
+    plan,
 };
 
 /// Half of them to each gateway.
@@ -23,9 +24,9 @@ fn ten_thousand_duplicates_over_two_gateways_run_once() {
 }
 
 async fn duplicates() {
-    let (address, ledger) = upstream::start(Duration::from_millis(500)).await;
-    let setup = Setup::new(address, OPTIONS);
-    let mut gateways = [setup.start(), setup.start()];
+    let (address, ledger) = counting_upstream::start(Duration::from_millis(500)).await;
+    let plan = plan(address, OPTIONS);
+    let gateways = [plan.start(), plan.start()];
     let started = Instant::now();
     let mut clients = JoinSet::new();
     for number in 0..CONNECTIONS {
@@ -43,5 +44,5 @@ async fn duplicates() {
     clients.join_all().await;
     assert_eq!(ledger.all().len(), 1);
     eprintln!("{DUPLICATES} duplicates in {:?}", started.elapsed());
-    gateways.iter_mut().for_each(crate::gateway::Gateway::assert_well);
+    gateways.iter().for_each(Gateway::assert_well);
 }

@@ -15,9 +15,9 @@ use tokio::{
 };
 
 use crate::{
-    client::{self, Answer, BOUND},
-    gateway::{Gateway, Setup},
-    upstream,
+    client, counting_upstream,
+    gateway_support::{Gateway, PATIENCE, Plan, Reply},
+    plan,
 };
 
 const OPTIONS: &str = "lease = \"300ms\"\nmax_run = \"20s\"";
@@ -27,7 +27,7 @@ const CLIENTS: usize = 8;
 /// How a key ended for its client.
 struct Ended {
     key: String,
-    answer: Answer,
+    answer: Reply,
 }
 
 #[test]
@@ -42,9 +42,9 @@ fn a_hundred_kills_cause_no_second_effect() {
 }
 
 async fn kills(count: usize) {
-    let (address, ledger) = upstream::start(Duration::from_millis(8)).await;
-    let setup = Arc::new(Setup::new(address, OPTIONS));
-    let mut gateway = start(&setup).await;
+    let (address, ledger) = counting_upstream::start(Duration::from_millis(8)).await;
+    let plan = Arc::new(plan(address, OPTIONS));
+    let mut gateway = start(&plan).await;
     let (place, done) = (Arc::new(Mutex::new(gateway.address)), Arc::new(AtomicBool::new(false)));
     let mut clients = JoinSet::new();
     for client in 0..CLIENTS {
@@ -53,7 +53,7 @@ async fn kills(count: usize) {
     for _ in 0..count {
         sleep(Duration::from_millis(fastrand::u64(20..120))).await;
         gateway.kill();
-        gateway = start(&setup).await;
+        gateway = start(&plan).await;
         *place.lock().unwrap() = gateway.address;
     }
     done.store(true, Ordering::Relaxed);
@@ -75,9 +75,9 @@ async fn kills(count: usize) {
 }
 
 /// Waits for it on another thread, so that the clients go on.
-async fn start(setup: &Arc<Setup>) -> Gateway {
-    let setup = setup.clone();
-    spawn_blocking(move || setup.start()).await.unwrap()
+async fn start(plan: &Arc<Plan>) -> Gateway {
+    let plan = plan.clone();
+    spawn_blocking(move || plan.start()).await.unwrap()
 }
 
 /// One client: a new key when the last one has ended.
@@ -85,19 +85,19 @@ async fn load(client: usize, place: Arc<Mutex<SocketAddr>>, done: Arc<AtomicBool
     let mut ended = Vec::new();
     while !done.load(Ordering::Relaxed) {
         let key = format!("k-{client}-{}", ended.len());
-        let answer = timeout(2 * BOUND, insist(&key, &place)).await.expect("a key never ends");
+        let answer = timeout(2 * PATIENCE, insist(&key, &place)).await.expect("a key never ends");
         ended.push(Ended { key, answer });
     }
     ended
 }
 
 /// The same key, wherever the gateway is now, until there is a final answer.
-async fn insist(key: &str, place: &Mutex<SocketAddr>) -> Answer {
+async fn insist(key: &str, place: &Mutex<SocketAddr>) -> Reply {
     let request = client::keyed("/pay", key, "{}");
     loop {
         let address = *place.lock().unwrap();
         match client::ask(address, &request).await {
-            Ok(answer) if !client::is_passing(&answer) => return answer,
+            Ok(answer) if !answer.is_passing() => return answer,
             _ => sleep(Duration::from_millis(10)).await,
         }
     }

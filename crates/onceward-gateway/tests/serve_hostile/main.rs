@@ -8,21 +8,29 @@ mod gateway_support;
 
 mod answers;
 mod client;
+mod counting_upstream;
 mod crowd;
 mod cut;
+mod cutting_upstream;
 mod duplicates;
-mod gateway;
 mod kills;
 mod malformed;
-mod raw_upstream;
 mod requests;
-mod upstream;
 mod witnesses;
 
 use std::{
     future::Future,
+    net::SocketAddr,
     sync::{PoisonError, RwLock},
 };
+
+use gateway_support::{Plan, route_for};
+
+/// A gateway whose only route covers everything that writes, for all callers together; with these options.
+fn plan(upstream: SocketAddr, options: &str) -> Plan {
+    let lines = format!("scope = [\"global\"]\n{options}");
+    Plan::new(&format!("http://{upstream}"), &route_for("POST,PATCH /{*rest}", &lines))
+}
 
 /// What measures speed is alone; other tests may run beside each other.
 static MEASURED: RwLock<()> = RwLock::new(());

@@ -11,9 +11,9 @@ use tokio::{
 };
 
 use crate::{
-    client::{self, BOUND},
-    gateway::Setup,
-    gateway_support::Kind,
+    client,
+    gateway_support::{Kind, PATIENCE},
+    plan,
     requests::{self, Allowed, Case},
     witnesses::{Line, Witness},
 };
@@ -63,8 +63,7 @@ fn nginx_sees_only_what_is_meant() {
 fn the_frames_of_the_cases_are_right() {
     crate::run(async {
         let witness = Witness::hyper().await;
-        let setup = Setup::new(witness.address(), "");
-        let gateway = setup.start();
+        let gateway = plan(witness.address(), "").start();
         let mut cases = requests::all().into_iter();
         let case = cases.find(|case| case.name == "HTTP/2: nothing special").unwrap();
         let mut stream = TcpStream::connect(gateway.address).await.unwrap();
@@ -74,15 +73,14 @@ fn the_frames_of_the_cases_are_right() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        timeout(BOUND, came).await.expect("it never comes");
+        timeout(PATIENCE, came).await.expect("it never comes");
         assert_eq!(witness.seen().await, [("POST".into(), "/c0000/intended".into())]);
     });
 }
 
 async fn only_what_is_meant(witness: Option<Witness>) {
     let Some(witness) = witness else { return };
-    let setup = Setup::new(witness.address(), "");
-    let mut gateway = setup.start();
+    let gateway = plan(witness.address(), "").start();
     let manners = [Follow::AtOnce, Follow::AfterTheAnswer];
     let cases: Vec<(Case, Follow)> = manners
         .into_iter()
@@ -170,7 +168,7 @@ async fn attack(
     let _ = stream.write_all(innocent.as_bytes()).await;
     if timeout(SILENCE, stream.read_to_end(&mut answers)).await.is_err() {
         let _ = stream.shutdown().await;
-        if timeout(BOUND, stream.read_to_end(&mut answers)).await.is_err() {
+        if timeout(PATIENCE, stream.read_to_end(&mut answers)).await.is_err() {
             return Some("the connection never ends".into());
         }
     }

@@ -4,15 +4,16 @@ use std::{
     fs,
     net::SocketAddr,
     path::PathBuf,
-    process::{Child, Command, Stdio},
-    time::{Duration, Instant},
+    process::{Command, Stdio},
+    time::Duration,
 };
 
 use tempfile::TempDir;
+use testbed::Process;
 
 use crate::{
-    gateway_support::{Kind, Upstream, free_port},
-    upstream::{self, Ledger},
+    counting_upstream::{self, Ledger},
+    gateway_support::{Kind, Upstream, free_address},
 };
 
 /// Method and target of a request that arrived.
@@ -26,7 +27,7 @@ pub(crate) enum Witness {
 
 impl Witness {
     pub(crate) async fn hyper() -> Self {
-        let (address, ledger) = upstream::start(Duration::ZERO).await;
+        let (address, ledger) = counting_upstream::start(Duration::ZERO).await;
         Self::Hyper(address, ledger)
     }
 
@@ -63,8 +64,8 @@ impl Witness {
 
 /// Its log of requests is what it saw.
 pub(crate) struct Nginx {
+    _process: Process,
     address: SocketAddr,
-    child: Child,
     directory: TempDir,
 }
 
@@ -76,7 +77,7 @@ impl Nginx {
             return None;
         }
         let directory = tempfile::tempdir().unwrap();
-        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let address = free_address().unwrap();
         let path = directory.path().display();
         let text = format!(
             "daemon off; master_process off; pid {path}/pid; error_log {path}/errors;\n\
@@ -92,16 +93,11 @@ impl Nginx {
         );
         let file = directory.path().join("nginx.conf");
         fs::write(&file, text).unwrap();
-        let child =
-            Command::new("nginx").arg("-c").arg(&file).stderr(Stdio::null()).spawn().unwrap();
-        let nginx = Self { address, child, directory };
-        let started = Instant::now();
-        while std::net::TcpStream::connect(address).is_err() {
-            let errors = fs::read_to_string(nginx.directory.path().join("errors"));
-            assert!(started.elapsed() < Duration::from_secs(20), "no nginx: {errors:?}");
-            std::thread::sleep(Duration::from_millis(20));
+        let process = Process::start(Command::new("nginx").arg("-c").arg(&file)).unwrap();
+        if let Err(trouble) = process.wait_until_it_accepts(address) {
+            panic!("{trouble}: {:?}", fs::read_to_string(directory.path().join("errors")));
         }
-        Some(nginx)
+        Some(Self { _process: process, address, directory })
     }
 
     fn log(&self) -> PathBuf {
@@ -116,12 +112,5 @@ impl Nginx {
         };
         // What it could not read it has refused: that is logged with a dash.
         text.lines().map(line).filter(|(_, target)| target != "-").collect()
-    }
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "../gateway_support/command.rs"]
+mod command;
 mod command_line;
 mod figures;
 mod run;

@@ -1,18 +1,13 @@
 //! `onceward simulate` as a process, and what it printed.
 
-use std::{
-    process::{Command, Output},
-    sync::LazyLock,
-};
+use std::sync::LazyLock;
 
 use serde_json::Value;
 
-pub(crate) fn onceward(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_onceward")).arg("simulate").args(arguments).output().unwrap()
-}
+use crate::command::{Finished, run};
 
-pub(crate) fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
+pub(crate) fn simulate(arguments: &[&str]) -> Finished {
+    run(&[&["simulate"], arguments].concat())
 }
 
 /// The rows of one run.
@@ -29,9 +24,9 @@ pub(crate) static LAYERS: LazyLock<Rows> = LazyLock::new(|| Rows::of(&["layers"]
 
 impl Rows {
     pub(crate) fn of(arguments: &[&str]) -> Self {
-        let output = onceward(&[arguments, &["--json"]].concat());
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let output = simulate(&[arguments, &["--json"]].concat());
+        assert!(output.is_success(), "{}", output.stderr);
+        let document = output.json();
         assert_eq!(document["scenario"], arguments[0]);
         Self(document["rows"].as_array().unwrap().clone())
     }

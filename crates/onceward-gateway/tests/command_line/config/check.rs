@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::config::support::{check_with, directory, onceward, refused, route, text};
+use crate::config::support::{check_with, directory, onceward, refused, route};
 
 const GOOD: &str = include_str!("golden/good.toml");
 const GOOD_SUMMARY: &str = include_str!("golden/good.txt");
@@ -16,9 +16,9 @@ const BAD_MISTAKES: &str = include_str!("golden/bad.txt");
 #[test]
 fn what_is_right_is_summed_up() {
     let output = check_with(GOOD, &[("JWT_SECRET", "sesame")]);
-    assert_eq!(text(&output.stderr), "");
-    assert_eq!(text(&output.stdout), GOOD_SUMMARY);
-    assert!(output.status.success());
+    assert_eq!(output.stderr, "");
+    assert_eq!(output.stdout, GOOD_SUMMARY);
+    assert!(output.is_success());
 }
 
 #[test]
@@ -32,9 +32,9 @@ fn machines_get_json() {
     for (file, valid) in [(GOOD, true), (BAD, false)] {
         fs::write(directory.path().join("o.toml"), file).unwrap();
         let output = onceward(directory.path(), &["check", "o.toml", "--json"], &[]);
-        assert_eq!(output.status.success(), valid);
+        assert_eq!(output.is_success(), valid);
         assert!(output.stderr.is_empty());
-        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let document = output.json();
         assert_eq!(document["valid"], valid);
         assert_eq!(document["file"], "o.toml");
         let first = &document["mistakes"][0];
@@ -60,8 +60,8 @@ fn machines_get_every_option_in_the_words_of_the_file_and_no_secret() {
     fs::write(directory.path().join("o.toml"), WHOLE).unwrap();
     let environment = [("TOKEN_OF_ADA", "sesame-sesame-sesame"), ("JWT_SECRET", "sesame")];
     let output = onceward(directory.path(), &["check", "o.toml", "--json"], &environment);
-    let said = text(&output.stdout);
-    assert!(output.status.success(), "{said}");
+    let said = &output.stdout;
+    assert!(output.is_success(), "{said}");
     for secret in ["sesame", "TOKEN_OF_ADA", "JWT_SECRET", key] {
         assert!(!said.contains(secret), "{secret}\n{said}");
     }
@@ -95,7 +95,7 @@ fn the_environment_counts_as_it_does_for_the_gateway() {
         ("ONCEWARD_PORT", "tcp://10.0.0.1:80"),
     ];
     let output = check_with(&file, &environment);
-    let said = text(&output.stdout);
+    let said = &output.stdout;
     assert!(said.contains("listen    127.0.0.1:2\n  admin     none"), "{said}");
     assert!(said.contains("environment ONCEWARD_LISTEN: note: it replaces `listen`"), "{said}");
     let warning = "environment ONCEWARD_UPSTREM: warning: this variable means nothing here; did \
@@ -103,7 +103,7 @@ fn the_environment_counts_as_it_does_for_the_gateway() {
     assert!(said.contains(warning), "{said}");
     assert!(!said.contains("SERVICE_HOST") && !said.contains("ONCEWARD_PORT"), "{said}");
     let output = check_with(&file, &[("ONCEWARD_GUARANTEE", "much"), ("ONCEWARD_LISTEN", "here")]);
-    let said = text(&output.stderr);
+    let said = &output.stderr;
     assert!(said.contains("environment ONCEWARD_GUARANTEE: error: `guarantee` must be"), "{said}");
     assert!(said.contains("environment ONCEWARD_LISTEN: error: `listen` is not"), "{said}");
 }
@@ -113,8 +113,8 @@ fn what_cannot_be_read_is_explained() {
     let directory = directory();
     let check = |file: &str| {
         let output = onceward(directory.path(), &["check", file], &[]);
-        assert_eq!(output.status.code(), Some(1));
-        text(&output.stderr).to_owned()
+        assert_eq!(output.code, 1);
+        output.stderr
     };
     let said = check("missing.toml");
     assert!(said.starts_with("missing.toml: error: there is no such file\n  help: "), "{said}");
@@ -131,9 +131,9 @@ fn the_help_has_examples() {
     let directory = directory();
     for command in ["check", "init"] {
         let output = onceward(directory.path(), &[command, "--help"], &[]);
-        assert!(output.status.success());
-        assert!(text(&output.stdout).contains("Examples:"), "{command}");
+        assert!(output.is_success());
+        assert!(output.stdout.contains("Examples:"), "{command}");
     }
     let output = onceward(directory.path(), &["check"], &[]);
-    assert_eq!(output.status.code(), Some(2), "there is no file that is meant by itself");
+    assert_eq!(output.code, 2, "there is no file that is meant by itself");
 }

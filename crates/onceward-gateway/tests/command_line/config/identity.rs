@@ -1,6 +1,6 @@
 //! Whose keys they are, and who may see a replay: nothing is guessed.
 
-use crate::config::support::{TOP, accepted, only_mistake, refused, text};
+use crate::config::support::{TOP, accepted, only_mistake, refused};
 
 fn file(top: &str, scope: &str, authorize: &str) -> String {
     format!(
@@ -121,8 +121,8 @@ fn secrets_are_never_quoted() {
     let file = include_str!("golden/secrets.toml");
     let environment = [("ONCEWARD_ADMIN", "sesame"), ("JWT", "sesame")];
     let output = crate::config::support::check_with(file, &environment);
-    assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stderr);
+    assert_eq!(output.code, 1);
+    let said = &output.stderr;
     assert!(said.contains("o.toml: 14 mistakes;"), "{said}");
     assert!(!said.contains("sesame"), "{said}");
 }

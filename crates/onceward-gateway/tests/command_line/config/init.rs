@@ -2,21 +2,19 @@
 
 use std::fs;
 
-use serde_json::Value;
-
-use crate::config::support::{directory, onceward, text};
+use crate::config::support::{directory, onceward};
 
 #[test]
 fn what_is_written_is_right_as_it_is() {
     let directory = directory();
     let output = onceward(directory.path(), &["init"], &[]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let said = text(&output.stdout);
+    assert!(output.is_success(), "{}", output.stderr);
+    let said = &output.stdout;
     assert!(said.starts_with("wrote onceward.toml\nnext: "), "{said}");
     assert!(said.contains("onceward check onceward.toml"), "{said}");
     let output = onceward(directory.path(), &["check", "onceward.toml"], &[]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(!text(&output.stdout).contains("warning"), "{}", text(&output.stdout));
+    assert!(output.is_success(), "{}", output.stderr);
+    assert!(!output.stdout.contains("warning"), "{}", output.stdout);
 }
 
 #[test]
@@ -24,11 +22,11 @@ fn no_file_is_ever_overwritten() {
     let directory = directory();
     fs::write(directory.path().join("mine.toml"), "precious").unwrap();
     let output = onceward(directory.path(), &["init", "mine.toml"], &[]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("left as it is"), "{}", text(&output.stderr));
+    assert_eq!(output.code, 1);
+    assert!(output.stderr.contains("left as it is"), "{}", output.stderr);
     assert_eq!(fs::read(directory.path().join("mine.toml")).unwrap(), b"precious");
     let output = onceward(directory.path(), &["init", "no/such/o.toml"], &[]);
-    assert!(text(&output.stderr).contains("directory does not exist"));
+    assert!(output.stderr.contains("directory does not exist"));
 }
 
 #[test]
@@ -48,8 +46,8 @@ fn the_defaults_that_it_shows_are_the_defaults() {
     fs::write(directory.path().join("b.toml"), said).unwrap();
     let config = |file: &str| {
         let output = onceward(directory.path(), &["check", file, "--json"], &[]);
-        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert!(output.status.success(), "{document:#}");
+        let document = output.json();
+        assert!(output.is_success(), "{document:#}");
         document["config"].clone()
     };
     assert_eq!(config("a.toml"), config("b.toml"));
@@ -66,7 +64,7 @@ fn every_option_is_shown() {
     {
         fs::write(directory.path().join("b.toml"), unknown).unwrap();
         let output = onceward(directory.path(), &["check", "b.toml"], &[]);
-        let said = text(&output.stderr);
+        let said = &output.stderr;
         let known = said.lines().find_map(|line| line.strip_prefix("  help: choose of ")).unwrap();
         let known: Vec<_> = known.split(", ").collect();
         assert!(known.len() >= options, "{known:?}");

@@ -2,9 +2,7 @@
 
 use std::fs;
 
-use crate::config::support::{
-    TOP, accepted, check_with, directory, onceward, only_mistake, route, text,
-};
+use crate::config::support::{TOP, accepted, check_with, directory, onceward, only_mistake, route};
 
 /// Everything but the first line, which names the upstream.
 fn rest() -> String {
@@ -148,7 +146,7 @@ fn files_must_be_there_and_tls_and_jwt_be_whole() {
         accepted(&secret).contains("warning: the environment variable that `secret_env` names")
     );
     let output = check_with(&secret, &[("SECRET", "sesame")]);
-    assert!(!text(&output.stdout).contains("warning"), "{}", text(&output.stdout));
+    assert!(!output.stdout.contains("warning"), "{}", output.stdout);
 }
 
 #[test]
@@ -161,9 +159,9 @@ fn relative_names_start_where_the_file_is() {
     let file = format!("store = \"sqlite://a.db\"\n{}{tls}", route(""));
     fs::write(inner.join("o.toml"), file).unwrap();
     let output = onceward(directory.path(), &["check", "inner/o.toml"], &[]);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("store     sqlite://inner/a.db"));
+    assert!(output.is_success(), "{}", output.stderr);
+    assert!(output.stdout.contains("store     sqlite://inner/a.db"));
     let here = [("ONCEWARD_STORE", "sqlite://a.db")];
     let output = onceward(directory.path(), &["check", "inner/o.toml"], &here);
-    assert!(text(&output.stdout).contains("store     sqlite://a.db"));
+    assert!(output.stdout.contains("store     sqlite://a.db"));
 }

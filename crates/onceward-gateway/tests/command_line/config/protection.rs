@@ -2,11 +2,9 @@
 
 use std::fs;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::config::support::{
-    accepted, check_with, directory, each_is_explained, onceward, route, text,
-};
+use crate::config::support::{accepted, check_with, directory, each_is_explained, onceward, route};
 
 #[test]
 fn what_is_hidden_and_kept_is_checked() {
@@ -44,21 +42,21 @@ fn all_of_it_is_shown_and_the_key_never() {
     let lines = "redact_headers = [\"X-Secret\"]\nredact_json = [\"/items/*/cvv\"]\nmax_open = 7";
     let file = format!("{}{section}", route(lines));
     let output = check_with(&file, &[("ONCEWARD_KEY", key)]);
-    let said = text(&output.stdout);
+    let said = &output.stdout;
     assert!(said.contains("\n  encryption on\n") && !said.contains("warning"), "{said}");
     assert!(!said.contains(key), "{said}");
     let directory = directory();
     fs::write(directory.path().join("o.toml"), file).unwrap();
     let output =
         onceward(directory.path(), &["check", "o.toml", "--json"], &[("ONCEWARD_KEY", key)]);
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document = output.json();
     let config = &document["config"];
     assert_eq!(config["encryption"], json!(true));
     let shown = &config["routes"][0];
     assert_eq!((&shown["keep"], &shown["max_open"]), (&json!("full"), &json!(7)));
     assert_eq!(shown["redact_headers"], json!(["x-secret"]));
     assert_eq!(shown["redact_json"], json!(["/items/*/cvv"]));
-    assert!(!text(&output.stdout).contains(key));
+    assert!(!output.stdout.contains(key));
     let unset = accepted(&format!("{}{section}", route("")));
     assert!(
         unset.contains("warning: the environment variable that `key_env` names is not set"),
@@ -71,7 +69,7 @@ fn the_quota_has_its_default() {
     let directory = directory();
     fs::write(directory.path().join("o.toml"), route("")).unwrap();
     let output = onceward(directory.path(), &["check", "o.toml", "--json"], &[]);
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document = output.json();
     assert_eq!(document["config"]["routes"][0]["max_open"], json!(1000));
     assert_eq!(document["config"]["encryption"], json!(false));
 }

@@ -1,12 +1,10 @@
 //! Runs the command on a file in a directory of its own.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output},
-};
+use std::{fs, path::Path};
 
 use tempfile::TempDir;
+
+use crate::command::{Finished, command};
 
 /// A file that is right, up to its first route.
 pub(crate) const TOP: &str = "upstream = \"http://127.0.0.1:3000\"\n";
@@ -25,36 +23,32 @@ pub(crate) fn onceward(
     directory: &Path,
     arguments: &[&str],
     environment: &[(&str, &str)],
-) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
-    command.args(arguments).current_dir(directory).env_clear();
-    command.envs(environment.iter().copied()).output().unwrap()
+) -> Finished {
+    let mut command = command(arguments);
+    command.current_dir(directory).env_clear().envs(environment.iter().copied());
+    Finished::of(&mut command)
 }
 
-pub(crate) fn check_with(text: &str, environment: &[(&str, &str)]) -> Output {
+pub(crate) fn check_with(text: &str, environment: &[(&str, &str)]) -> Finished {
     let directory = directory();
     fs::write(directory.path().join("o.toml"), text).unwrap();
     onceward(directory.path(), &["check", "o.toml"], environment)
 }
 
-pub(crate) fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
-
 /// What is said about a file that is right.
 pub(crate) fn accepted(file: &str) -> String {
     let output = check_with(file, &[]);
-    assert!(output.status.success(), "{file}\n{}", text(&output.stderr));
+    assert!(output.is_success(), "{file}\n{}", output.stderr);
     assert!(output.stderr.is_empty());
-    text(&output.stdout).to_owned()
+    output.stdout
 }
 
 /// What is said about a file that is wrong.
 pub(crate) fn refused(file: &str) -> String {
     let output = check_with(file, &[]);
-    assert_eq!(output.status.code(), Some(1), "{file}\n{}", text(&output.stdout));
+    assert_eq!(output.code, 1, "{file}\n{}", output.stdout);
     assert!(output.stdout.is_empty());
-    text(&output.stderr).to_owned()
+    output.stderr
 }
 
 /// A file with one route that says this in addition; its lines start with the sixth.

@@ -1,12 +1,10 @@
 //! A secret that is planted everywhere appears nowhere but where it belongs.
 
-use std::process::Command;
-
 use serde_json::json;
 
 use crate::{
     admin::{get, lose, plan, post, reference, show},
-    gateway_support::{Call, Plan, Upstream},
+    gateway_support::{Call, Finished, Plan, Signal, Upstream, command},
 };
 
 const CANARY: &str = "canary-5f1e0d3c";
@@ -65,14 +63,14 @@ async fn a_planted_secret_is_in_no_log_metric_or_view() {
         for arguments in
             [&["list"][..], &["list", "--json"], &["show", "--operation", &reference(&first)]]
         {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
-            command.arg("keys").args(arguments).current_dir(gateway.directory.path());
-            let output = command.args(["--config", "onceward.toml"]).output().unwrap();
-            let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-            assert!(output.status.success() && said.contains(&reference(&first)), "{said}");
+            let mut command = command(&["keys"]);
+            command.args(arguments).args(["--config", "onceward.toml"]);
+            let finished = Finished::of(command.current_dir(gateway.directory.path()));
+            let said = finished.to_string();
+            assert!(finished.is_success() && said.contains(&reference(&first)), "{said}");
             assert!(!said.contains(CANARY), "{arguments:?}: {said}");
         }
-        gateway.signal("TERM");
+        gateway.signal(Signal::TERM);
         let said = gateway.rest_of_log();
         assert!(said.lines().count() > 5, "nothing is logged, so this proves nothing:\n{said}");
         let leaked: Vec<_> = said.lines().filter(|line| line.contains(CANARY)).collect();

@@ -1,10 +1,8 @@
 //! Where operators are answered, and where not.
 
-use std::process::Command;
-
 use crate::{
     admin::{get, pay, plan, start},
-    gateway_support::{Gateway, Plan, Upstream, eventually, raw, route},
+    gateway_support::{Gateway, Plan, Signal, Upstream, eventually, raw, route},
 };
 use serde_json::json;
 
@@ -35,17 +33,9 @@ async fn without_a_token_only_this_machine_is_answered() {
 }
 
 fn refused(text: &str, variables: &[(&str, &str)]) -> String {
-    let directory = tempfile::tempdir().unwrap();
-    let top = "listen = \"127.0.0.1:0\"\nupstream = \"http://127.0.0.1:1\"\n";
-    std::fs::write(directory.path().join("o.toml"), format!("{top}{text}")).unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_onceward"))
-        .args(["serve", "--config", "o.toml"])
-        .envs(variables.iter().copied())
-        .current_dir(directory.path())
-        .output()
-        .unwrap();
-    assert!(!output.status.success());
-    String::from_utf8(output.stderr).unwrap()
+    let plan = Plan::new("http://127.0.0.1:1", text);
+    let with = |plan: Plan, (name, value): &(&str, &str)| plan.variable(name, value);
+    variables.iter().fold(plan, with).refusal()
 }
 
 #[test]
@@ -83,11 +73,11 @@ fn it_is_not_opened_to_others_without_tokens() {
 #[tokio::test]
 async fn who_stops_is_healthy_but_not_ready() {
     let upstream = Upstream::any();
-    let mut gateway = Plan::new(&upstream.url(), &plan()).start();
+    let gateway = Plan::new(&upstream.url(), &plan()).start();
     assert_eq!(gateway.ask(&get("/ready")).await.json(), json!({"ready": true}));
     let running = gateway.begin(&pay("k").told(json!({"gate": "g"})));
     eventually("it runs", async || upstream.count().await == 1).await;
-    gateway.signal("TERM");
+    gateway.signal(Signal::TERM);
     eventually("it is not ready", async || gateway.ask(&get("/ready")).await.status == 503).await;
     assert_eq!(gateway.ask(&get("/health")).await.status, 200);
     upstream.open("g").await;

@@ -6,7 +6,7 @@ use onceward::Effect;
 use serde_json::Value;
 
 use crate::doctor::support::{
-    ENVIRONMENT, SOUND, before_now, claim, codes, contents, doctor, examined, finding, place, text,
+    ENVIRONMENT, SOUND, before_now, claim, codes, contents, doctor, examined, finding, place,
 };
 
 #[test]
@@ -28,8 +28,8 @@ fn a_sound_gateway_has_nothing_to_mend() {
 fn people_get_aligned_text_with_what_to_write() {
     let directory = place(&SOUND.replace("key = \"required\"\n", ""));
     let output = doctor(&directory, &["--offline"], &ENVIRONMENT);
-    assert!(output.status.success());
-    let said = text(&output.stdout);
+    assert!(output.is_success());
+    let said = &output.stdout;
     assert!(said.starts_with("onceward.toml: 0 problems, 0 warnings, 1 note\n"), "{said}");
     let store = "\nstore    sqlite://onceward.db: strict (journal_mode=wal, synchronous=FULL), ";
     assert!(said.contains(store), "{said}");
@@ -44,18 +44,18 @@ fn people_get_aligned_text_with_what_to_write() {
 fn a_wrong_configuration_is_explained_as_check_does() {
     let directory = place("upstream = \"http://127.0.0.1:3000\"\nlisten = \"here\"\n");
     let output = doctor(&directory, &[], &[]);
-    assert_eq!(output.status.code(), Some(1));
-    let said = text(&output.stderr);
+    assert_eq!(output.code, 1);
+    let said = &output.stderr;
     assert!(said.contains("onceward.toml:2:10: error: `listen` is not an address"), "{said}");
     let output = doctor(&directory, &["--json"], &[]);
-    assert_eq!(output.status.code(), Some(1));
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.code, 1);
+    let document = output.json();
     assert_eq!((&document["valid"], &document["healthy"]), (&false.into(), &false.into()));
     assert_eq!(document["check"][0]["severity"], "error");
     fs::remove_file(directory.path().join("onceward.toml")).unwrap();
     let output = doctor(&directory, &[], &[]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("there is no such file"), "{}", text(&output.stderr));
+    assert_eq!(output.code, 1);
+    assert!(output.stderr.contains("there is no such file"), "{}", output.stderr);
 }
 
 #[test]
@@ -65,8 +65,8 @@ fn another_file_is_looked_at_if_it_is_named() {
     fs::rename(from, to).unwrap();
     let more = ["--config", "gateway.toml", "--offline"];
     let output = doctor(&directory, &more, &ENVIRONMENT);
-    assert!(output.status.success());
-    assert!(text(&output.stdout).starts_with("gateway.toml: 0 problems"));
+    assert!(output.is_success());
+    assert!(output.stdout.starts_with("gateway.toml: 0 problems"));
 }
 
 #[test]
@@ -89,8 +89,8 @@ fn an_upstream_that_is_not_there_is_a_warning_unless_it_is_offline() {
     let directory = place(&SOUND.replace("127.0.0.1:3000", &format!("127.0.0.1:{port}")));
     let ask = |more: &[&str]| -> Value {
         let output = doctor(&directory, more, &ENVIRONMENT);
-        assert!(output.status.success(), "a warning at most");
-        serde_json::from_slice(&output.stdout).unwrap()
+        assert!(output.is_success(), "a warning at most");
+        output.json()
     };
     assert!(!codes(&ask(&["--json"])).contains_key("unreachable"));
     drop(listener);
@@ -104,6 +104,6 @@ fn an_upstream_that_is_not_there_is_a_warning_unless_it_is_offline() {
 #[test]
 fn the_help_has_examples() {
     let output = doctor(&place(SOUND), &["--help"], &[]);
-    assert!(output.status.success());
-    assert!(text(&output.stdout).contains("Examples:"));
+    assert!(output.is_success());
+    assert!(output.stdout.contains("Examples:"));
 }

@@ -9,6 +9,7 @@ use crate::doctor::support::{
     ENVIRONMENT, SOUND, after_now, allow, before_now, claim, codes, examined, examined_with,
     finding, place,
 };
+use crate::gateway_support::{Finished, command};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -34,11 +35,9 @@ fn a_store_that_is_missing_or_has_no_tables_is_a_warning() {
     let (severity, found) = only(&document, "store-outdated");
     assert_eq!((severity.as_str(), found["mend"].as_str()), ("warning", Some(migrate)));
     assert_eq!(document["store"]["seen"], false);
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_onceward"))
-        .args(migrate.split(' ').skip(1))
-        .current_dir(directory.path())
-        .output();
-    assert!(output.unwrap().status.success(), "what it says helps");
+    let arguments: Vec<_> = migrate.split(' ').skip(1).collect();
+    let migrated = Finished::of(command(&arguments).current_dir(directory.path()));
+    assert!(migrated.is_success(), "what it says helps: {migrated}");
     assert_eq!(codes(&examined(&directory)), [].into());
 }
 

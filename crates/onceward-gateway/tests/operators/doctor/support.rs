@@ -1,12 +1,7 @@
 //! Configurations and stores in directories of their own, and what the doctor says about them.
 
 use std::{
-    collections::BTreeMap,
-    fs,
-    os::unix::fs::PermissionsExt as _,
-    path::Path,
-    process::{Command, Output},
-    sync::Arc,
+    collections::BTreeMap, fs, os::unix::fs::PermissionsExt as _, path::Path, sync::Arc,
     time::Duration,
 };
 
@@ -18,6 +13,8 @@ use onceward::{
 };
 use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::gateway_support::{Finished, command};
 
 /// A gateway as one should run it: nothing is found but notes.
 pub(crate) const SOUND: &str = "\
@@ -59,14 +56,10 @@ pub(crate) fn allow(file: &Path, mode: u32) {
 }
 
 /// Runs the doctor there, with no environment but this.
-pub(crate) fn doctor(directory: &TempDir, more: &[&str], environment: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
-    command.arg("doctor").args(more).current_dir(directory.path()).env_clear();
-    command.envs(environment.iter().copied()).output().unwrap()
-}
-
-pub(crate) fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
+pub(crate) fn doctor(directory: &TempDir, more: &[&str], environment: &[(&str, &str)]) -> Finished {
+    let mut command = command(&["doctor"]);
+    command.args(more).current_dir(directory.path()).env_clear();
+    Finished::of(command.envs(environment.iter().copied()))
 }
 
 /// What it says to machines about a place, without connecting to anything.
@@ -76,9 +69,9 @@ pub(crate) fn examined(directory: &TempDir) -> Value {
 
 pub(crate) fn examined_with(directory: &TempDir, environment: &[(&str, &str)]) -> Value {
     let output = doctor(directory, &["--offline", "--json"], environment);
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(document["healthy"] == true, output.status.success(), "{document:#}");
-    assert_eq!(text(&output.stderr), "");
+    let document = output.json();
+    assert_eq!(document["healthy"] == true, output.is_success(), "{document:#}");
+    assert_eq!(output.stderr, "");
     document
 }
 

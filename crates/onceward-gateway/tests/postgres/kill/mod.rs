@@ -8,12 +8,15 @@ mod gateway_dies;
 mod service;
 mod service_dies;
 
-use std::time::{Duration, Instant};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use service::{Service, Step};
 
 use crate::{
-    gateway_support::{BOUND, Gateway, Reply, free_port},
+    gateway_support::{Gateway, PATIENCE, Reply, free_address},
     support::{Shop, pay},
 };
 
@@ -24,16 +27,16 @@ const CENTS: i64 = 5;
 
 struct Bench {
     shop: Shop,
-    port: u16,
+    address: SocketAddr,
 }
 
 impl Bench {
     fn new() -> Self {
-        Self { shop: Shop::open(), port: free_port() }
+        Self { shop: Shop::open(), address: free_address().unwrap() }
     }
 
     fn service(&self, stops_at: Option<Step>) -> Service {
-        Service::start(self.port, &self.shop.service_url(), stops_at)
+        Service::start(self.address, &self.shop.service_url(), stops_at)
     }
 
     fn gateway(&self) -> Gateway {
@@ -41,7 +44,7 @@ impl Bench {
     }
 
     fn gateway_with(&self, lines: &str) -> Gateway {
-        self.shop.plan(&format!("http://127.0.0.1:{}", self.port), lines).start()
+        self.shop.plan(&format!("http://{}", self.address), lines).start()
     }
 
     /// Asks until there is a final answer.
@@ -53,7 +56,7 @@ impl Bench {
                 ["in-progress", "upstream-failed", "lease-lost", "upstream-unreachable"];
             let (_, code) = reply.problem();
             assert!(is_passing.contains(&code.as_str()), "{reply:?}");
-            assert!(start.elapsed() < BOUND, "it never ends: {reply:?}");
+            assert!(start.elapsed() < PATIENCE, "it never ends: {reply:?}");
             tokio::time::sleep(Duration::from_millis(50)).await;
             reply = gateway.send(&pay("k", CENTS)).await;
         }

@@ -2,14 +2,14 @@
 
 use std::{
     env,
-    net::{Ipv4Addr, SocketAddr, TcpStream},
+    net::SocketAddr,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use axum::{
@@ -24,9 +24,10 @@ use bytes::Bytes;
 use http_body::Frame;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use testbed::Process;
 use tokio_postgres::NoTls;
 
-use crate::gateway_support::{BOUND, Pipe, eventually};
+use crate::gateway_support::{Pipe, eventually};
 
 /// Where a run can be stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +61,7 @@ pub(crate) enum Care {
     NotTaken,
 }
 
-const PORT: &str = "KILLED_SERVICE_PORT";
+const ADDRESS: &str = "KILLED_SERVICE_ADDRESS";
 const DATABASE: &str = "KILLED_SERVICE_DATABASE";
 const STOPS_AT: &str = "KILLED_SERVICE_STOPS_AT";
 const DIRECTORY: &str = "KILLED_SERVICE_DIRECTORY";
@@ -71,35 +72,35 @@ pub(crate) const LARGE: usize = 6 << 20;
 
 /// A running service; it is killed when this is dropped.
 pub(crate) struct Service {
-    child: Child,
+    process: Process,
     directory: TempDir,
 }
 
 impl Service {
     /// Its first request stops at this step.
-    pub(crate) fn start(port: u16, database: &str, stops_at: Option<Step>) -> Self {
-        Self::start_as(port, database, stops_at, Care::Taken)
+    pub(crate) fn start(address: SocketAddr, database: &str, stops_at: Option<Step>) -> Self {
+        Self::start_as(address, database, stops_at, Care::Taken)
     }
 
-    pub(crate) fn start_as(port: u16, database: &str, stops_at: Option<Step>, care: Care) -> Self {
+    pub(crate) fn start_as(
+        address: SocketAddr,
+        database: &str,
+        stops_at: Option<Step>,
+        care: Care,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let stops_at = stops_at.map(|step| format!("{step:?}")).unwrap_or_default();
-        let mut child = Command::new(env::current_exe().unwrap())
+        let mut command = Command::new(env::current_exe().unwrap());
+        command
             .args(["--exact", "kill::service::serves_if_it_is_told_to", "--nocapture"])
-            .envs([(PORT, port.to_string()), (DATABASE, database.to_owned()), (STOPS_AT, stops_at)])
+            .env(ADDRESS, address.to_string())
+            .env(DATABASE, database)
+            .env(STOPS_AT, stops_at)
             .env(DIRECTORY, directory.path())
-            .env(CARE, format!("{care:?}"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let (address, start) = (SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Instant::now());
-        while TcpStream::connect(address).is_err() {
-            let ended = child.try_wait().unwrap();
-            assert!(ended.is_none() && start.elapsed() < BOUND, "it does not start: {ended:?}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Self { child, directory }
+            .env(CARE, format!("{care:?}"));
+        let process = Process::start(&mut command).unwrap();
+        process.wait_until_it_accepts(address).unwrap();
+        Self { process, directory }
     }
 
     /// Waits until its first request has stopped.
@@ -121,21 +122,14 @@ impl Service {
 
     /// What kill -9 does.
     pub(crate) fn kill(self) {
-        drop(self);
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.kill().unwrap();
     }
 }
 
 /// Not a test, but the service itself, when this program is started as one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn serves_if_it_is_told_to() {
-    let Ok(port) = env::var(PORT) else { return };
+    let Ok(address) = env::var(ADDRESS) else { return };
     let stops_at = env::var(STOPS_AT).unwrap();
     let running = Running {
         database: env::var(DATABASE).unwrap(),
@@ -145,7 +139,6 @@ async fn serves_if_it_is_told_to() {
         is_first: Arc::new(AtomicBool::new(true)),
     };
     let app = Router::new().route("/payments", post(pay)).with_state(running);
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse().unwrap()));
     let listener = tokio::net::TcpListener::bind(address).await.unwrap();
     axum::serve(listener, app).await.unwrap();
 }

@@ -68,13 +68,13 @@ async fn the_service_and_its_gateway_may_die_one_after_the_other() {
 async fn the_ledger_shows_an_effect_that_is_committed_apart() {
     let bench = Bench::new();
     let url = bench.shop.service_url();
-    let service = Service::start_as(bench.port, &url, Some(Step::Effect), Care::NotTaken);
+    let service = Service::start_as(bench.address, &url, Some(Step::Effect), Care::NotTaken);
     let gateway = bench.gateway();
     let running = gateway.begin(&pay("k", CENTS));
     service.stopped().await;
     service.kill();
     assert_eq!(running.await.unwrap().problem().1, "upstream-failed");
-    let _service = Service::start_as(bench.port, &url, None, Care::NotTaken);
+    let _service = Service::start_as(bench.address, &url, None, Care::NotTaken);
     assert_eq!(gateway.send(&pay("k", CENTS)).await.status, 201);
     assert_eq!(bench.shop.payments(), 2);
 }

@@ -92,7 +92,7 @@ async fn a_server_that_is_slower_than_its_time_out_for_statements() {
     let upstream = Upstream::any();
     let database = testbed::postgres().database();
     // The tables are made before: on a busy machine that takes longer than any claim.
-    assert!(crate::support::onceward(&["migrate"], database.url()).status.success());
+    assert!(crate::support::onceward(&["migrate"], database.url()).is_success());
     let patience = format!("ALTER DATABASE {} SET statement_timeout = '300ms'", database.name());
     database.sql(&patience);
     let gateway = plan(&upstream, database.url()).start();

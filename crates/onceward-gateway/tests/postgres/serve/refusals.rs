@@ -41,7 +41,7 @@ async fn tables_that_are_missing_old_or_newer_are_named_with_what_to_run() {
     let database = server.database();
     let plain = server.login("ada", "sesame", database.name());
     assert_said(&plan(&upstream, &plain), &["permission denied", "run `onceward migrate`"]);
-    assert!(onceward(&["migrate"], database.url()).status.success());
+    assert!(onceward(&["migrate"], database.url()).is_success());
     let grants = ["GRANT USAGE ON SCHEMA onceward TO", "ON ALL TABLES IN SCHEMA onceward TO"];
     assert_said(&plan(&upstream, &plain), &["may not use the tables", grants[0], grants[1]]);
     database.sql(

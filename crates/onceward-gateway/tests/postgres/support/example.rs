@@ -2,17 +2,14 @@
 
 use std::{
     fs,
-    net::{Ipv4Addr, SocketAddr, TcpStream},
+    net::SocketAddr,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    thread::sleep,
-    time::{Duration, Instant},
+    process::Command,
 };
 
 use tempfile::TempDir;
-
-use crate::gateway_support::BOUND;
+use testbed::Process;
 
 /// One of the services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,45 +73,22 @@ impl Example {
 
 /// A running service; it is killed when this is dropped.
 pub(crate) struct Service {
-    child: Child,
+    process: Process,
     _directory: TempDir,
 }
 
 impl Service {
     /// `None`, loudly, if this machine cannot run it.
-    pub(crate) fn start(example: Example, port: u16, database: &str) -> Option<Self> {
+    pub(crate) fn start(example: Example, address: SocketAddr, database: &str) -> Option<Self> {
         let (mut command, directory) = example.command()?;
-        let child = command
-            .env("PORT", port.to_string())
-            .env("DATABASE_URL", database)
-            .current_dir(directory.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut service = Self { child, _directory: directory };
-        let (address, start) = (SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Instant::now());
-        while TcpStream::connect(address).is_err() {
-            let ended = service.child.try_wait().unwrap();
-            assert!(
-                ended.is_none() && start.elapsed() < BOUND,
-                "{example:?} does not start: {ended:?}"
-            );
-            sleep(Duration::from_millis(20));
-        }
-        Some(service)
+        command.env("PORT", address.port().to_string()).env("DATABASE_URL", database);
+        let process = Process::start(command.current_dir(directory.path())).unwrap();
+        process.wait_until_it_accepts(address).unwrap();
+        Some(Self { process, _directory: directory })
     }
 
     /// What kill -9 does.
     pub(crate) fn kill(self) {
-        drop(self);
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.kill().unwrap();
     }
 }

@@ -3,11 +3,9 @@
 
 mod example;
 
-use std::process::{Command, Output};
-
 use testbed::Database;
 
-use crate::gateway_support::{Call, Plan, route_for};
+use crate::gateway_support::{Call, Finished, Plan, command, route_for};
 
 pub(crate) use example::{EXAMPLES, Example, Service};
 
@@ -24,7 +22,7 @@ impl Shop {
 
     pub(crate) fn on(database: Database) -> Self {
         let migrated = onceward(&["migrate"], database.url());
-        assert!(migrated.status.success(), "{}", String::from_utf8_lossy(&migrated.stderr));
+        assert!(migrated.is_success(), "{migrated}");
         // Roles belong to the whole server, which others use as well.
         let role = database.name().replace("onceward_test", "shop");
         let setup = include_str!("../../../../../examples/postgres/setup.sql");
@@ -64,9 +62,8 @@ impl Drop for Shop {
 }
 
 /// Runs the command with this store in its environment.
-pub(crate) fn onceward(arguments: &[&str], store: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
-    command.args(arguments).env("ONCEWARD_STORE", store).output().unwrap()
+pub(crate) fn onceward(arguments: &[&str], store: &str) -> Finished {
+    Finished::of(command(arguments).env("ONCEWARD_STORE", store))
 }
 
 pub(crate) fn pay(key: &str, cents: i64) -> Call {

@@ -16,7 +16,7 @@ use opentelemetry_proto::tonic::{
 use prost::Message as _;
 use tokio::{net::TcpListener, time::sleep};
 
-use crate::gateway_support::BOUND;
+use crate::gateway_support::PATIENCE;
 
 #[derive(Clone)]
 pub(crate) struct Collector {
@@ -56,7 +56,7 @@ impl Collector {
 
     /// Waits until it has so many spans.
     pub(crate) async fn spans(&self, count: usize) -> Vec<Span> {
-        let end = tokio::time::Instant::now() + BOUND;
+        let end = tokio::time::Instant::now() + PATIENCE;
         loop {
             let scopes = self.requests().into_iter().flat_map(|request| request.resource_spans);
             let scopes = scopes.flat_map(|resource| resource.scope_spans);

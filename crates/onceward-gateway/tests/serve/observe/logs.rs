@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    gateway_support::{Gateway, Plan, Upstream, free_port, route},
+    gateway_support::{Finished, Gateway, Plan, Upstream, command, free_address, route},
     observe::{assert_no_secret, pay},
 };
 
@@ -45,7 +45,7 @@ async fn each_keyed_request_is_one_json_object_that_holds_no_secret() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failure_is_logged_with_its_event_and_without_secrets() {
-    let nobody = format!("http://127.0.0.1:{}", free_port());
+    let nobody = format!("http://{}", free_address().unwrap());
     for format in ["text", "json"] {
         let plan = Plan::new(&nobody, &route("")).variable("ONCEWARD_LOG_FORMAT", format);
         let gateway = plan.start();
@@ -60,11 +60,8 @@ async fn a_failure_is_logged_with_its_event_and_without_secrets() {
 
 #[test]
 fn a_format_that_does_not_exist_is_refused() {
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_onceward"))
-        .args(["serve", "--upstream", "http://127.0.0.1:1"])
-        .env("ONCEWARD_LOG_FORMAT", "yaml")
-        .output()
-        .unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && said.contains("say `text` or `json`"), "{said}");
+    let mut command = command(&["serve", "--upstream", "http://127.0.0.1:1"]);
+    let refused = Finished::of(command.env("ONCEWARD_LOG_FORMAT", "yaml"));
+    assert!(!refused.is_success(), "{refused}");
+    assert!(refused.stderr.contains("say `text` or `json`"), "{refused}");
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::{
-    gateway_support::{Call, Gateway, Plan, Upstream, free_port, route},
+    gateway_support::{Call, Gateway, Plan, Signal, Upstream, free_address, route},
     observe::{
         assert_no_secret,
         collector::{Collector, attribute, hexadecimal},
@@ -83,9 +83,9 @@ async fn what_is_left_is_exported_at_the_end() {
         .variable("OTEL_SERVICE_NAME", "payments-gateway")
         // One thread: the exporter's own must not need the one that waits for it.
         .variable("TOKIO_WORKER_THREADS", "1");
-    let mut gateway = plan.start();
+    let gateway = plan.start();
     gateway.send(&traced()).await;
-    gateway.signal("TERM");
+    gateway.signal(Signal::TERM);
     assert!(gateway.wait_for_end().success());
     collector.spans(2).await;
     let service = attribute(&collector.resource().attributes, "service.name");
@@ -106,7 +106,7 @@ async fn without_a_collector_the_headers_of_a_trace_pass_untouched() {
 async fn a_dead_collector_neither_slows_nor_fails_requests_nor_the_end() {
     let upstream = Upstream::any();
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let refusing = format!("http://127.0.0.1:{}", free_port());
+    let refusing = format!("http://{}", free_address().unwrap());
     let silent_url = format!("http://{}", silent.local_addr().unwrap());
     tokio::join!(
         serve_with_a_dead_collector(&upstream, &refusing, Some("export_failed")),
@@ -132,7 +132,7 @@ async fn serve_with_a_dead_collector(upstream: &Upstream, collector: &str, says:
         assert_eq!(said.matches(complaint).count(), 1, "once in a while: {said}");
     }
     let stopping = Instant::now();
-    gateway.signal("TERM");
+    gateway.signal(Signal::TERM);
     assert!(gateway.wait_for_end().success());
     assert!(stopping.elapsed() < Duration::from_secs(10), "{:?}", stopping.elapsed());
 }

@@ -1,17 +1,12 @@
 //! `[encryption]`: nothing of an answer can be read in the file, and nothing is lost without a sound.
 
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt as _,
-    process::{Command, Output},
-    sync::Arc,
-};
+use std::{fs, os::unix::fs::PermissionsExt as _, sync::Arc};
 
 use serde_json::json;
 use tempfile::TempDir;
 
 use crate::{
-    gateway_support::{Gateway, Plan, Upstream, pattern, route, upstreams},
+    gateway_support::{Gateway, Plan, Signal, Upstream, pattern, route, upstreams},
     protection::{pay, shows},
 };
 
@@ -95,13 +90,8 @@ async fn keys_are_changed_and_lost() {
     gateway.kill();
     // The key of the newest answer is missing: every retry would be told so.
     for keys in [None, Some(KEY)] {
-        let Plan { text, directory, file, .. } = plan(&upstream, Some(&directory), keys);
-        fs::write(directory.path().join(&file), text).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
-        command.args(["serve", "--config", &file]).current_dir(directory.path());
-        let output = command.output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(!output.status.success() && said.contains("[encryption]"), "{keys:?}: {said}");
+        let said = plan(&upstream, Some(&directory), keys).refusal();
+        assert!(said.contains("[encryption]"), "{keys:?}: {said}");
     }
     let found = plan(&upstream, Some(&directory), Some(&both)).start();
     for key in ["old", "new"] {
@@ -135,21 +125,13 @@ async fn other_keys_count_only_after_a_restart() {
 
 /// Starts it, though it will not serve.
 fn refused(text: &str, key_file: Option<&str>) -> String {
-    let directory = tempfile::tempdir().unwrap();
-    let top = "listen = \"127.0.0.1:0\"\nupstream = \"http://127.0.0.1:9\"\n";
-    fs::write(directory.path().join("o.toml"), format!("{top}{text}{}", route(""))).unwrap();
+    let plan = Plan::new("http://127.0.0.1:9", &format!("{text}{}", route("")));
+    let plan = plan.variable("BAD_KEY", "c2VzYW1l");
     if let Some(keys) = key_file {
-        fs::write(directory.path().join("onceward.key"), keys).unwrap();
+        fs::write(plan.directory.path().join("onceward.key"), keys).unwrap();
     }
-    let output: Output = Command::new(env!("CARGO_BIN_EXE_onceward"))
-        .args(["serve", "--config", "o.toml"])
-        .current_dir(directory.path())
-        .env("BAD_KEY", "c2VzYW1l")
-        .output()
-        .unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(!directory.path().join("onceward.db").exists(), "nothing was stored: {said}");
+    let said = plan.refusal();
+    assert!(!plan.directory.path().join("onceward.db").exists(), "nothing was stored: {said}");
     assert!(!said.contains("c2VzYW1l") && !said.contains("sesame"), "{said}");
     said
 }
@@ -186,7 +168,7 @@ fn nothing_is_served_without_a_right_key() {
 async fn a_key_that_others_can_read_is_warned_about() {
     let upstream = Upstream::any();
     let careful = plan(&upstream, None, Some(KEY)).start();
-    careful.signal("TERM");
+    careful.signal(Signal::TERM);
     let open = plan(&upstream, None, Some(KEY));
     let file = open.directory.path().join("onceward.key");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();

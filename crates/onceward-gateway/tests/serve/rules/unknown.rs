@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use crate::{
     gateway_support::{
-        Call, Gateway, Plan, Upstream, eventually, route, route_for, told_url, upstreams,
+        Call, Gateway, Plan, Signal, Upstream, eventually, route, route_for, told_url, upstreams,
     },
     rules::pay,
 };
@@ -121,13 +121,13 @@ async fn rule_15_a_gateway_that_was_asleep_settles_late() {
     let awake = Plan::new(&upstream.url(), &text).beside(&asleep).start();
     let running = asleep.begin(&pay("k").told(json!({"gate": "g"})));
     upstream.arrival(1).await;
-    asleep.signal("STOP");
+    asleep.signal(Signal::STOP);
     upstream.open("g").await;
     eventually("its lease is over", || async {
         awake.send(&pay("k")).await.problem() == (409, "outcome-unknown".into())
     })
     .await;
-    asleep.signal("CONT");
+    asleep.signal(Signal::CONT);
     eventually("it is settled", || async { awake.send(&pay("k")).await.is_replay() }).await;
     let first = running.await.unwrap();
     assert_eq!(first.body, awake.send(&pay("k")).await.body);

@@ -11,7 +11,7 @@ use tokio::{
 
 use crate::{
     gateway_support::{
-        Call, Gateway, Kind, Link, Plan, Upstream, Version, free_port, read_until, route,
+        Call, Gateway, Kind, Link, Plan, Upstream, Version, free_address, read_until, route,
         route_for, upstreams,
     },
     rules::pay,
@@ -20,8 +20,8 @@ use crate::{
 #[tokio::test]
 async fn rule_13_what_was_not_sent_releases_the_key() {
     for kind in [Kind::Python, Kind::Node] {
-        let port = free_port();
-        let gateway = Plan::new(&format!("http://127.0.0.1:{port}"), &route("")).start();
+        let address = free_address().unwrap();
+        let gateway = Plan::new(&format!("http://{address}"), &route("")).start();
         for version in Version::BOTH {
             let reply = gateway.send_by(version, &pay("k")).await;
             assert_eq!(reply.problem(), (502, "upstream-unreachable".into()));
@@ -35,7 +35,7 @@ async fn rule_13_what_was_not_sent_releases_the_key() {
             assert_eq!(status.json()["state"], "released");
         }
         assert_eq!(gateway.send(&Call::post("/pay")).await.status, 502, "without a key, too");
-        let Some(upstream) = Upstream::start_with(kind, port, None) else { continue };
+        let Some(upstream) = Upstream::start_with(kind, address.port(), None) else { continue };
         assert_eq!(gateway.send(&pay("k")).await.status, 201);
         assert!(gateway.send(&pay("k")).await.is_replay());
         assert_eq!(upstream.count().await, 1);

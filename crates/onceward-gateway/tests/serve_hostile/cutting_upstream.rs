@@ -7,7 +7,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::upstream::{Ledger, Seen};
+use crate::counting_upstream::{Ledger, Seen};
 
 /// How the answer says where it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
