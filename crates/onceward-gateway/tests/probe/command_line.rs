@@ -219,7 +219,7 @@ fn credentials_are_never_printed() {
     assert!(!dry.stdout.contains(CALLERS[0]) && dry.stdout.contains("$CREDENTIAL"), "{dry}");
 }
 
-fn assert_no_secret(probed: &Probed) {
+fn assert_no_secret(probed: &Finished) {
     for text in [&probed.stdout, &probed.stderr] {
         for secret in [CALLERS[0], CALLERS[1], "hidden-token"] {
             assert!(!text.contains(secret), "{text}");
