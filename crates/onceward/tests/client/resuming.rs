@@ -1,9 +1,6 @@
 //! Calls that survive a process that is killed.
 
-use std::{
-    process::{Command, Stdio},
-    time::Duration,
-};
+use std::{process::Command, time::Duration};
 
 use http::HeaderValue;
 use http_body_util::BodyExt as _;
@@ -11,6 +8,7 @@ use onceward::{
     client::{Report, Resume, Within},
     core::retry::{Stop, Why},
 };
+use testbed::{PATIENCE, Process};
 
 use crate::{
     fast::{impatient, post, retry, send},
@@ -37,17 +35,11 @@ async fn a_call_of_a_killed_process_is_finished_with_the_same_key() {
     let shop = Shop::open(Duration::from_secs(1)).await;
     let directory = testbed::directory();
     let file = directory.path().join("calls.db");
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "resuming::the_process_that_is_killed", "--ignored"])
-        .env(URL, shop.url())
-        .env(FILE, &file)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let charged = tokio::time::timeout(Duration::from_secs(60), shop.charged()).await;
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "resuming::the_process_that_is_killed", "--ignored"]);
+    let caller = Process::start(command.env(URL, shop.url()).env(FILE, &file)).unwrap();
+    let charged = tokio::time::timeout(PATIENCE, shop.charged()).await;
+    caller.kill().unwrap();
     charged.expect("the charge was made before the process died");
 
     let resume = Resume::open(&file).unwrap();

@@ -2,9 +2,9 @@
 
 use std::{
     env,
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, Write},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::Command,
     sync::Arc,
 };
 
@@ -12,6 +12,7 @@ use onceward::{
     Effect, Ending, Engine, Found, Key, OperationId, OperationName, Outcome, Request, Scope,
     Settled, Status, Store, Terms, Verdict, stores::sqlite::SqliteStore,
 };
+use testbed::Process;
 
 const ROLE: &str = "ONCEWARD_TEST_ROLE";
 const FILE: &str = "ONCEWARD_TEST_FILE";
@@ -32,21 +33,15 @@ fn answer(number: u32) -> Outcome {
 }
 
 /// Starts this program again; it runs `a_child_of_another_test` alone, in that role.
-fn child(role: &str, path: &Path) -> Child {
-    Command::new(env::current_exe().unwrap())
-        .args(["--exact", "processes::a_child_of_another_test", "--nocapture"])
-        .env(ROLE, role)
-        .env(FILE, path)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap()
+fn child(role: &str, path: &Path) -> Process {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(["--exact", "processes::a_child_of_another_test", "--nocapture"]);
+    Process::start(command.env(ROLE, role).env(FILE, path)).unwrap()
 }
 
 /// What a child has for its parent; the test harness prints other lines, and may begin the first.
-fn lines(child: &mut Child) -> impl Iterator<Item = String> + use<> {
-    let output = BufReader::new(child.stdout.take().unwrap());
-    let lines = output.lines().map_while(Result::ok);
+fn lines(child: &Process) -> impl Iterator<Item = String> {
+    let lines = std::iter::from_fn(|| child.stdout.next_line().unwrap());
     lines.filter_map(|line| line.split_once("> ").map(|(_, said)| said.to_owned()))
 }
 
@@ -120,17 +115,16 @@ fn two_processes_migrate_at_once() {
     for _ in 0..5 {
         let directory = testbed::directory();
         let path = directory.path().join("onceward.db");
-        let mut children = [(); 3].map(|()| child("migrate", &path));
-        let mut outputs = children.each_mut().map(lines);
-        for output in &mut outputs {
-            assert_eq!(output.next().as_deref(), Some("ready"));
+        let children = [(); 3].map(|()| child("migrate", &path));
+        for child in &children {
+            assert_eq!(lines(child).next().as_deref(), Some("ready"));
         }
-        for child in &mut children {
-            child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        for child in &children {
+            child.tell("go");
         }
-        for (child, mut output) in children.iter_mut().zip(outputs) {
-            assert_eq!(output.next().as_deref(), Some("migrated"));
-            assert!(child.wait().unwrap().success());
+        for child in &children {
+            assert_eq!(lines(child).next().as_deref(), Some("migrated"));
+            assert!(child.wait_for_end().unwrap().success());
         }
         let connection = rusqlite::Connection::open(&path).unwrap();
         let applied: u32 = connection
@@ -145,14 +139,11 @@ fn two_processes_migrate_at_once() {
 fn of_two_processes_one_runs_each_operation() {
     let directory = testbed::directory();
     let path = directory.path().join("onceward.db");
-    let mut children = [(); 2].map(|()| child("claim", &path));
+    let children = [(); 2].map(|()| child("claim", &path));
     let mut claimed: Vec<u32> = Vec::new();
-    let outputs = children.each_mut().map(lines);
-    for output in outputs {
-        claimed.extend(output.map(|line| line.parse::<u32>().unwrap()));
-    }
-    for child in &mut children {
-        assert!(child.wait().unwrap().success());
+    for child in &children {
+        claimed.extend(lines(child).map(|line| line.parse::<u32>().unwrap()));
+        assert!(child.wait_for_end().unwrap().success());
     }
     claimed.sort_unstable();
     assert_eq!(claimed, (0..KEYS).collect::<Vec<_>>(), "each exactly once");
@@ -164,12 +155,10 @@ async fn what_was_acknowledged_survives_kill_9() {
     let directory = testbed::directory();
     for round in 0..5 {
         let path = directory.path().join(format!("{round}.db"));
-        let mut child = child("write", &path);
-        let mut output = lines(&mut child);
-        let mut told: Vec<String> = output.by_ref().take(300 * (round + 1)).collect();
+        let child = child("write", &path);
+        let mut told: Vec<String> = lines(&child).take(300 * (round + 1)).collect();
         child.kill().unwrap();
-        child.wait().unwrap();
-        told.extend(output.filter(|line| line.split(' ').count() == 2));
+        told.extend(lines(&child).filter(|line| line.split(' ').count() == 2));
 
         let store = SqliteStore::open(&path).unwrap();
         for line in &told {

@@ -4,16 +4,17 @@
 use std::{
     env,
     fs::{self, OpenOptions},
-    io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::TcpStream,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::Command,
     time::{Duration, Instant},
 };
 
 use axum::{Router, http::HeaderMap, routing};
 use onceward::{Effect, Scope, server::Idempotency, stores::sqlite::SqliteStore};
 use tempfile::TempDir;
+use testbed::{PATIENCE, Process};
 
 const DIRECTORY: &str = "ONCEWARD_TEST_DIRECTORY";
 const EFFECT: &str = "ONCEWARD_TEST_EFFECT";
@@ -44,36 +45,36 @@ async fn a_child_of_another_test() {
     let app = Router::new().route("/charges", routing::post(charge)).layer(layer);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut output = std::io::stdout();
-    writeln!(output, "> {}", listener.local_addr().unwrap()).unwrap();
+    writeln!(output, "listening on {}", listener.local_addr().unwrap()).unwrap();
     output.flush().unwrap();
     axum::serve(listener, app).await.unwrap();
 }
 
 /// A service that runs until it is killed, at the latest when this is dropped.
 struct Service {
-    process: Child,
-    address: String,
+    process: Process,
+    address: SocketAddr,
 }
 
 impl Service {
     fn start(directory: &TempDir, effect: &str) -> Self {
-        let mut process = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "server::a_child_of_another_test", "--nocapture"])
-            .env(DIRECTORY, directory.path())
-            .env(EFFECT, effect)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let said = lines.map(|line| line.split_once("> ").map(|(_, said)| said.to_owned()));
-        let address = said.flatten().next().expect("it says where it serves");
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", "server::a_child_of_another_test", "--nocapture"]);
+        command.env(DIRECTORY, directory.path()).env(EFFECT, effect);
+        let process = Process::start(&mut command).unwrap();
+        let address = process.stdout.wait_for_address().unwrap();
         Self { process, address }
+    }
+
+    /// On Unix this is SIGKILL: nothing is flushed, settled or closed.
+    fn kill(self) {
+        self.process.kill().unwrap();
     }
 
     /// Sends a request and does not wait for the answer.
     fn send(&self, key: &str, header: &str) -> TcpStream {
-        let mut connection = TcpStream::connect(&self.address).unwrap();
-        connection.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let mut connection = TcpStream::connect(self.address).unwrap();
+        connection.set_read_timeout(Some(PATIENCE)).unwrap();
         let request = format!(
             "POST /charges HTTP/1.1\r\nhost: shop\r\nconnection: close\r\ncontent-length: 0\r\n\
              idempotency-key: {key}\r\n{header}\r\n"
@@ -95,21 +96,13 @@ impl Service {
     }
 }
 
-impl Drop for Service {
-    /// On Unix this is SIGKILL: nothing is flushed, settled or closed.
-    fn drop(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-}
-
 fn until<T>(mut found: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = found() {
             return found;
         }
-        assert!(Instant::now() < end, "it did not happen within 20 s");
+        assert!(Instant::now() < end, "it did not happen");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -125,6 +118,7 @@ fn killed_in_the_middle(directory: &TempDir, effect: &str) -> String {
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
     let _connection = service.send("killed", "x-hang: 1\r\n");
     until(|| (charges(directory) == 2).then_some(()));
+    service.kill();
     answer
 }
 
