@@ -6,6 +6,7 @@ mod cargo;
 mod ci;
 mod compare;
 mod failure;
+mod mutants;
 mod purity;
 mod results;
 mod servers;
@@ -47,6 +48,7 @@ enum Task {
     Tidy(tidy::Arguments),
     Bench(bench::Arguments),
     Compare(compare::Arguments),
+    Mutants(mutants::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -68,5 +70,6 @@ fn run(task: &Task) -> Result<ExitCode, Failure> {
         Task::Tidy(arguments) => tidy::run(&root, arguments).map(|()| ExitCode::SUCCESS),
         Task::Bench(arguments) => bench::run(&root, arguments).map(|()| ExitCode::SUCCESS),
         Task::Compare(arguments) => compare::run(&root, arguments).map(|()| ExitCode::SUCCESS),
+        Task::Mutants(arguments) => mutants::run(&root, arguments),
     }
 }
