@@ -16,10 +16,7 @@ mod trace;
 pub use disk::{Disk, Files};
 pub use trace::{Point, Trace};
 
-use std::{
-    collections::{HashMap, hash_map::Entry},
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-};
+use std::collections::{HashMap, hash_map::Entry};
 
 use disk::Kept;
 
@@ -35,14 +32,13 @@ impl Crash {
     /// A state that may occur at several moments is taken at the last one, when most was promised.
     #[must_use]
     pub fn all(trace: &Trace) -> Vec<Self> {
-        let mut seen: HashMap<u64, usize> = HashMap::new();
+        let mut seen: HashMap<[u8; 32], usize> = HashMap::new();
         let mut crashes: Vec<Self> = Vec::new();
         for (point, Point { disk, .. }) in trace.points.iter().enumerate() {
             for kept in disk.choices() {
-                let mut hasher = DefaultHasher::new();
-                disk.after_power_loss(&kept).hash(&mut hasher);
+                let digest = disk.after_power_loss(&kept).digest();
                 let crash = Self { point, kept };
-                match seen.entry(hasher.finish()) {
+                match seen.entry(digest) {
                     Entry::Occupied(known) => crashes[*known.get()] = crash,
                     Entry::Vacant(new) => {
                         new.insert(crashes.len());

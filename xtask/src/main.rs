@@ -8,6 +8,7 @@ mod ci;
 mod compare;
 mod dependencies;
 mod failure;
+mod mutants;
 mod purity;
 mod results;
 mod servers;
@@ -52,6 +53,7 @@ enum Task {
     Dependencies(dependencies::Arguments),
     Bench(bench::Arguments),
     Compare(compare::Arguments),
+    Mutants(mutants::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -77,5 +79,6 @@ fn run(task: &Task) -> Result<ExitCode, Failure> {
         }
         Task::Bench(arguments) => bench::run(&root, arguments).map(|()| ExitCode::SUCCESS),
         Task::Compare(arguments) => compare::run(&root, arguments).map(|()| ExitCode::SUCCESS),
+        Task::Mutants(arguments) => mutants::run(&root, arguments),
     }
 }

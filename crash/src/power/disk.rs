@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc};
 
+use sha2::{Digest as _, Sha256};
+
 /// Drives write sectors whole, not pages.
 const SECTOR_BYTES: usize = 512;
 
@@ -9,13 +11,26 @@ const SECTOR_BYTES: usize = 512;
 const MIXTURES: u64 = 6;
 
 /// The files of one directory.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files(BTreeMap<String, Arc<Vec<u8>>>);
 
 impl Files {
     /// Writes them into a directory.
     pub fn write_into(&self, directory: &Path) -> io::Result<()> {
         self.0.iter().try_for_each(|(name, bytes)| fs::write(directory.join(name), &**bytes))
+    }
+
+    /// Tells states apart. A dependency does it, which is optimised also in tests: a hasher of the
+    /// standard library would be compiled here, and take most of their time.
+    pub(super) fn digest(&self) -> [u8; 32] {
+        let mut digest = Sha256::new();
+        for (name, bytes) in &self.0 {
+            for part in [name.as_bytes(), bytes] {
+                digest.update(part.len().to_le_bytes());
+                digest.update(part);
+            }
+        }
+        digest.finalize().into()
     }
 }
 
@@ -261,14 +276,20 @@ fn apply(
             let content = Arc::make_mut(&mut contents[*file]);
             let end = offset + range.end;
             if content.len() < end {
-                content.resize(end, 0);
+                resize(content, end);
             }
             content[offset + range.start..end].copy_from_slice(&bytes[range]);
         }
-        Change::Resize { file, length } => Arc::make_mut(&mut contents[*file]).resize(*length, 0),
+        Change::Resize { file, length } => resize(Arc::make_mut(&mut contents[*file]), *length),
         Change::Create { name, file } => drop(names.insert(name.clone(), *file)),
         Change::Delete { name } => drop(names.remove(name)),
     }
+}
+
+/// With whole slices, because without optimisation `Vec::resize` goes byte by byte.
+fn resize(content: &mut Vec<u8>, length: usize) {
+    content.truncate(length);
+    content.extend_from_slice(&vec![0; length - content.len()]);
 }
 
 #[cfg(test)]

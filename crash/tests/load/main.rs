@@ -16,10 +16,10 @@ use onceward_crash::service::{Driver, Stake};
 use round::Round;
 
 #[test]
-fn three_hundred_kills_under_load_break_no_promise() {
+fn a_hundred_kills_under_load_break_no_promise() {
     let _turn = turn();
-    let killed: usize = rounds(15).iter().map(Round::run).sum();
-    assert!(killed >= 300);
+    let killed: usize = rounds(5).iter().map(Round::run).sum();
+    assert!(killed >= 100);
 }
 
 #[test]

@@ -33,7 +33,7 @@ use sources::points_in_the_sources;
 use step::{Fault, Step};
 
 /// Most of a run is waiting for a lease.
-const LANES: usize = 16;
+const LANES: usize = 32;
 
 /// Places that no configuration passes, each with the reason why.
 const PASSED_BY_NOBODY: [(&str, &str); 2] = [

@@ -94,7 +94,7 @@ impl Bench {
     /// One call whose attempts all end so, to its end: how many were sent, and what came of it.
     pub(crate) fn run(&mut self, mut call: Call, seen: impl Into<Seen>) -> (u32, Action) {
         let seen = seen.into();
-        loop {
+        for _ in 0..10_000 {
             if let Err(stop) = self.begin(&mut call) {
                 return (call.attempts(), Action::Stop(stop));
             }
@@ -103,6 +103,7 @@ impl Bench {
                 action => return (call.attempts(), action),
             }
         }
+        panic!("it is tried again for ever: {call:?}");
     }
 
     /// A call of one attempt, for what the target learns from it.
