@@ -75,6 +75,15 @@ impl Cargo {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
+    /// Whether it can be run at all; its output is thrown away.
+    pub(crate) fn succeeds(&self, root: &Path) -> bool {
+        self.command(root)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
+    }
+
     pub(crate) fn not_started(&self, error: &std::io::Error) -> Failure {
         Failure::new(
             format!("`{self}` could not be started: {error}"),

@@ -121,7 +121,7 @@ async fn serve_with_a_dead_collector(upstream: &Upstream, collector: &str, says:
         .variable("OTEL_BSP_SCHEDULE_DELAY", "50")
         .variable("OTEL_BSP_MAX_QUEUE_SIZE", &QUEUE.to_string())
         .variable("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "32");
-    let mut gateway = plan.start();
+    let gateway = plan.start();
     // Far more than the queue of spans holds: each of them has two.
     for round in 0..4 * QUEUE {
         let call = Call::new("GET", "/x").told(json!({"status": 200, "body": "", "n": round}));
