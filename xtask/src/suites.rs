@@ -21,6 +21,8 @@ pub(crate) struct Suite {
     pub(crate) load: Load,
     /// The tests of a usual run, by parts of their names; a long run takes all. Empty: always all.
     pub(crate) only: &'static [&'static str],
+    /// Tests that a usual run leaves out, by parts of their names.
+    pub(crate) leave_out: &'static [&'static str],
 }
 
 /// What the programs of a suite do most of the time.
@@ -63,6 +65,11 @@ impl Servers {
 }
 
 const ALL: &[&str] = &[];
+const NONE: &[&str] = &[];
+
+/// Faults that are injected before a call reaches the store: they are the same for every store, and the
+/// usual run has them on SQLite and in memory.
+const FAULTS_BEFORE_THE_STORE: &[&str] = &["driven_over_failed_calls", "driven_over_held_records"];
 
 pub(crate) const SUITES: [Suite; 17] = [
     Suite {
@@ -72,6 +79,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         against: |_| no_server(),
         load: Load::Computes,
         only: ALL,
+        leave_out: NONE,
     },
     Suite {
         id: "model",
@@ -80,6 +88,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         against: |_| no_server(),
         load: Load::Computes,
         only: ALL,
+        leave_out: NONE,
     },
     Suite {
         id: "library",
@@ -94,6 +103,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         against: |_| Against::Present("memory store (not durable)".to_owned()),
         load: Load::Waits,
         only: ALL,
+        leave_out: NONE,
     },
     Suite {
         id: "server",
@@ -105,6 +115,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         },
         load: Load::Waits,
         only: ALL,
+        leave_out: NONE,
     },
     Suite {
         id: "simulation",
@@ -113,6 +124,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         against: |_| no_server(),
         load: Load::Computes,
         only: ALL,
+        leave_out: NONE,
     },
     Suite {
         id: "sqlite",
@@ -121,6 +133,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         against: sqlite,
         load: Load::Waits,
         only: ALL,
+        leave_out: NONE,
     },
     Suite {
         id: "crash",
@@ -132,6 +145,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         },
         load: Load::Waits,
         only: ALL,
+        leave_out: NONE,
     },
     Suite {
         id: "crash-syscalls",
@@ -140,6 +154,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         against: strace,
         load: Load::Waits,
         only: ALL,
+        leave_out: NONE,
     },
     Suite {
         id: "command-line",
@@ -160,6 +175,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         },
         load: Load::Waits,
         only: ALL,
+        leave_out: NONE,
     },
     Suite {
         id: "simulate",
@@ -168,6 +184,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         against: |_| Against::Present("the built command, on virtual time".to_owned()),
         load: Load::Computes,
         only: ALL,
+        leave_out: NONE,
     },
     Suite {
         id: "gateway",
@@ -179,6 +196,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         },
         load: Load::Waits,
         only: ALL,
+        leave_out: NONE,
     },
     Suite {
         id: "probe",
@@ -190,6 +208,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         },
         load: Load::Waits,
         only: ALL,
+        leave_out: NONE,
     },
     Suite {
         id: "operators",
@@ -201,6 +220,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         },
         load: Load::Waits,
         only: ALL,
+        leave_out: NONE,
     },
     Suite {
         id: "operators-openapi",
@@ -212,6 +232,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         },
         load: Load::Waits,
         only: ALL,
+        leave_out: NONE,
     },
     Suite {
         id: "postgres",
@@ -220,6 +241,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         against: servers::postgres,
         load: Load::Waits,
         only: ALL,
+        leave_out: FAULTS_BEFORE_THE_STORE,
     },
     Suite {
         id: "failover",
@@ -228,6 +250,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         against: servers::failing_postgres,
         load: Load::Waits,
         only: ALL,
+        leave_out: NONE,
     },
     Suite {
         id: "tooling",
@@ -240,6 +263,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         against: |_| no_server(),
         load: Load::Waits,
         only: ALL,
+        leave_out: NONE,
     },
 ];
 
@@ -248,10 +272,11 @@ pub(crate) const SUITES: [Suite; 17] = [
 pub(crate) const REPEATS: [Suite; 1] = [Suite {
     id: "postgres-18",
     name: "PostgreSQL 18",
-    claims: |target| is_postgres(target) && target.package == "onceward",
+    claims: |target| is_postgres(target) || is_failover(target),
     against: servers::postgres_18,
     load: Load::Waits,
-    only: &["conformance", "functions", "open"],
+    only: &["conformance::", "functions::", "open::", "serve::services::", "synchronous::"],
+    leave_out: &["driven", "driver", "over_the_wire"],
 }];
 
 /// Every suite, the repeated ones last.
@@ -426,6 +451,7 @@ mod tests {
             against: |_| no_server(),
             load: Load::Waits,
             only: ALL,
+            leave_out: NONE,
         };
         let both = [greedy(), greedy()];
         let problems = misassigned(&both, &[target("a", Kind::Library, "a")]);

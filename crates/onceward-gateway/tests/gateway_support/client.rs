@@ -1,16 +1,14 @@
 //! Clients: HTTP/1.1 and HTTP/2 by hyper, in the clear or with TLS, and plain bytes.
 
-use std::{
-    convert::Infallible,
-    net::SocketAddr,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
 use bytes::Bytes;
+<<<<<<< HEAD
 use http::{HeaderName, HeaderValue, Request, Response};
 use http_body::{Body, Frame};
+=======
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+>>>>>>> h2
 use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
 use hyper::{
     body::Incoming,
@@ -21,7 +19,6 @@ use serde_json::Value;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
-    sync::mpsc,
     time::timeout,
 };
 use tokio_rustls::{
@@ -29,7 +26,13 @@ use tokio_rustls::{
     rustls::{ClientConfig, pki_types::ServerName},
 };
 
+<<<<<<< HEAD
 use super::{PATIENCE, Reply};
+=======
+pub(crate) use testbed::Pipe;
+
+use super::BOUND;
+>>>>>>> h2
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
@@ -215,28 +218,6 @@ impl Link {
                 sender.send_request(request).await
             }
         }
-    }
-}
-
-/// A body whose pieces come from elsewhere, of unknown length.
-pub(crate) struct Pipe(mpsc::Receiver<Frame<Bytes>>);
-
-impl Pipe {
-    pub(crate) fn new() -> (mpsc::Sender<Frame<Bytes>>, Self) {
-        let (sender, receiver) = mpsc::channel(16);
-        (sender, Self(receiver))
-    }
-}
-
-impl Body for Pipe {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.0.poll_recv(context).map(|frame| frame.map(Ok))
     }
 }
 

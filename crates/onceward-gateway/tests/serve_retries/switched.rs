@@ -4,9 +4,7 @@ use std::{
     collections::VecDeque,
     convert::Infallible,
     net::SocketAddr,
-    pin::Pin,
     sync::{Arc, Mutex},
-    task::{Context, Poll},
     time::Duration,
 };
 
@@ -21,12 +19,12 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use tokio::{
     net::TcpListener,
-    sync::{mpsc, watch},
+    sync::watch,
     task::{JoinHandle, JoinSet},
     time::sleep,
 };
 
-use crate::gateway_support::eventually;
+use crate::gateway_support::{Pipe, eventually};
 
 /// What it does with a request, after it has read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -179,29 +177,14 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
             Ok(text(status, "held"))
         }
         Mode::Trickle => {
-            let (sender, receiver) = mpsc::channel(1);
+            let (sender, body) = Pipe::new();
             tokio::spawn(async move {
                 while sender.send(Frame::data(Bytes::from_static(b"."))).await.is_ok() {
                     sleep(Duration::from_millis(50)).await;
                 }
             });
-            Ok(Response::builder().status(usual).body(Pieces(receiver).boxed()).unwrap())
+            Ok(Response::builder().status(usual).body(body.boxed()).unwrap())
         }
-    }
-}
-
-/// A body whose pieces come from elsewhere.
-struct Pieces(mpsc::Receiver<Frame<Bytes>>);
-
-impl http_body::Body for Pieces {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.0.poll_recv(context).map(|frame| frame.map(Ok))
     }
 }
 
