@@ -3,12 +3,7 @@
 use std::{convert::Infallible, net::SocketAddr, sync::Arc};
 
 use bytes::Bytes;
-<<<<<<< HEAD
 use http::{HeaderName, HeaderValue, Request, Response};
-use http_body::{Body, Frame};
-=======
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
->>>>>>> h2
 use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
 use hyper::{
     body::Incoming,
@@ -26,13 +21,9 @@ use tokio_rustls::{
     rustls::{ClientConfig, pki_types::ServerName},
 };
 
-<<<<<<< HEAD
-use super::{PATIENCE, Reply};
-=======
 pub(crate) use testbed::Pipe;
 
-use super::BOUND;
->>>>>>> h2
+use super::{PATIENCE, Reply};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
