@@ -73,10 +73,20 @@ mod tests {
 
     #[test]
     fn garbage_says_nothing() {
-        for value in
-            ["", " ", "-5", "+5", "1.5", "1e3", "soon", "0x10", "٣", "Wed, 99 Foo 2015", "\u{ff}",
-            "Sun, 99 Nov 1994 08:49:37 GMT"]
-        {
+        for value in [
+            "",
+            " ",
+            "-5",
+            "+5",
+            "1.5",
+            "1e3",
+            "soon",
+            "0x10",
+            "٣",
+            "Wed, 99 Foo 2015",
+            "\u{ff}",
+            "Sun, 99 Nov 1994 08:49:37 GMT",
+        ] {
             assert_eq!(after(value), None, "{value:?}");
         }
         assert_eq!(of(&[]), None);
