@@ -297,7 +297,7 @@ fn run_target(run: &SuiteRun<'_>, target: &TestTarget, programs: &Programs, leng
 fn threads(load: Load) -> &'static str {
     match load {
         Load::Computes => "2",
-        Load::Waits => "6",
+        Load::Waits => "4",
     }
 }
 

@@ -65,16 +65,10 @@ impl Clock {
         self.started.elapsed()
     }
 
-    /// Processor time of every process that this one has started and seen end, and of theirs; servers
-    /// that still run are not in it. `None` where `/proc` does not tell.
+    /// Processor time of this process, of those that descend from it, and of all that have ended; `None`
+    /// where the system does not tell.
     pub(super) fn processor_time(&self) -> Option<Duration> {
-        let stat = fs::read_to_string("/proc/self/stat").ok()?;
-        // The name of the program, in brackets, may hold spaces. Behind it: state, then numbers; the
-        // fields 14 to 17 of the whole line are user and system time, own and of children.
-        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-        let ticks = fields.get(11..15)?.iter().map(|field| field.parse::<u64>());
-        let ticks: u64 = ticks.sum::<Result<u64, _>>().ok()?;
-        Some(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second()))
+        testbed::cpu_time_with_ended(std::process::id())
     }
 }
 

@@ -4,7 +4,10 @@ use std::{
     fs,
     net::SocketAddr,
     process::{Command, ExitStatus},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use tempfile::TempDir;
@@ -52,6 +55,15 @@ impl Plan {
     /// With its records at this address.
     pub(crate) fn store(mut self, url: &str) -> Self {
         self.text = self.text.replacen("sqlite://onceward.db", url, 1);
+        self
+    }
+
+    /// On a loopback address of its own: when it is killed, no other test gets its port.
+    pub(crate) fn on_its_own_address(mut self) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(1);
+        let (number, id) = (COUNT.fetch_add(1, Ordering::Relaxed) % 250 + 1, std::process::id());
+        let address = format!("127.{number}.{}.{}:0", id / 250 % 250 + 1, id % 250 + 1);
+        self.text = self.text.replacen("127.0.0.1:0", &address, 1);
         self
     }
 

@@ -43,7 +43,7 @@ fn a_hundred_kills_cause_no_second_effect() {
 
 async fn kills(count: usize) {
     let (address, ledger) = counting_upstream::start(Duration::from_millis(8)).await;
-    let plan = Arc::new(plan(address, OPTIONS));
+    let plan = Arc::new(plan(address, OPTIONS).on_its_own_address());
     let mut gateway = start(&plan).await;
     let (place, done) = (Arc::new(Mutex::new(gateway.address)), Arc::new(AtomicBool::new(false)));
     let mut clients = JoinSet::new();
