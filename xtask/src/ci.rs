@@ -59,8 +59,13 @@ fn steps() -> Vec<Step> {
     };
     let features =
         FEATURE_SETS.map(|set| Cargo::new(&format!("clippy -p onceward {set} -- -D warnings")));
-    let documentation = Cargo::new("doc --workspace --no-deps --all-features")
-        .environment("RUSTDOCFLAGS", "-D warnings");
+    // With the examples, dependencies have the features that the lints have checked them with. The command
+    // `onceward` has no page: the library of the same name owns it.
+    let documentation = Cargo::new(
+        "doc --workspace --no-deps --all-features --lib --examples \
+         --bin onceward-bench --bin service --bin worker --bin xtask",
+    )
+    .environment("RUSTDOCFLAGS", "-D warnings");
     vec![
         call("formatting", FORMATTING),
         code("dependencies", "xtask dependencies", dependencies::check),

@@ -129,7 +129,7 @@ struct Slot {
 /// How long a payment takes.
 const WORK: Duration = Duration::from_millis(25);
 /// Long enough that a duplicate meets it while it runs, also on a busy machine.
-const LONG_WORK: Duration = Duration::from_millis(75);
+const LONG_WORK: Duration = Duration::from_millis(200);
 
 impl Server {
     pub(crate) fn right() -> Self {
