@@ -105,6 +105,12 @@ impl Switched {
         self.shared.released.send_replace(true);
     }
 
+    /// Holds again what comes from now on, and forgets what it was told to do next.
+    pub(crate) fn start_anew(&self) {
+        self.shared.next.lock().unwrap().0.clear();
+        self.shared.released.send_replace(false);
+    }
+
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.shared.seen.lock().unwrap().clone()
     }

@@ -84,12 +84,13 @@ pub(super) async fn migrate(link: &mut Link, dialect: Dialect) -> Result<Tables,
 
 async fn version(client: &Client) -> Result<u32, OpenError> {
     let failed = |error: tokio_postgres::Error| OpenError::from_driver(&error);
-    let exists = "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'onceward' \
-                  AND table_name = 'migration'";
-    let count: i64 =
-        client.query_typed_one(exists, &[]).await.and_then(|row| row.try_get(0)).map_err(failed)?;
-    if count == 0 {
-        return missing_or_hidden(client).await;
+    match table(client).await? {
+        Table::Absent => return Ok(0),
+        Table::Hidden => {
+            let text = "this user may not use the tables of the schema onceward".to_owned();
+            return Err(OpenError::NotAllowed(text));
+        }
+        Table::Usable => {}
     }
     // Newer tables that this software may use are as good as the newest that it knows.
     let usable = "SELECT coalesce(CASE WHEN max(coalesce(needs, version)) > $1 THEN max(version)
@@ -100,20 +101,30 @@ async fn version(client: &Client) -> Result<u32, OpenError> {
     Ok(u32::try_from(version).unwrap_or(u32::MAX))
 }
 
-/// A user without rights does not see tables that are there.
-async fn missing_or_hidden(client: &Client) -> Result<u32, OpenError> {
-    let failed = |error: tokio_postgres::Error| OpenError::from_driver(&error);
-    let hidden = "SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n \
-                  ON n.oid = c.relnamespace WHERE n.nspname = 'onceward' AND c.relname = 'migration'";
-    let count: i64 =
-        client.query_typed_one(hidden, &[]).await.and_then(|row| row.try_get(0)).map_err(failed)?;
-    match count {
-        0 => Ok(0),
-        _ => {
-            let text = "this user may not use the tables of the schema onceward".to_owned();
-            Err(OpenError::NotAllowed(text))
-        }
-    }
+/// The table of migrations, as this user sees it.
+enum Table {
+    Absent,
+    /// A user without rights does not see tables that are there.
+    Hidden,
+    Usable,
+}
+
+/// Asked in one statement: another process may make the tables between two.
+async fn table(client: &Client) -> Result<Table, OpenError> {
+    let question = "SELECT
+        (SELECT count(*) FROM information_schema.tables
+         WHERE table_schema = 'onceward' AND table_name = 'migration'),
+        (SELECT count(*) FROM pg_catalog.pg_class c
+         JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+         WHERE n.nspname = 'onceward' AND c.relname = 'migration')";
+    let row = client.query_typed_one(question, &[]).await;
+    let counts = row.and_then(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+    let (usable, all): (i64, i64) = counts.map_err(|error| OpenError::from_driver(&error))?;
+    Ok(match (usable, all) {
+        (0, 0) => Table::Absent,
+        (0, _) => Table::Hidden,
+        _ => Table::Usable,
+    })
 }
 
 /// What the server promises for a commit that it acknowledges, read when the store was opened.
