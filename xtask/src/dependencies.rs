@@ -2,7 +2,7 @@
 //!
 //! The file is that of cargo-deny, which takes minutes to compile; the three checks that this
 //! repository asks of it are a walk over `cargo metadata`. `cargo deny check bans licenses sources`
-//! says the same to whoever has it.
+//! says the same where it is installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

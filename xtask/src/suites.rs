@@ -19,10 +19,15 @@ pub(crate) struct Suite {
     /// What it runs against, as found on this machine now.
     pub(crate) against: fn(&Workspace) -> Against,
     pub(crate) load: Load,
-    /// The tests of a usual run, by parts of their names; a long run takes all. Empty: always all.
+    /// What of it belongs to a usual run; a long one takes all.
+    pub(crate) usual: Part,
+}
+
+/// Some tests of a suite, by parts of their names.
+pub(crate) struct Part {
+    /// Empty: all.
     pub(crate) only: &'static [&'static str],
-    /// Tests that a usual run leaves out, by parts of their names.
-    pub(crate) leave_out: &'static [&'static str],
+    pub(crate) without: &'static [&'static str],
 }
 
 /// What the programs of a suite do most of the time.
@@ -64,12 +69,12 @@ impl Servers {
     }
 }
 
-const ALL: &[&str] = &[];
-const NONE: &[&str] = &[];
+const ALL: Part = Part { only: &[], without: &[] };
 
-/// Faults that are injected before a call reaches the store: they are the same for every store, and the
-/// usual run has them on SQLite and in memory.
-const FAULTS_BEFORE_THE_STORE: &[&str] = &["driven_over_failed_calls", "driven_over_held_records"];
+/// Without faults that are injected before a call reaches the store: they are the same for every store,
+/// and the usual run has them on SQLite and in memory.
+const WITHOUT_FAULTS_BEFORE_THE_STORE: Part =
+    Part { only: &[], without: &["driven_over_failed_calls", "driven_over_held_records"] };
 
 pub(crate) const SUITES: [Suite; 17] = [
     Suite {
@@ -78,8 +83,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         claims: |target| target.package == "onceward-core" && !target.is_test("model"),
         against: |_| no_server(),
         load: Load::Computes,
-        only: ALL,
-        leave_out: NONE,
+        usual: ALL,
     },
     Suite {
         id: "model",
@@ -87,8 +91,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         claims: |target| target.package == "onceward-core" && target.is_test("model"),
         against: |_| no_server(),
         load: Load::Computes,
-        only: ALL,
-        leave_out: NONE,
+        usual: ALL,
     },
     Suite {
         id: "library",
@@ -102,8 +105,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         },
         against: |_| Against::Present("memory store (not durable)".to_owned()),
         load: Load::Waits,
-        only: ALL,
-        leave_out: NONE,
+        usual: ALL,
     },
     Suite {
         id: "server",
@@ -114,8 +116,7 @@ pub(crate) const SUITES: [Suite; 17] = [
             Against::Present(text.to_owned())
         },
         load: Load::Waits,
-        only: ALL,
-        leave_out: NONE,
+        usual: ALL,
     },
     Suite {
         id: "simulation",
@@ -123,8 +124,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         claims: |target| target.package == "onceward-simulation",
         against: |_| no_server(),
         load: Load::Computes,
-        only: ALL,
-        leave_out: NONE,
+        usual: ALL,
     },
     Suite {
         id: "sqlite",
@@ -132,8 +132,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         claims: |target| target.package == "onceward" && is_sqlite(target),
         against: sqlite,
         load: Load::Waits,
-        only: ALL,
-        leave_out: NONE,
+        usual: ALL,
     },
     Suite {
         id: "crash",
@@ -144,8 +143,7 @@ pub(crate) const SUITES: [Suite; 17] = [
             Against::Present(format!("service processes, kill -9, SQLite {sqlite}"))
         },
         load: Load::Waits,
-        only: ALL,
-        leave_out: NONE,
+        usual: ALL,
     },
     Suite {
         id: "crash-syscalls",
@@ -153,8 +151,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         claims: |target| target.package == "onceward-crash" && needs_strace(target),
         against: strace,
         load: Load::Waits,
-        only: ALL,
-        leave_out: NONE,
+        usual: ALL,
     },
     Suite {
         id: "command-line",
@@ -174,8 +171,7 @@ pub(crate) const SUITES: [Suite; 17] = [
             Against::Present(text.to_owned())
         },
         load: Load::Waits,
-        only: ALL,
-        leave_out: NONE,
+        usual: ALL,
     },
     Suite {
         id: "simulate",
@@ -183,8 +179,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         claims: |target| target.package == "onceward-gateway" && target.is_test("simulate"),
         against: |_| Against::Present("the built command, on virtual time".to_owned()),
         load: Load::Computes,
-        only: ALL,
-        leave_out: NONE,
+        usual: ALL,
     },
     Suite {
         id: "gateway",
@@ -195,8 +190,7 @@ pub(crate) const SUITES: [Suite; 17] = [
             Against::Present(format!("gateway processes before hyper, {}", upstreams.join(", ")))
         },
         load: Load::Waits,
-        only: ALL,
-        leave_out: NONE,
+        usual: ALL,
     },
     Suite {
         id: "probe",
@@ -207,8 +201,7 @@ pub(crate) const SUITES: [Suite; 17] = [
             Against::Present(text.to_owned())
         },
         load: Load::Waits,
-        only: ALL,
-        leave_out: NONE,
+        usual: ALL,
     },
     Suite {
         id: "operators",
@@ -219,8 +212,7 @@ pub(crate) const SUITES: [Suite; 17] = [
             Against::Present(text.to_owned())
         },
         load: Load::Waits,
-        only: ALL,
-        leave_out: NONE,
+        usual: ALL,
     },
     Suite {
         id: "operators-openapi",
@@ -231,8 +223,7 @@ pub(crate) const SUITES: [Suite; 17] = [
             Err(reason) => Against::Absent { engine: "schemathesis", reason },
         },
         load: Load::Waits,
-        only: ALL,
-        leave_out: NONE,
+        usual: ALL,
     },
     Suite {
         id: "postgres",
@@ -240,8 +231,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         claims: is_postgres,
         against: servers::postgres,
         load: Load::Waits,
-        only: ALL,
-        leave_out: FAULTS_BEFORE_THE_STORE,
+        usual: WITHOUT_FAULTS_BEFORE_THE_STORE,
     },
     Suite {
         id: "failover",
@@ -249,8 +239,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         claims: is_failover,
         against: servers::failing_postgres,
         load: Load::Waits,
-        only: ALL,
-        leave_out: NONE,
+        usual: ALL,
     },
     Suite {
         id: "tooling",
@@ -262,8 +251,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         },
         against: |_| no_server(),
         load: Load::Waits,
-        only: ALL,
-        leave_out: NONE,
+        usual: ALL,
     },
 ];
 
@@ -275,8 +263,10 @@ pub(crate) const REPEATS: [Suite; 1] = [Suite {
     claims: |target| is_postgres(target) || is_failover(target),
     against: servers::postgres_18,
     load: Load::Waits,
-    only: &["conformance::", "functions::", "open::", "serve::services::", "synchronous::"],
-    leave_out: &["driven", "driver", "over_the_wire"],
+    usual: Part {
+        only: &["conformance::", "functions::", "open::", "serve::services::", "synchronous::"],
+        without: &["driven", "driver", "over_the_wire"],
+    },
 }];
 
 /// Every suite, the repeated ones last.
@@ -450,8 +440,7 @@ mod tests {
             claims: |_| true,
             against: |_| no_server(),
             load: Load::Waits,
-            only: ALL,
-            leave_out: NONE,
+            usual: ALL,
         };
         let both = [greedy(), greedy()];
         let problems = misassigned(&both, &[target("a", Kind::Library, "a")]);

@@ -275,8 +275,8 @@ fn run_target(run: &SuiteRun<'_>, target: &TestTarget, programs: &Programs, leng
     }
     match length {
         Length::Usual => {
-            command.args(run.suite.only);
-            command.args(run.suite.leave_out.iter().flat_map(|name| ["--skip", name]));
+            command.args(run.suite.usual.only);
+            command.args(run.suite.usual.without.iter().flat_map(|name| ["--skip", name]));
         }
         Length::Long => {
             command.arg("--include-ignored").env(LONG.0, LONG.1);
