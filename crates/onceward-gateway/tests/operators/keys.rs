@@ -20,7 +20,7 @@ const TOKEN: &str = "a-token-of-the-operators";
 
 fn start(upstream: &Upstream) -> Gateway {
     let lines =
-        "name = \"charge.create\"\nlease = \"200ms\"\nmax_run = \"200ms\"\nretain = \"48h\"";
+        "name = \"charge.create\"\nlease = \"200ms\"\nmax_run = \"1s\"\nretain = \"48h\"";
     let tokens = "[admin_tokens]\nops = { token_env = \"OPS\", role = \"purge\" }\n";
     let text = format!("admin = \"127.0.0.1:0\"\n{}{tokens}", route(lines));
     Plan::new(&upstream.url(), &text).variable("OPS", TOKEN).start()
@@ -198,7 +198,7 @@ async fn keys_are_given_back_and_forgotten() {
     lose(&gateway, "k").await;
     let release = ["release", "--key", "k", "--reason", "x"];
     assert!(refused(&gateway, Place::Admin, &release).contains("resolve"));
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
     let resolve = ["resolve", "--key", "k", "--not-applied", "--reason", "x"];
     assert_eq!(document(&gateway, Place::Admin, &resolve)["state"], "released");
     let purge = ["purge", "--key", "k", "--reason", "x"];

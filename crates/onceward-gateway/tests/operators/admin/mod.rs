@@ -13,7 +13,7 @@ use crate::gateway_support::{Call, Gateway, Reply, Upstream, route};
 
 /// A listener for operators on any port, and one route whose runs are soon over.
 fn plan() -> String {
-    format!("admin = \"127.0.0.1:0\"\n{}", route("lease = \"200ms\"\nmax_run = \"200ms\""))
+    format!("admin = \"127.0.0.1:0\"\n{}", route("lease = \"200ms\"\nmax_run = \"1s\""))
 }
 
 /// A payment of Alice.

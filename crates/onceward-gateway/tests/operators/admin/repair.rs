@@ -62,7 +62,7 @@ async fn what_was_not_applied_may_run_again_when_it_can_no_longer_happen() {
     if early.status != 200 {
         assert_eq!(early.problem(), (409, "too-early".into()));
         assert!(early.header("retry-after").is_some());
-        sleep(Duration::from_millis(500)).await;
+        sleep(Duration::from_millis(1500)).await;
         assert_eq!(gateway.ask(&change(&lost, "resolve", found)).await.status, 200);
     }
     assert_eq!(gateway.send(&pay("k")).await.status, 201);
@@ -161,7 +161,7 @@ async fn a_forced_change_is_of_the_run_that_was_seen() {
 #[tokio::test]
 async fn an_operators_answer_is_kept_as_the_route_says() {
     let upstream = Upstream::any();
-    let short = "lease = \"200ms\"\nmax_run = \"200ms\"\n";
+    let short = "lease = \"200ms\"\nmax_run = \"1s\"\n";
     let hidden =
         "redact_json = [\"/card\"]\nredact_headers = [\"x-secret\"]\ndrop_headers = [\"x-drop\"]";
     let text = format!(
