@@ -58,7 +58,7 @@ async fn what_was_not_applied_may_run_again_when_it_can_no_longer_happen() {
     let lost = lose(&gateway, "k").await;
     let found = json!({"outcome": "not_applied", "reason": WHY});
     let early = gateway.ask(&change(&lost, "resolve", found.clone())).await;
-    // A slow machine may have let the 400 ms pass already.
+    // A slow machine may have let lease and longest run pass already.
     if early.status != 200 {
         assert_eq!(early.problem(), (409, "too-early".into()));
         assert!(early.header("retry-after").is_some());
