@@ -19,8 +19,7 @@ async fn lose(gateway: &Gateway, key: &str) -> String {
 const TOKEN: &str = "a-token-of-the-operators";
 
 fn start(upstream: &Upstream) -> Gateway {
-    let lines =
-        "name = \"charge.create\"\nlease = \"200ms\"\nmax_run = \"1s\"\nretain = \"48h\"";
+    let lines = "name = \"charge.create\"\nlease = \"200ms\"\nmax_run = \"1s\"\nretain = \"48h\"";
     let tokens = "[admin_tokens]\nops = { token_env = \"OPS\", role = \"purge\" }\n";
     let text = format!("admin = \"127.0.0.1:0\"\n{}{tokens}", route(lines));
     Plan::new(&upstream.url(), &text).variable("OPS", TOKEN).start()
