@@ -28,8 +28,8 @@ const MEASURED: Duration = Duration::from_millis(1500);
 
 #[test]
 fn five_thousand_who_do_nothing_harm_nobody() {
-    // The machine may be shared, so little is asked.
-    crate::run_alone(crowd(5_000, 0.5));
+    // Other programs run beside it, so the share says little: others must not be shut out.
+    crate::run_alone(crowd(5_000, 0.1));
 }
 
 #[test]
