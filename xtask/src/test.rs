@@ -175,6 +175,7 @@ pub(crate) fn run_suites(
         }
     });
     for run in runs {
+        run.repeat_failures(&programs, selection.length);
         report.add(run.into_entry());
     }
     if let Some(entry) = documentation.into_inner().expect("no test run panics") {
@@ -190,6 +191,8 @@ struct SuiteRun<'a> {
     targets: Vec<&'a TestTarget>,
     servers: Servers,
     tally: Mutex<Tally>,
+    /// Tests that have failed, by their program.
+    failed: Mutex<Vec<(TestTarget, Vec<String>)>>,
 }
 
 enum Work<'a> {
@@ -219,7 +222,8 @@ fn suite_runs<'a>(
             }
         };
         let targets = targets.iter().filter(|target| (suite.claims)(target)).collect();
-        runs.push(SuiteRun { suite, targets, servers, tally: Mutex::default() });
+        let (tally, failed) = (Mutex::default(), Mutex::default());
+        runs.push(SuiteRun { suite, targets, servers, tally, failed });
     }
     runs
 }
@@ -243,7 +247,29 @@ fn jobs<'a>(
     jobs
 }
 
+/// More failures than this are not the doing of what ran beside them.
+const MOST_REPEATED: usize = 3;
+
 impl SuiteRun<'_> {
+    /// Runs the tests that failed once more, alone, when everything else has ended. A test that passes then
+    /// does not fail the run, and the summary names it: it does not stand being run beside others.
+    fn repeat_failures(&self, programs: &Programs, length: Length) {
+        for (target, names) in self.failed.lock().expect("no test run panics").iter() {
+            let Some(mut command) = programs.command(target) else { continue };
+            command.envs(self.servers.environment.iter().map(|(name, value)| (name, value)));
+            command.args(names).args(["--exact", "--test-threads", "1"]);
+            if length == Length::Long {
+                command.arg("--include-ignored").env(LONG.0, LONG.1);
+            }
+            let Ok(ran) = Ran::of(&mut command, length == Length::Long) else { continue };
+            let label = target.label();
+            println!("again, alone: {label}: {}", names.join(", "));
+            if ran.status.success() && ran.events.counts.passed == names.len() as u64 {
+                self.tally.lock().expect("no test run panics").passed_alone(&label, names);
+            }
+        }
+    }
+
     fn into_entry(self) -> Entry {
         let mut tally = self.tally.into_inner().expect("no test run panics");
         if self.targets.is_empty() {
@@ -259,7 +285,7 @@ impl SuiteRun<'_> {
 
 /// Runs one test program as `cargo test` would, without asking cargo to resolve features for one
 /// package alone: that would build half of the tree again inside the time of the suite.
-fn run_target(run: &SuiteRun<'_>, target: &TestTarget, programs: &Programs, length: Length) {
+fn run_target<'a>(run: &SuiteRun<'a>, target: &'a TestTarget, programs: &Programs, length: Length) {
     let label = target.label();
     let Some(mut command) = programs.command(target) else {
         let problem = format!("{label}: the build made no program for it");
@@ -286,6 +312,13 @@ fn run_target(run: &SuiteRun<'_>, target: &TestTarget, programs: &Programs, leng
         }
     }
     let ran = Ran::of(&mut command, length == Length::Long);
+    if let Ok(Ran { events, .. }) = &ran
+        && events.is_complete
+        && (1..=MOST_REPEATED).contains(&events.failures.len())
+    {
+        let names = events.failures.iter().map(|(name, _)| name.clone()).collect();
+        run.failed.lock().expect("no test run panics").push((target.clone(), names));
+    }
     let mut tally = run.tally.lock().expect("no test run panics");
     match ran {
         Err(error) => tally.problems.push(format!("{label}: could not be run: {error}")),

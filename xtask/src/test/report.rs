@@ -48,6 +48,8 @@ pub(super) struct Tally {
     pub(super) counts: Counts,
     /// What went wrong, each with the way to see it again.
     pub(super) problems: Vec<String>,
+    /// Tests that failed beside others and passed alone.
+    restless: Vec<String>,
     programs: Vec<ProgramTime>,
 }
 
@@ -85,6 +87,15 @@ impl Tally {
         }
         let (label, elapsed, tests) = (label.to_owned(), ran.elapsed, ran.events.tests);
         self.programs.push(ProgramTime { label, elapsed, tests });
+    }
+
+    /// Takes back the failures of a program whose failed tests have passed when they were run alone.
+    pub(super) fn passed_alone(&mut self, label: &str, names: &[String]) {
+        let count = names.len() as u64;
+        self.counts.failed -= count;
+        self.counts.passed += count;
+        self.problems.retain(|problem| !problem.starts_with(&format!("{label}: ")));
+        self.restless.push(format!("{label}: {}", names.join(", ")));
     }
 
     /// Adds a run of cargo that printed its results as text.
@@ -244,6 +255,17 @@ impl Report {
             text += "  none\n";
         }
 
+        let restless: Vec<&str> = self
+            .entries
+            .iter()
+            .filter_map(Entry::tally)
+            .flat_map(|tally| tally.restless.iter().map(String::as_str))
+            .collect();
+        if !restless.is_empty() {
+            text += "FAILED beside other tests and passed alone; find out why:\n";
+            text += &restless.iter().map(|line| format!("  {line}\n")).collect::<String>();
+        }
+
         let failures = self.entries.iter().flat_map(|entry| {
             entry
                 .problems()
@@ -351,7 +373,8 @@ mod tests {
             elapsed: Duration::from_secs(2),
             tests: tests.into(),
         }];
-        Entry::ran(name, name, "no server".into(), Tally { counts, problems, programs })
+        let tally = Tally { counts, problems, programs, ..Tally::default() };
+        Entry::ran(name, name, "no server".into(), tally)
     }
 
     #[test]
@@ -420,5 +443,22 @@ mod tests {
         assert_eq!(document["suites"][0]["seconds"], 2.0);
         assert_eq!(document["suites"][0]["programs"][0]["tests"][1]["name"], "takes_1.5");
         assert_eq!(document["steps"][0]["budget_seconds"], 5.0);
+    }
+
+    #[test]
+    fn what_passed_alone_is_no_failure_and_is_named() {
+        let mut tally = Tally {
+            counts: Counts { passed: 3, failed: 2, ignored: 0 },
+            problems: vec!["a tests/x.rs: one, two\nrepeat with: …".into()],
+            ..Tally::default()
+        };
+        tally.passed_alone("a tests/x.rs", &["one".into(), "two".into()]);
+        let mut report = Report::new(Length::Usual);
+        report.add(Entry::ran("x", "x", "no server".into(), tally));
+        assert!(report.passed());
+        assert_eq!(counted(report.totals()), "5 passed, 0 failed, 0 skipped");
+        assert!(
+            report.summary().contains("passed alone; find out why:\n  a tests/x.rs: one, two\n")
+        );
     }
 }
