@@ -95,7 +95,7 @@ impl Strace {
 
     /// Waits until the traced process has ended.
     pub fn wait(self) {
-        // Whoever drops it kills what does not end.
+        // Dropping the process kills what does not end.
         let _ = self.process.wait_for_end();
     }
 }

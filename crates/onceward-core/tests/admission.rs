@@ -83,7 +83,7 @@ fn a_claim_that_was_lost_while_being_renewed_does_not_come_back() {
     assert_eq!(
         renewing.clone().next(Swap::Held),
         Step::Swap(renewing.clone()),
-        "nobody else would run it or give it back"
+        "no other execution would run it or give it back"
     );
     let step = renewing.clone().next(released);
     assert!(matches!(step, Step::Done(Verdict::Busy { .. })), "a fence is stored once: {step:?}");

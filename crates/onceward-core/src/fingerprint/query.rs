@@ -136,7 +136,7 @@ mod tests {
         }
     }
 
-    /// Whoever writes the query must not be able to make it expensive.
+    /// A client must not be able to write a query that is expensive to sort.
     #[test]
     fn many_pairs_are_sorted_with_few_comparisons_whatever_their_order() {
         let count = 1_usize << 16;

@@ -15,7 +15,7 @@ fn within(seconds: u64) -> Effect {
     Effect::Repeatable { within: Duration::from_secs(seconds) }
 }
 
-/// Somebody else's record, first claimed so long ago.
+/// A record of another execution, first claimed so long ago.
 fn claimed_ago(change: &Change, effect: Effect, state: State, ago: Duration) -> Swap {
     let started = Started::At(NOW.minus(ago));
     let record =

@@ -95,7 +95,7 @@ impl Ended {
     fn of(code: Option<i32>, stdout: String, stderr: String, temporary: &TempDir) -> Self {
         let left_behind = temporary.path().read_dir().unwrap().count();
         let mut still_running = gateways_in(temporary.path());
-        // Who was killed ends nobody; its gateways have to notice it, which takes them a moment.
+        // A demo that was killed ends no gateway; they notice it by themselves, a moment later.
         let noticed = Instant::now() + PATIENCE;
         while code.is_none() && !still_running.is_empty() && Instant::now() < noticed {
             thread::sleep(Duration::from_millis(50));

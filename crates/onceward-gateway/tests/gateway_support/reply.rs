@@ -1,4 +1,4 @@
-//! What a client is answered, whoever read it.
+//! The answer that a client of a test has received.
 #![allow(dead_code, reason = "each program of tests uses its part")]
 
 use bytes::Bytes;

@@ -128,7 +128,7 @@ fn another_computer_is_left_alone_without_a_yes() {
     let (here, visits) = listener();
     let count = ["--count-url", "http://192.0.2.1/count", "--count-json", "/n"];
     assert_cannot(&probe(&here, &count), &["192.0.2.1/count", "--yes"]);
-    assert_eq!(visits.load(Ordering::SeqCst), 0, "nobody is asked before");
+    assert_eq!(visits.load(Ordering::SeqCst), 0, "the probe asks no server before that");
 }
 
 #[test]
