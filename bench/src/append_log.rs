@@ -135,9 +135,12 @@ impl Shared {
             ttl: Ttl::left(entry.expires, read_at),
         };
         Ok(match wire::decode(id, &bytes, plain) {
-            Ok(record) => {
-                Found::Record(Box::new(Stored { record, updated_at: entry.updated, read_at }))
-            }
+            Ok(record) => Found::Record(Box::new(Stored {
+                record,
+                updated_at: entry.updated,
+                read_at,
+                suspect: false,
+            })),
             Err(_) => Found::Unreadable { fence: entry.fence, why: Unreadable::Damaged },
         })
     }

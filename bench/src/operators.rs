@@ -161,7 +161,7 @@ fn scope(number: u64) -> Scope {
 }
 
 fn operation(number: u64) -> OperationName {
-    OperationName::new(&format!("POST /v1/resource-{number}")).expect("a valid name")
+    OperationName::new(&format!("resource-{number}.create")).expect("a valid name")
 }
 
 fn key(number: u64) -> Key {

@@ -18,7 +18,7 @@ use axum::{
 };
 use onceward::{
     CommitError, Effect, Engine, Scope, crashpoint,
-    server::{Claim, Completed, Idempotency},
+    server::{Claim, Completed, Idempotency, InFlight},
     stores::sqlite::SqliteStore,
 };
 use sqlx::{SqlitePool, sqlite::SqliteConnectOptions};
@@ -118,6 +118,9 @@ async fn serve(arguments: &Arguments) -> Result<(), Failure> {
         .spool(store)
         .effect(arguments.effect.effect())
         .require_key()
+        // After a crash nearly all that comes is a retry, and how soon all have ended is looked at.
+        .retry_share(1.0)
+        .in_flight(InFlight::Conflict)
         .lease(lease);
     let idempotency = match bug {
         Some(bug) => bug.options(options).build()?,

@@ -8,6 +8,8 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    thread::sleep,
+    time::{Duration, Instant},
 };
 
 use testbed::{Process, Signal};
@@ -20,6 +22,9 @@ use testbed::{Process, Signal};
 pub const MUTATING: &str = "write,writev,pwrite64,pwritev,pwritev2,fsync,fdatasync,sync_file_range,\
     msync,ftruncate,truncate,fallocate,copy_file_range,openat,?open,?creat,?mkdir,mkdirat,?rmdir,\
     ?unlink,unlinkat,?rename,?renameat,renameat2,?link,linkat,?symlink,symlinkat,fchmod,fchown";
+
+/// By then every thread has its name.
+const NAMED: Duration = Duration::from_secs(10);
 
 /// What is done to a thread when it makes a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,9 +74,7 @@ impl Strace {
 
     /// Injects a fault at a place of a running process.
     pub fn inject(process: u32, place: &Place, fault: Fault, into: &Path) -> Result<Self, String> {
-        let mut threads = threads(process)?.into_iter();
-        let found = threads.find(|(_, name)| *name == place.thread);
-        let (thread, _) = found.ok_or_else(|| format!("there is no thread {}", place.thread))?;
+        let thread = thread(process, &place.thread)?;
         let (trace, inject) = (format!("trace={}", place.call), place.inject(fault));
         Self::trace(thread, &["-y", "-e", &trace, "-e", &inject], into)
     }
@@ -97,6 +100,19 @@ impl Strace {
     pub fn wait(self) {
         // Dropping the process kills what does not end.
         let _ = self.process.wait_for_end();
+    }
+}
+
+/// A thread takes its name when it first runs, which may be after the process says that it is ready.
+fn thread(process: u32, name: &str) -> Result<u32, String> {
+    let start = Instant::now();
+    loop {
+        let found = threads(process)?.into_iter().find(|(_, found)| found == name);
+        match found {
+            Some((thread, _)) => return Ok(thread),
+            None if start.elapsed() > NAMED => return Err(format!("there is no thread {name}")),
+            None => sleep(Duration::from_millis(1)),
+        }
     }
 }
 

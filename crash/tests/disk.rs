@@ -7,11 +7,7 @@
 mod support;
 
 use std::{
-    fs::{self, OpenOptions},
-    io::Write as _,
-    path::{Path, PathBuf},
-    process::Command,
-    thread,
+    fs, thread,
     time::{Duration, Instant},
 };
 
@@ -21,7 +17,7 @@ use support::{
     skip::{announce, can_run, strace},
     worker::Worker,
 };
-use tempfile::TempDir;
+use testbed::SmallDisk;
 
 /// Most of a run is waiting for the disk, for a lease or for the patience of the engine.
 const LANES: usize = 8;
@@ -231,57 +227,5 @@ fn repeats(worker: &mut Worker, acknowledged: &[String]) {
         let key = line.split(' ').nth(1).unwrap();
         let replay = worker.ask(&format!("retry {key}"));
         assert_eq!(replay, line.replacen("ack", "replay", 1));
-    }
-}
-
-/// A file system in memory, unmounted when this is dropped.
-struct SmallDisk {
-    directory: TempDir,
-}
-
-impl SmallDisk {
-    fn mount(bytes: usize) -> Result<Self, String> {
-        let directory = TempDir::new().unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"]).arg(directory.path());
-        let output = mount.output().map_err(|error| format!("mount cannot be started: {error}"))?;
-        match output.status.success() {
-            true => Ok(Self { directory }),
-            false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
-        }
-    }
-
-    fn path(&self) -> &Path {
-        self.directory.path()
-    }
-
-    fn ballast(&self) -> PathBuf {
-        self.path().join("ballast")
-    }
-
-    /// Takes so much room, or as much as there is; `false`: there was less.
-    fn take(&self, bytes: usize) -> bool {
-        let mut file = OpenOptions::new().append(true).create(true).open(self.ballast()).unwrap();
-        (0..bytes / 4096).all(|_| file.write_all(&[0; 4096]).is_ok())
-    }
-
-    /// Takes all the room that is left.
-    fn fill(&self) {
-        while self.take(1 << 20) {}
-    }
-
-    /// Gives all the room back that was taken.
-    fn empty(&self) {
-        fs::remove_file(self.ballast()).unwrap();
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // Lazily: what a killed worker still holds open must not keep it mounted.
-        let unmounted = Command::new("umount").arg("-l").arg(self.path()).status();
-        if !unmounted.is_ok_and(|status| status.success()) {
-            announce(&format!("{:?} is still mounted", self.path()));
-        }
     }
 }

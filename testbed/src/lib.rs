@@ -35,6 +35,7 @@ mod process;
 mod reply;
 mod server;
 mod shared;
+mod small_disk;
 mod tool;
 mod url;
 
@@ -54,6 +55,7 @@ pub use self::process::{Output, Process, cpu_time_with_ended};
 pub use self::reply::Reply;
 pub use self::server::{Server, multi_host_url};
 pub use self::shared::{SharedServer, pgbouncer, postgres};
+pub use self::small_disk::SmallDisk;
 pub use self::tool::{PATIENCE, Trouble};
 pub use rustix::process::Signal;
 

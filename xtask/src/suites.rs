@@ -185,9 +185,10 @@ pub(crate) const SUITES: [Suite; 17] = [
         id: "gateway",
         name: "gateway",
         claims: |target| target.package == "onceward-gateway" && is_gateway(target),
-        against: |_| {
-            let upstreams = ["python3", "node", "nginx"].map(tools::program);
-            Against::Present(format!("gateway processes before hyper, {}", upstreams.join(", ")))
+        against: |workspace| {
+            let upstreams = ["python3", "node", "nginx"].map(tools::program).join(", ");
+            let clients = tools::stripe(workspace);
+            Against::Present(format!("gateway processes before hyper, {upstreams}; {clients}"))
         },
         load: Load::Waits,
         usual: ALL,

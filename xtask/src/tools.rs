@@ -141,7 +141,11 @@ pub(crate) fn program(name: &'static str) -> String {
 
 /// What the Python environment below `target/tools` holds: exact versions, so that a test says the same
 /// everywhere. The examples name theirs themselves.
-const PYTHON_PACKAGES: [&str; 2] = ["schemathesis==4.32.5", "prometheus-client==0.26.0"];
+const PYTHON_PACKAGES: [&str; 3] =
+    ["schemathesis==4.32.5", "prometheus-client==0.26.0", "stripe==16.1.0"];
+
+/// Stripe's SDK for Node, for tests.
+const NODE_STRIPE: &str = r#"{"private":true,"dependencies":{"stripe":"23.1.0"}}"#;
 
 /// Where the examples say what they need.
 const PYTHON_EXAMPLES: &str = "examples/postgres/requirements.txt";
@@ -174,19 +178,36 @@ pub(crate) fn python(workspace: &Workspace) -> Result<String, String> {
 
 /// The packages of Node for tests, below `target/tools`; gives the version of Node.
 pub(crate) fn node(workspace: &Workspace) -> Result<String, String> {
+    node_packages(workspace, "node", &read(NODE_EXAMPLES)?)
+}
+
+/// Stripe's SDKs in Python and Node; what is not there is said, and its tests are skipped.
+pub(crate) fn stripe(workspace: &Workspace) -> String {
+    let told = [
+        ("Python", python(workspace).err()),
+        ("Node", node_packages(workspace, "stripe", NODE_STRIPE).err()),
+    ];
+    let words = told.map(|(name, missing)| match missing {
+        None => format!("Stripe's SDK for {name}"),
+        Some(reason) => format!("no SDK of Stripe for {name} (skipped: {reason})"),
+    });
+    words.join(", ")
+}
+
+/// What this `package.json` names, in a directory of this name.
+fn node_packages(workspace: &Workspace, name: &str, wanted: &str) -> Result<String, String> {
     let version = program("node");
     if version.contains("skipped") {
         return Err("node is not installed".to_owned());
     }
-    let wanted = read(NODE_EXAMPLES)?;
-    let place = workspace.target_directory().join("tools/node");
+    let place = workspace.target_directory().join("tools").join(name);
     let stamp = place.join("installed.json");
     if fs::read_to_string(&stamp).is_ok_and(|known| known == wanted) {
         return Ok(version);
     }
-    println!("installing what {NODE_EXAMPLES} names into {}", place.display());
+    println!("installing packages of Node into {}", place.display());
     let write = |file: &Path| {
-        fs::write(file, &wanted).map_err(|error| format!("{}: {error}", file.display()))
+        fs::write(file, wanted).map_err(|error| format!("{}: {error}", file.display()))
     };
     fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
     write(&place.join("package.json"))?;

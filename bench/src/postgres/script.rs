@@ -23,6 +23,10 @@ pub(crate) enum Script {
 /// A number of its own for each operation; digests of such numbers are spread like any others.
 const NUMBER: &str = "\\set k random(1, 9223372036854775807)";
 const DIGEST: &str = "sha256(int8send(:k))";
+/// Lengths are numbers of microseconds.
+const LEASE: &str = "(:lease::float8 * interval '1 microsecond')";
+const SWEEP: &str = "(:sweep::float8 * interval '1 microsecond')";
+const RETAIN: &str = "(:retain::float8 * interval '1 microsecond')";
 /// Decimal digits are hexadecimal digits.
 const FENCE: &str = "lpad(:k::text, 32, '0')::uuid";
 const NEXT_FENCE: &str = "lpad(:k::text, 32, '1')::uuid";
@@ -37,9 +41,9 @@ impl Script {
                 FENCE,
                 FENCE,
                 state,
-                ":lease::int8",
-                ":sweep::int8",
-                ":retain::int8",
+                LEASE,
+                SWEEP,
+                RETAIN,
                 ":scope::text",
                 ":operation::text",
                 body,
@@ -49,7 +53,7 @@ impl Script {
         let claimed = || claim_with(":running::int2", ":claim::bytea");
         let ended = || {
             let body = ":answer::bytea";
-            let parameters = [DIGEST, FENCE, NEXT_FENCE, ":ended::int2", ":retain::int8", body];
+            let parameters = [DIGEST, FENCE, NEXT_FENCE, ":ended::int2", RETAIN, body];
             with_parameters(end, &parameters)
         };
         let charge = || with_parameters(INSERT_CHARGE, &[":customer::text", ":cents::int8"]);

@@ -4,6 +4,7 @@
 //! what is stored                                       verdict or next swap
 //! ------------------------------------------------------------------------------------------
 //! nothing, retention over, released                    claim afresh, whatever the fingerprint
+//! retention over only by a clock that jumped           ClockSuspect, whatever the fingerprint
 //! other fingerprint, in every other status             Mismatch
 //! succeeded, failed for good                           Replay
 //! failed, may be run again                             claim again, attempts + 1
@@ -73,6 +74,8 @@ pub enum Verdict {
     Mismatch,
     /// It cannot be proven whether the effect happened; `None`: the record cannot be read.
     Unknown(Option<Box<Stored>>),
+    /// The operation has ended, and only a jump of the store's clock says that it may be forgotten.
+    ClockSuspect,
 }
 
 impl Admission {
@@ -92,9 +95,11 @@ impl Admission {
             execution,
             effect: request.terms.effect(),
             max_run: Some(request.terms.max_run()),
+            keeps: request.terms.keeps(),
             fingerprint: request.fingerprints.current(),
             attempts: 1,
             state: State::InProgress,
+            cause: None,
             started: Started::Now,
             ttl: Ttl::For(request.terms.lease()),
         };
@@ -139,6 +144,9 @@ impl Admission {
         self.follows_release = status == Status::Released;
         if matches!(status, Status::Released | Status::Expired) {
             return self.claim_afresh(Some(stored.record.fence));
+        }
+        if status == Status::ClockSuspect {
+            return Step::Done(Verdict::ClockSuspect);
         }
         let version = stored.record.fingerprint.version();
         let Some(fingerprint) = self.request.fingerprints.under(version) else {

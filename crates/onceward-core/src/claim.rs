@@ -1,8 +1,10 @@
 //! The right of one execution to run one operation, and how it ends.
 
+use alloc::string::ToString as _;
+
 use crate::{
-    Change, Digest, Effect, Execution, Fence, Found, Key, Note, NoteKind, OperationId, Outcome,
-    Record, Started, State, Swap, Terms, Timestamp, Ttl,
+    Cause, Change, Digest, Effect, Execution, Fence, Found, Key, Note, NoteKind, OperationId,
+    Outcome, Record, Started, State, Swap, Terms, Timestamp, Ttl,
 };
 
 /// The right of one execution to run one operation.
@@ -234,8 +236,27 @@ impl Settlement {
             Ending::Unknown => (State::Unknown, terms.unknown_retain(), Some(NoteKind::Unknown)),
         };
         let note = note.map(|kind| Note::of_protocol(kind, claimed.execution));
-        let next = Record { fence, state, ttl, ..claimed.clone() };
+        let next = Record { fence, state, ttl, cause: None, ..claimed.clone() };
         Self { change: Change { id, expected: Some(claimed.fence), next, note, retain: None } }
+    }
+
+    /// Says why the outcome is unknown, to clients and operators; another end has no cause.
+    ///
+    /// ```
+    /// # use onceward_core::*;
+    /// fn give_up(claim: &Claim, fence: Fence) -> Settlement {
+    ///     claim.settle(Ending::Unknown, fence).because(Cause::ConnectionLost)
+    /// }
+    /// ```
+    #[must_use]
+    pub fn because(mut self, cause: Cause) -> Self {
+        if self.change.next.state == State::Unknown {
+            self.change.next.cause = Some(cause);
+            if let Some(note) = &mut self.change.note {
+                note.reason = Some(cause.to_string());
+            }
+        }
+        self
     }
 
     /// The change to propose now.

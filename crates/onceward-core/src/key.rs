@@ -180,7 +180,7 @@ impl fmt::Display for KeyError {
                 "the quoted idempotency key is malformed; write \"…\" with \\\" and \\\\ escaped"
             }
             Self::List => "the idempotency key is a list; send one key, quoted if it has a comma",
-            Self::Repeated => "the request has several Idempotency-Key lines; send exactly one",
+            Self::Repeated => "the idempotency key stands on several lines; send exactly one",
         })
     }
 }

@@ -51,6 +51,7 @@ extern crate alloc;
 extern crate std;
 
 mod admission;
+mod cause;
 mod claim;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -74,6 +75,7 @@ mod wake;
 pub mod wire;
 
 pub use admission::{Admission, Step, Verdict};
+pub use cause::Cause;
 pub use claim::{Claim, Ending, Settled, Settlement, SettlementStep};
 pub use fingerprint::*;
 pub use found::{Found, Unreadable};
@@ -81,7 +83,7 @@ pub use key::{Key, KeyDigest, KeyError};
 pub use meaning::{Meaning, Policy, PolicyBuilder, PolicyError, Profile, Reply};
 pub use operation::{Digest, DigestError, OperationId, OperationName, OperationNameError};
 pub use record::{
-    Body, Effect, Execution, Fence, Header, Outcome, Record, Started, State, Status, Stored,
+    Body, Effect, Execution, Fence, Header, Keeps, Outcome, Record, Started, State, Status, Stored,
     Timestamp, Ttl,
 };
 pub use release::{Force, Release, ReleaseError};

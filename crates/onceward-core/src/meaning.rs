@@ -1,18 +1,26 @@
 //! What the reply of a run means for its record: which ending a driver settles.
 //!
 //! ```text
-//! reply                    strict            stripe         rerun              transactional
-//! ---------------------------------------------------------------------------------------------
-//! 2xx, 3xx                 Succeeded         Succeeded      Succeeded          FailedRetryable
-//! 4xx: nothing was done    Released          Released       Released           Released
-//! 4xx: all others          FailedFinal       FailedFinal    FailedFinal        FailedFinal
-//! 5xx: listed not applied  Released          Released       Released           refused
-//! 500, 501, 505-599        FailedFinal (1)   FailedFinal    FailedRetryable    FailedRetryable
-//! 502, 503, 504            Unknown           FailedFinal    FailedRetryable    FailedRetryable
-//! everything else          Unknown           Unknown        FailedRetryable    FailedRetryable
+//! reply                    standard        strict          stripe       rerun            transactional
+//! -------------------------------------------------------------------------------------------------
+//! 2xx, 3xx                 Succeeded       Succeeded       Succeeded    Succeeded        FailedRetryable
+//! 4xx: nothing was done    Released        Released        Released     Released         Released
+//! 400                      FailedFinal     FailedFinal     Released     FailedFinal      FailedFinal
+//! 4xx: all others          FailedFinal     FailedFinal     FailedFinal  FailedFinal      FailedFinal
+//! 5xx: listed not applied  Released        Released        Released     Released         refused
+//! 500, 501, 505-599        FailedFinal(1)  FailedFinal(1)  FailedFinal  FailedRetryable  FailedRetryable
+//! 502, 504                 Unknown         Unknown         FailedFinal  FailedRetryable  FailedRetryable
+//! 503                      Released        Unknown         FailedFinal  FailedRetryable  FailedRetryable
+//! everything else          Unknown         Unknown         Unknown      FailedRetryable  FailedRetryable
 //!
 //! (1) Unknown if the policy holds them
 //! ```
+//!
+//! Before this table come two lists of the route's own: client errors that release the key, because the
+//! server sends them only when it did nothing, and errors that are kept as final answers.
+//!
+//! A 503 says that the server was "unable to handle the request" (RFC 9110). Profile standard takes
+//! that word; strict does not, because a proxy may send a 503 after the server has begun.
 //!
 //! A transactional run that succeeds ends its record by its own commit. A reply is looked at here
 //! only if that did not happen, and a roll-back is the proof that nothing did.
@@ -65,15 +73,18 @@ pub enum Meaning {
 /// ```
 /// use onceward_core::{Effect, Policy, Profile};
 ///
+/// assert_eq!(Policy::of(Effect::External).build()?.profile(), Some(Profile::Standard));
 /// let policy = Policy::of(Effect::External).profile(Profile::Stripe).build()?;
 /// assert_eq!(policy.profile(), Some(Profile::Stripe));
 /// # Ok::<(), onceward_core::PolicyError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Profile {
+    /// Strict, except that a 503 is believed: the server did not handle it, and the key is free.
+    Standard,
     /// A server error is final if the server itself made it; behind a proxy it is unknown.
     Strict,
-    /// Every complete answer is final, as Stripe's clients expect.
+    /// Every complete answer is final, as Stripe's clients expect; a 400 gives the key back.
     Stripe,
     /// Every failure is run again: only for an effect that may be repeated.
     Rerun,
@@ -82,6 +93,7 @@ pub enum Profile {
 impl Profile {
     const fn as_str(self) -> &'static str {
         match self {
+            Self::Standard => "standard",
             Self::Strict => "strict",
             Self::Stripe => "stripe",
             Self::Rerun => "rerun",
@@ -94,9 +106,10 @@ impl Profile {
 /// ```
 /// use onceward_core::{Effect, Meaning, Policy, Reply};
 ///
-/// // This upstream sends 503 only before it does anything.
-/// let policy = Policy::of(Effect::External).not_applied([503]).build()?;
+/// // This upstream sends 529, as 503, only before it does anything.
+/// let policy = Policy::of(Effect::External).not_applied([529]).build()?;
 /// assert_eq!(policy.meaning(Reply::Complete(503)), Meaning::Released);
+/// assert_eq!(policy.meaning(Reply::Complete(529)), Meaning::Released);
 /// assert_eq!(policy.meaning(Reply::Complete(502)), Meaning::Unknown);
 /// # Ok::<(), onceward_core::PolicyError>(())
 /// ```
@@ -106,20 +119,29 @@ pub struct Policy {
     profile: Option<Profile>,
     holds_500: bool,
     not_applied: BTreeSet<u16>,
+    released: BTreeSet<u16>,
+    finals: BTreeSet<u16>,
 }
 
 impl Policy {
-    /// Starts with the effect's own profile: strict if external, rerun if repeatable, else none.
+    /// Starts with the effect's own profile: standard if external, rerun if repeatable, else none.
     ///
     /// ```
     /// # use onceward_core::{Effect, Policy, Profile};
-    /// assert_eq!(Policy::of(Effect::External).build()?.profile(), Some(Profile::Strict));
+    /// assert_eq!(Policy::of(Effect::External).build()?.profile(), Some(Profile::Standard));
     /// assert_eq!(Policy::of(Effect::Transactional).build()?.profile(), None);
     /// # Ok::<(), onceward_core::PolicyError>(())
     /// ```
     #[must_use]
     pub fn of(effect: Effect) -> PolicyBuilder {
-        PolicyBuilder { effect, profile: None, holds_500: false, not_applied: BTreeSet::new() }
+        PolicyBuilder {
+            effect,
+            profile: None,
+            holds_500: false,
+            not_applied: BTreeSet::new(),
+            released: BTreeSet::new(),
+            finals: BTreeSet::new(),
+        }
     }
 
     /// What this reply means.
@@ -133,10 +155,43 @@ impl Policy {
     #[must_use]
     pub fn meaning(&self, reply: Reply) -> Meaning {
         match reply {
+            Reply::Complete(status) if self.released.contains(&status) => Meaning::Released,
+            Reply::Complete(status) if self.finals.contains(&status) => Meaning::FailedFinal,
+            reply => self.unlisted(reply),
+        }
+    }
+
+    /// What this reply means if an earlier attempt of the same run may have been carried out.
+    ///
+    /// A reply that gives the key free speaks of one attempt alone. So does one that is final only
+    /// because a list of the route says so: with it the client would be told of a failure, though the
+    /// earlier attempt may have had its effect.
+    ///
+    /// ```
+    /// # use onceward_core::{Effect, Meaning, Policy, Reply};
+    /// let policy = Policy::of(Effect::External).final_statuses([429]).build()?;
+    /// assert_eq!(policy.meaning(Reply::Complete(429)), Meaning::FailedFinal);
+    /// assert_eq!(policy.meaning_in_doubt(Reply::Complete(429)), Meaning::Unknown);
+    /// # Ok::<(), onceward_core::PolicyError>(())
+    /// ```
+    #[must_use]
+    pub fn meaning_in_doubt(&self, reply: Reply) -> Meaning {
+        match (self.meaning(reply), self.unlisted(reply)) {
+            (Meaning::FailedFinal, Meaning::FailedFinal) => Meaning::FailedFinal,
+            (Meaning::Released | Meaning::FailedFinal, _) => self.of_no_answer(),
+            (meaning, _) => meaning,
+        }
+    }
+
+    /// What it means to a policy without lists of its own.
+    fn unlisted(&self, reply: Reply) -> Meaning {
+        match reply {
             Reply::Complete(200..=399) => self.of_success(),
             Reply::Complete(401 | 403 | 407 | 408 | 412 | 421 | 423 | 425 | 428 | 429 | 431) => {
                 Meaning::Released
             }
+            // Stripe keeps no answer of a request whose parameters it refuses.
+            Reply::Complete(400) if self.profile == Some(Profile::Stripe) => Meaning::Released,
             Reply::Complete(400..=499) => Meaning::FailedFinal,
             Reply::Complete(status @ 500..=599) => self.of_server_error(status),
             Reply::Complete(_) | Reply::Incomplete => self.of_no_answer(),
@@ -168,16 +223,19 @@ impl Policy {
             return Meaning::Released;
         }
         match (self.profile, status) {
-            (Some(Profile::Strict), 502..=504) => Meaning::Unknown,
-            (Some(Profile::Strict), _) if self.holds_500 => Meaning::Unknown,
-            (Some(Profile::Strict | Profile::Stripe), _) => Meaning::FailedFinal,
+            (Some(Profile::Standard), 503) => Meaning::Released,
+            (Some(Profile::Standard | Profile::Strict), 502..=504) => Meaning::Unknown,
+            (Some(Profile::Standard | Profile::Strict), _) if self.holds_500 => Meaning::Unknown,
+            (Some(Profile::Standard | Profile::Strict | Profile::Stripe), _) => {
+                Meaning::FailedFinal
+            }
             (Some(Profile::Rerun) | None, _) => Meaning::FailedRetryable,
         }
     }
 
     fn of_no_answer(&self) -> Meaning {
         match self.profile {
-            Some(Profile::Strict | Profile::Stripe) => Meaning::Unknown,
+            Some(Profile::Standard | Profile::Strict | Profile::Stripe) => Meaning::Unknown,
             Some(Profile::Rerun) | None => Meaning::FailedRetryable,
         }
     }
@@ -197,6 +255,8 @@ pub struct PolicyBuilder {
     profile: Option<Profile>,
     holds_500: bool,
     not_applied: BTreeSet<u16>,
+    released: BTreeSet<u16>,
+    finals: BTreeSet<u16>,
 }
 
 impl PolicyBuilder {
@@ -212,7 +272,7 @@ impl PolicyBuilder {
         self
     }
 
-    /// Also a server error that the server itself made leaves the outcome unknown; strict only.
+    /// Also a server error that the server itself made leaves the outcome unknown; with standard and strict.
     ///
     /// ```
     /// # use onceward_core::{Effect, Meaning, Policy, Reply};
@@ -239,6 +299,38 @@ impl PolicyBuilder {
         self
     }
 
+    /// Client errors (400 to 499) that are sent only when nothing was done: they release the key. For
+    /// server errors there is [`not_applied`](Self::not_applied).
+    ///
+    /// ```
+    /// # use onceward_core::{Effect, Meaning, Policy, Reply};
+    /// // This upstream sends 409 while the account is busy, before it does anything.
+    /// let policy = Policy::of(Effect::External).released_statuses([409]).build()?;
+    /// assert_eq!(policy.meaning(Reply::Complete(409)), Meaning::Released);
+    /// assert!(Policy::of(Effect::External).released_statuses([201]).build().is_err());
+    /// # Ok::<(), onceward_core::PolicyError>(())
+    /// ```
+    #[must_use]
+    pub fn released_statuses(mut self, statuses: impl IntoIterator<Item = u16>) -> Self {
+        self.released.extend(statuses);
+        self
+    }
+
+    /// Errors (400 to 599) that are final: their answer is kept and replayed, whatever the profile says.
+    ///
+    /// ```
+    /// # use onceward_core::{Effect, Meaning, Policy, Reply};
+    /// // This upstream sends 429 when a quota of the month is used up.
+    /// let policy = Policy::of(Effect::External).final_statuses([429]).build()?;
+    /// assert_eq!(policy.meaning(Reply::Complete(429)), Meaning::FailedFinal);
+    /// # Ok::<(), onceward_core::PolicyError>(())
+    /// ```
+    #[must_use]
+    pub fn final_statuses(mut self, statuses: impl IntoIterator<Item = u16>) -> Self {
+        self.finals.extend(statuses);
+        self
+    }
+
     /// Checks the policy as a whole.
     ///
     /// ```
@@ -247,10 +339,10 @@ impl PolicyBuilder {
     /// assert!(error.to_string().contains("repeatable"));
     /// ```
     pub fn build(self) -> Result<Policy, PolicyError> {
-        let Self { effect, profile, holds_500, not_applied } = self;
+        let Self { effect, profile, holds_500, not_applied, released, finals } = self;
         let profile = match effect {
             Effect::Transactional => None,
-            Effect::External => Some(profile.unwrap_or(Profile::Strict)),
+            Effect::External => Some(profile.unwrap_or(Profile::Standard)),
             Effect::Repeatable { .. } => Some(profile.unwrap_or(Profile::Rerun)),
         };
         let refused = |option| Err(PolicyError::NotForTransactional { option });
@@ -258,6 +350,10 @@ impl PolicyBuilder {
             (Effect::Transactional, _) if self.profile.is_some() => return refused("profile"),
             (Effect::Transactional, _) if holds_500 => return refused("hold_500"),
             (Effect::Transactional, _) if !not_applied.is_empty() => return refused("not_applied"),
+            (Effect::Transactional, _) if !released.is_empty() => {
+                return refused("released_statuses");
+            }
+            (Effect::Transactional, _) if !finals.is_empty() => return refused("final_statuses"),
             (Effect::External, Some(Profile::Rerun)) => {
                 return Err(PolicyError::RerunWithoutRepeatable);
             }
@@ -269,7 +365,17 @@ impl PolicyBuilder {
         if let Some(&status) = not_applied.iter().find(|status| !(500..=599).contains(*status)) {
             return Err(PolicyError::NotAServerError { status });
         }
-        Ok(Policy { profile, holds_500, not_applied })
+        if let Some(&status) = released.iter().find(|status| !(400..=499).contains(*status)) {
+            return Err(PolicyError::NotAClientError { status });
+        }
+        if let Some(&status) = finals.iter().find(|status| !(400..=599).contains(*status)) {
+            return Err(PolicyError::NotAnError { status });
+        }
+        let frees = |status: &&u16| released.contains(*status) || not_applied.contains(*status);
+        if let Some(&status) = finals.iter().find(frees) {
+            return Err(PolicyError::FreedAndFinal { status });
+        }
+        Ok(Policy { profile, holds_500, not_applied, released, finals })
     }
 }
 
@@ -301,6 +407,21 @@ pub enum PolicyError {
         /// That status.
         status: u16,
     },
+    /// `released_statuses` names a status that is no client error.
+    NotAClientError {
+        /// That status.
+        status: u16,
+    },
+    /// `final_statuses` names a status that is no error.
+    NotAnError {
+        /// That status.
+        status: u16,
+    },
+    /// A status is to give the key free and to be final.
+    FreedAndFinal {
+        /// That status.
+        status: u16,
+    },
 }
 
 impl fmt::Display for PolicyError {
@@ -309,7 +430,7 @@ impl fmt::Display for PolicyError {
             Self::RerunWithoutRepeatable => formatter.write_str(
                 "profile `rerun` runs an operation again after every failure, which can double an \
                  effect that is not repeatable; declare the effect repeatable if downstream honours \
-                 the key, or choose profile `strict` or `stripe`",
+                 the key, or choose profile `standard`, `strict` or `stripe`",
             ),
             Self::NotForTransactional { option } => write!(
                 formatter,
@@ -319,14 +440,34 @@ impl fmt::Display for PolicyError {
             ),
             Self::HoldWithoutStrict { profile } => write!(
                 formatter,
-                "`hold_500` goes with profile `strict` only: profile `{}` would not hold anything; \
-                 remove `hold_500` or choose profile `strict`",
+                "`hold_500` goes with profiles `standard` and `strict`: profile `{}` would not hold \
+                 anything; remove `hold_500` or choose one of these",
                 profile.as_str()
             ),
             Self::NotAServerError { status } => write!(
                 formatter,
-                "`not_applied` has {status}: the meaning of other replies is fixed, so that no \
-                 effect is doubled; list statuses between 500 and 599 only"
+                "`not_applied` has {status}, which is no server error; list statuses between 500 and \
+                 599, and client errors that release the key in `released_statuses`"
+            ),
+            Self::NotAClientError { status: status @ 500..=599 } => write!(
+                formatter,
+                "`released_statuses` has {status}, a server error; list it in `not_applied`, if it is \
+                 sent only before anything is done"
+            ),
+            Self::NotAClientError { status } => write!(
+                formatter,
+                "`released_statuses` has {status}: after a success a freed key would double the effect; \
+                 list statuses between 400 and 499 only"
+            ),
+            Self::NotAnError { status } => write!(
+                formatter,
+                "`final_statuses` has {status}, which is no error: a success is always kept; list \
+                 statuses between 400 and 599 only"
+            ),
+            Self::FreedAndFinal { status } => write!(
+                formatter,
+                "{status} is in `final_statuses` and in a list of statuses that release the key: it \
+                 cannot be kept and forgotten; leave it in one of them"
             ),
         }
     }
@@ -335,167 +476,5 @@ impl fmt::Display for PolicyError {
 impl Error for PolicyError {}
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use core::{ops::RangeInclusive, time::Duration};
-    use std::{string::ToString, vec::Vec};
-
-    use Meaning::{FailedFinal, FailedRetryable, Released, Succeeded, Unknown};
-
-    const REPEATABLE: Effect = Effect::Repeatable { within: Duration::from_secs(3600) };
-
-    type Row = (RangeInclusive<u16>, Meaning);
-
-    /// Rule 11, written out: the same for everybody.
-    const CLIENT_ERRORS: [Row; 19] = [
-        (400..=400, FailedFinal),
-        (401..=401, Released),
-        (402..=402, FailedFinal),
-        (403..=403, Released),
-        (404..=406, FailedFinal),
-        (407..=408, Released),
-        (409..=411, FailedFinal),
-        (412..=412, Released),
-        (413..=420, FailedFinal),
-        (421..=421, Released),
-        (422..=422, FailedFinal),
-        (423..=423, Released),
-        (424..=424, FailedFinal),
-        (425..=425, Released),
-        (426..=427, FailedFinal),
-        (428..=429, Released),
-        (430..=430, FailedFinal),
-        (431..=431, Released),
-        (432..=499, FailedFinal),
-    ];
-
-    /// Checks every status from 100 to 999, and that the table has each of them once.
-    fn check(
-        policy: PolicyBuilder,
-        below_400: [Row; 2],
-        from_500: &[Row],
-        beyond: Meaning,
-        incomplete: Meaning,
-    ) {
-        let name = std::format!("{policy:?}");
-        let policy = policy.build().unwrap();
-        let rows = below_400.into_iter().chain(CLIENT_ERRORS).chain(from_500.iter().cloned());
-        let rows = rows.chain([(600..=999, beyond)]);
-        let table: Vec<(u16, Meaning)> = rows
-            .flat_map(|(statuses, meaning)| statuses.map(move |status| (status, meaning)))
-            .collect();
-        assert!(table.iter().map(|(status, _)| *status).eq(100..=999), "{name}: every status once");
-        for (status, meaning) in table {
-            assert_eq!(policy.meaning(Reply::Complete(status)), meaning, "{name}: {status}");
-        }
-        assert_eq!(policy.meaning(Reply::Incomplete), incomplete, "{name}");
-        for status in [0, 1, 99, 1000, u16::MAX] {
-            assert_eq!(policy.meaning(Reply::Complete(status)), incomplete, "{name}: {status}");
-        }
-    }
-
-    #[test]
-    fn strict_holds_what_a_proxy_may_have_said() {
-        let below_400 = [(100..=199, Unknown), (200..=399, Succeeded)];
-        let from_500 = [(500..=501, FailedFinal), (502..=504, Unknown), (505..=599, FailedFinal)];
-        for policy in [
-            Policy::of(Effect::External),
-            Policy::of(Effect::External).profile(Profile::Strict),
-            Policy::of(REPEATABLE).profile(Profile::Strict),
-        ] {
-            check(policy, below_400.clone(), &from_500, Unknown, Unknown);
-        }
-        let holding = Policy::of(Effect::External).hold_500();
-        check(holding, below_400, &[(500..=599, Unknown)], Unknown, Unknown);
-    }
-
-    #[test]
-    fn stripe_keeps_every_complete_answer() {
-        for effect in [Effect::External, REPEATABLE] {
-            let policy = Policy::of(effect).profile(Profile::Stripe);
-            let below_400 = [(100..=199, Unknown), (200..=399, Succeeded)];
-            check(policy, below_400, &[(500..=599, FailedFinal)], Unknown, Unknown);
-        }
-    }
-
-    #[test]
-    fn rerun_repeats_every_failure() {
-        for policy in [Policy::of(REPEATABLE), Policy::of(REPEATABLE).profile(Profile::Rerun)] {
-            let below_400 = [(100..=199, FailedRetryable), (200..=399, Succeeded)];
-            let from_500 = [(500..=599, FailedRetryable)];
-            check(policy, below_400, &from_500, FailedRetryable, FailedRetryable);
-        }
-    }
-
-    #[test]
-    fn a_transaction_without_a_commit_is_run_again() {
-        let policy = Policy::of(Effect::Transactional);
-        let below_400 = [(100..=199, FailedRetryable), (200..=399, FailedRetryable)];
-        let from_500 = [(500..=599, FailedRetryable)];
-        check(policy, below_400, &from_500, FailedRetryable, FailedRetryable);
-    }
-
-    #[test]
-    fn what_was_not_applied_is_released_in_every_profile() {
-        let listed = |policy: PolicyBuilder| policy.not_applied([503]).not_applied([500, 599]);
-        let below_400 = [(100..=199, Unknown), (200..=399, Succeeded)];
-        let from_500 = |first, second, third| {
-            [
-                (500..=500, Released),
-                (501..=501, first),
-                (502..=502, second),
-                (503..=503, Released),
-                (504..=504, second),
-                (505..=598, third),
-                (599..=599, Released),
-            ]
-        };
-        let strict = listed(Policy::of(Effect::External));
-        let rows = from_500(FailedFinal, Unknown, FailedFinal);
-        check(strict.clone(), below_400.clone(), &rows, Unknown, Unknown);
-        let rows = from_500(Unknown, Unknown, Unknown);
-        check(strict.hold_500(), below_400.clone(), &rows, Unknown, Unknown);
-        let stripe = listed(Policy::of(Effect::External)).profile(Profile::Stripe);
-        let rows = from_500(FailedFinal, FailedFinal, FailedFinal);
-        check(stripe, below_400, &rows, Unknown, Unknown);
-        let rows = from_500(FailedRetryable, FailedRetryable, FailedRetryable);
-        let below_400 = [(100..=199, FailedRetryable), (200..=399, Succeeded)];
-        check(listed(Policy::of(REPEATABLE)), below_400, &rows, FailedRetryable, FailedRetryable);
-    }
-
-    #[test]
-    fn what_contradicts_itself_is_refused_with_advice() {
-        let of = Policy::of;
-        let transactional = || of(Effect::Transactional);
-        for (refused, advice) in [
-            (of(Effect::External).profile(Profile::Rerun), "declare the effect repeatable"),
-            (of(Effect::External).profile(Profile::Rerun).hold_500(), "declare the effect"),
-            (transactional().profile(Profile::Strict), "remove `profile`"),
-            (transactional().profile(Profile::Stripe), "remove `profile`"),
-            (transactional().profile(Profile::Rerun), "remove `profile`"),
-            (transactional().hold_500(), "remove `hold_500`"),
-            (transactional().not_applied([503]), "remove `not_applied`"),
-            (of(Effect::External).profile(Profile::Stripe).hold_500(), "choose profile `strict`"),
-            (of(REPEATABLE).profile(Profile::Rerun).hold_500(), "profile `rerun` would not hold"),
-            (of(REPEATABLE).hold_500(), "choose profile `strict`"),
-            (of(Effect::External).not_applied([503, 499]), "has 499"),
-            (of(Effect::External).not_applied([600]), "between 500 and 599"),
-            (of(REPEATABLE).not_applied([0]), "has 0"),
-        ] {
-            let error = refused.build().unwrap_err().to_string();
-            assert!(error.contains(advice), "{advice}: {error}");
-        }
-        assert!(of(REPEATABLE).profile(Profile::Strict).hold_500().build().is_ok());
-        assert!(of(Effect::Transactional).not_applied([]).build().is_ok(), "nothing was listed");
-    }
-
-    #[test]
-    fn the_profile_follows_from_the_effect_if_not_said() {
-        let profile = |policy: PolicyBuilder| policy.build().unwrap().profile();
-        assert_eq!(profile(Policy::of(Effect::External)), Some(Profile::Strict));
-        assert_eq!(profile(Policy::of(REPEATABLE)), Some(Profile::Rerun));
-        assert_eq!(profile(Policy::of(Effect::Transactional)), None);
-        let stripe = Policy::of(REPEATABLE).profile(Profile::Stripe);
-        assert_eq!(profile(stripe), Some(Profile::Stripe));
-    }
-}
+#[path = "meaning_tests.rs"]
+mod tests;

@@ -3,7 +3,7 @@
 use alloc::{boxed::Box, string::String, vec::Vec};
 use core::{fmt, time::Duration};
 
-use crate::{Fingerprint, KeyDigest, OperationName, PURGE_MARGIN, Purge, Scope};
+use crate::{Cause, Fingerprint, KeyDigest, OperationName, PURGE_MARGIN, Purge, Scope};
 
 /// The durable row of one operation: everything that its writer decides.
 ///
@@ -35,16 +35,43 @@ pub struct Record {
     pub effect: Effect,
     /// How long that claim's owner may run; `None` where it was not said.
     pub max_run: Option<Duration>,
+    /// What of its answer may be stored by code that does not know the rules of its route.
+    pub keeps: Keeps,
     /// What the request meant.
     pub fingerprint: Fingerprint,
     /// How many claims there were, counted from 1.
     pub attempts: u32,
     /// Where the operation stands.
     pub state: State,
+    /// Why the outcome is unknown, where it is and the writer said so.
+    pub cause: Option<Cause>,
     /// When the first claim was made.
     pub started: Started,
     /// How long the lease (in progress) or the memory (ended) lasts from now on.
     pub ttl: Ttl,
+}
+
+/// What of an answer may be stored by code that does not know the rules of its route: a service that ends an
+/// operation by SQL has no redaction and no key.
+///
+/// Who claims says it, and it stands in the record, so that it holds wherever the operation is ended.
+///
+/// ```
+/// use onceward_core::{Effect, Keeps, Terms};
+///
+/// let terms = Terms::of(Effect::Transactional).keeps(Keeps::StatusAndLocation).build()?;
+/// assert_eq!(terms.keeps(), Keeps::StatusAndLocation);
+/// # Ok::<(), onceward_core::TermsError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Keeps {
+    /// All of it.
+    #[default]
+    Everything,
+    /// No body, and of the header lines none but `Location`.
+    StatusAndLocation,
+    /// Neither header lines nor a body.
+    Status,
 }
 
 /// A record as a store gives it back, with the store's own times.
@@ -67,6 +94,8 @@ pub struct Stored {
     pub updated_at: Timestamp,
     /// The store's time when it was read.
     pub read_at: Timestamp,
+    /// Its time is over, and a jump of the store's clock explains that: see [`Ttl::is_suspect`].
+    pub suspect: bool,
 }
 
 impl Stored {
@@ -78,6 +107,8 @@ impl Stored {
             State::Released => Status::Released,
             State::InProgress if !over => Status::InProgress,
             State::InProgress => self.status_when_abandoned(),
+            // Nobody knows whether its retention is over: it may still bind.
+            _ if over && self.suspect => Status::ClockSuspect,
             // An ended record whose retention is over binds nothing, swept or not.
             _ if over => Status::Expired,
             State::Succeeded(_) => Status::Succeeded,
@@ -105,11 +136,16 @@ impl Stored {
     /// What keeps an operator from deleting this record; `None`: nothing does.
     #[must_use]
     pub fn refuses_purge(&self) -> Option<Purge> {
+        let status = self.status();
         // An earlier run may have had its effect, and a new key would start the time anew in which
         // another one is harmless.
-        let may_have_happened = self.status() == Status::FailedRetryable
+        let may_have_happened = self.record.state == State::FailedRetryable
             && matches!(self.record.effect, Effect::Repeatable { .. });
-        if self.status().is_open() || may_have_happened {
+        // Whoever believes the clock says so first: then it has expired.
+        let is_suspect = status == Status::ClockSuspect
+            && (may_have_happened || self.record.state == State::Unknown);
+        let may_have_happened = may_have_happened && status == Status::FailedRetryable;
+        if status.is_open() || may_have_happened || is_suspect {
             return Some(Purge::Open);
         }
         (self.read_at.since(self.updated_at) < PURGE_MARGIN).then_some(Purge::Recent)
@@ -166,11 +202,13 @@ pub enum Status {
     Released,
     /// Remembered longer than promised; binds nothing.
     Expired,
+    /// Remembered longer than promised only if a clock is right that jumped; nothing is run.
+    ClockSuspect,
 }
 
 impl Status {
     /// All of them, in the order of this enumeration.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::InProgress,
         Self::Succeeded,
         Self::FailedFinal,
@@ -179,6 +217,7 @@ impl Status {
         Self::Interrupted,
         Self::Released,
         Self::Expired,
+        Self::ClockSuspect,
     ];
 
     /// Whether the operation still has to end: an operator may not delete it.
@@ -204,6 +243,7 @@ impl Status {
             Self::Interrupted => "interrupted",
             Self::Released => "released",
             Self::Expired => "expired",
+            Self::ClockSuspect => "clock_suspect",
         }
     }
 }
@@ -548,5 +588,21 @@ impl Ttl {
     #[must_use]
     pub fn left(ends_at: Option<Timestamp>, now: Timestamp) -> Self {
         ends_at.map_or(Self::Never, |end| Self::For(end.since(now)))
+    }
+
+    /// Whether a time that ends then is over by a clock that may be so far `ahead`, and would not be over
+    /// if that were taken off: a store says so as [`Stored::suspect`].
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use onceward_core::{Timestamp, Ttl};
+    ///
+    /// let (end, hour) = (Timestamp::from_unix_micros(0), Duration::from_secs(3600));
+    /// assert!(Ttl::is_suspect(Some(end), end.plus(hour / 2), hour), "the jump explains it");
+    /// assert!(!Ttl::is_suspect(Some(end), end.plus(hour), hour), "it is over whatever the clock did");
+    /// ```
+    #[must_use]
+    pub fn is_suspect(ends_at: Option<Timestamp>, now: Timestamp, ahead: Duration) -> bool {
+        ends_at.is_some_and(|end| end <= now && end > now.minus(ahead))
     }
 }

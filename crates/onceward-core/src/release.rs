@@ -58,7 +58,7 @@ pub(crate) fn told(reason: Option<&str>, needed: Needed) -> Option<String> {
 /// # let at = Timestamp::from_unix_micros(0);
 /// # let Change { id, next, .. } = admission.change().clone();
 /// # let record = Record { state: State::FailedRetryable, started: Started::At(at), ttl: Ttl::Never, ..next };
-/// # let failed = Stored { record, updated_at: at, read_at: at };
+/// # let failed = Stored { record, updated_at: at, read_at: at, suspect: false };
 /// let release = Release {
 ///     id,
 ///     terms: &terms,
@@ -128,7 +128,7 @@ impl Release<'_> {
             },
             Status::InProgress => ReleaseError::InProgress,
             Status::Unknown => return Err(ReleaseError::Unknown),
-            status @ (Status::Succeeded | Status::FailedFinal) => {
+            status @ (Status::Succeeded | Status::FailedFinal | Status::ClockSuspect) => {
                 return Err(ReleaseError::Ended(status));
             }
             status @ (Status::Released | Status::Expired) => {

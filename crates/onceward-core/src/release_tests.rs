@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Fingerprint, KeyDigest, OperationName, Outcome, Scope, Started, Timestamp};
+use crate::{Fingerprint, Keeps, KeyDigest, OperationName, Outcome, Scope, Started, Timestamp};
 use alloc::{string::ToString, vec::Vec};
 use core::time::Duration;
 
@@ -24,13 +24,15 @@ fn stored(state: State, effect: Effect, ttl: Ttl) -> Stored {
         execution: Execution::from_bytes([3; 16]),
         effect,
         max_run: None,
+        keeps: Keeps::Everything,
         fingerprint: Fingerprint::from_parts(1, [4; 32]),
         attempts: 2,
         state,
+        cause: None,
         started: Started::At(time(1000)),
         ttl,
     };
-    Stored { record, updated_at: time(1100), read_at: time(1100) }
+    Stored { record, updated_at: time(1100), read_at: time(1100), suspect: false }
 }
 
 fn release(force: Force, reason: Option<&str>, stored: &Stored) -> Result<Change, ReleaseError> {

@@ -43,7 +43,7 @@ pub enum Resolution {
 /// # let at = Timestamp::from_unix_micros(0);
 /// # let Change { id, next, .. } = admission.change().clone();
 /// # let record = Record { state: State::Unknown, started: Started::At(at), ttl: Ttl::Never, ..next };
-/// # let unknown = Stored { record, updated_at: at, read_at: at };
+/// # let unknown = Stored { record, updated_at: at, read_at: at, suspect: false };
 /// let resolve = Resolve {
 ///     id,
 ///     resolution: Resolution::Applied(Outcome::inline(201, b"{\"id\":7}".to_vec())),
@@ -106,7 +106,8 @@ impl Resolve<'_> {
             actor: actor.map(String::from),
             reason: told(reason, needed),
         };
-        let next = Record { fence, execution, state, ttl: Ttl::For(ttl), ..stored.record.clone() };
+        let ttl = Ttl::For(ttl);
+        let next = Record { fence, execution, state, ttl, cause: None, ..stored.record.clone() };
         Ok(Change { id, expected: Some(stored.record.fence), next, note: Some(note), retain: None })
     }
 
@@ -190,7 +191,7 @@ impl Error for ResolveError {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Effect, Fingerprint, KeyDigest, OperationName, Scope, Started, Timestamp};
+    use crate::{Effect, Fingerprint, Keeps, KeyDigest, OperationName, Scope, Started, Timestamp};
     use std::{format, string::ToString, vec::Vec};
 
     const ID: Digest = Digest([7; 32]);
@@ -212,13 +213,15 @@ mod tests {
             execution: Execution::from_bytes([3; 16]),
             effect,
             max_run: None,
+            keeps: Keeps::Everything,
             fingerprint: Fingerprint::from_parts(1, [4; 32]),
             attempts: 1,
             state,
+            cause: None,
             started: Started::At(time(1000)),
             ttl,
         };
-        Stored { record, updated_at: time(1050), read_at: time(read_at) }
+        Stored { record, updated_at: time(1050), read_at: time(read_at), suspect: false }
     }
 
     fn unknown(read_at: i64) -> Stored {

@@ -230,12 +230,20 @@ pub enum NoteKind {
     Resolve,
     /// The record was deleted by an operator.
     Purge,
+    /// An operator said that the store's clock is right: of no operation, see the admin API.
+    TrustClock,
 }
 
 impl NoteKind {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::TakeOver, Self::Release, Self::Unknown, Self::Resolve, Self::Purge];
+    pub const ALL: [Self; 6] = [
+        Self::TakeOver,
+        Self::Release,
+        Self::Unknown,
+        Self::Resolve,
+        Self::Purge,
+        Self::TrustClock,
+    ];
 
     /// The word for it in stored trails, lists and logs.
     #[must_use]
@@ -246,6 +254,7 @@ impl NoteKind {
             Self::Unknown => "unknown",
             Self::Resolve => "resolve",
             Self::Purge => "purge",
+            Self::TrustClock => "trust_clock",
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use core::{error::Error, fmt, time::Duration};
 
-use crate::{Effect, Ttl};
+use crate::{Effect, Keeps, Ttl};
 
 /// The time in which a run ends or hangs.
 const MAX_RUN: Duration = Duration::from_secs(10 * 60);
@@ -31,6 +31,7 @@ pub struct Terms {
     max_run: Duration,
     retain: Duration,
     unknown_retain: Ttl,
+    keeps: Keeps,
 }
 
 impl Terms {
@@ -44,6 +45,7 @@ impl Terms {
                 max_run: MAX_RUN,
                 retain: Duration::from_secs(24 * 3600),
                 unknown_retain: Ttl::Never,
+                keeps: Keeps::Everything,
             },
             max_run: None,
             retry_window: None,
@@ -86,6 +88,12 @@ impl Terms {
     #[must_use]
     pub fn unknown_retain(&self) -> Ttl {
         self.unknown_retain
+    }
+
+    /// What of an answer may be stored by code that does not know the rules of its route.
+    #[must_use]
+    pub fn keeps(&self) -> Keeps {
+        self.keeps
     }
 }
 
@@ -133,6 +141,14 @@ impl TermsBuilder {
     #[must_use]
     pub fn unknown_retain(mut self, retain: Duration) -> Self {
         self.terms.unknown_retain = Ttl::For(retain);
+        self
+    }
+
+    /// What of an answer may be stored by code that does not know the rules of its route: everything if
+    /// not said.
+    #[must_use]
+    pub fn keeps(mut self, keeps: Keeps) -> Self {
+        self.terms.keeps = keeps;
         self
     }
 

@@ -29,6 +29,7 @@
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 
+mod cause;
 mod sealed;
 #[cfg(test)]
 mod tests;
@@ -40,8 +41,8 @@ use minicbor::{Decoder, Encoder, decode::Error as Unfit, encode::Error as Encode
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    Body, Digest, Effect, Execution, Fence, Fingerprint, Header, KeyDigest, OperationName, Outcome,
-    Record, Scope, Seal, Started, State, Ttl,
+    Body, Cause, Digest, Effect, Execution, Fence, Fingerprint, Header, Keeps, KeyDigest,
+    OperationName, Outcome, Record, Scope, Seal, Started, State, Ttl,
 };
 
 pub use sealed::{open_chunk, seal_chunk};
@@ -201,6 +202,10 @@ mod member {
     /// Stands for everything of an answer but its status. Older software takes it for an answer that
     /// was not kept.
     pub(super) const SEALED: u8 = 18;
+    /// Left out where everything may be kept. Always right before the state, where SQL looks for it.
+    pub(super) const KEEPS: u8 = 19;
+    /// Left out where the outcome is not unknown, or its writer did not say why.
+    pub(super) const CAUSE: u8 = 20;
 }
 
 type Written = Result<(), EncodeError<Infallible>>;
@@ -231,6 +236,10 @@ fn put_record(
     if let Some(max_run) = record.max_run {
         encoder.u8(member::MAX_RUN_MICROS)?.u64(micros(max_run))?;
     }
+    if let Some(cause) = record.cause.filter(|_| record.state == State::Unknown) {
+        encoder.u8(member::CAUSE)?;
+        cause::put(encoder, cause)?;
+    }
     encoder.u8(member::FINGERPRINT_VERSION)?.u8(record.fingerprint.version())?;
     encoder.u8(member::FINGERPRINT)?.bytes(record.fingerprint.digest())?;
     encoder.u8(member::ATTEMPTS)?.u32(record.attempts)?;
@@ -242,6 +251,9 @@ fn put_record(
         State::Unknown => (4, None),
         State::Released => (5, None),
     };
+    if let Some(keeps) = keeps_of(record, seal.is_some()) {
+        encoder.u8(member::KEEPS)?.str(keeps)?;
+    }
     encoder.u8(member::STATE)?.u8(state)?;
     if let Some(outcome) = outcome {
         encoder.u8(member::STATUS)?.u16(outcome.status)?;
@@ -256,6 +268,27 @@ fn put_record(
     }
     encoder.end()?;
     Ok(())
+}
+
+/// What SQL may keep of an answer. It has no key: where answers are sealed, it keeps the status.
+fn keeps_of(record: &Record, is_sealed: bool) -> Option<&'static str> {
+    let is_open = matches!(record.state, State::InProgress | State::Unknown);
+    match (record.keeps, is_sealed && is_open) {
+        (Keeps::Everything, false) => None,
+        (Keeps::Everything, true) => Some("sealed"),
+        (Keeps::StatusAndLocation, false) => Some("location"),
+        (Keeps::StatusAndLocation, true) => Some("sealed-location"),
+        (Keeps::Status, _) => Some("status"),
+    }
+}
+
+fn take_keeps(decoder: &mut Decoder<'_>) -> Result<Keeps, Unfit> {
+    Ok(match decoder.str()? {
+        "sealed" => Keeps::Everything,
+        "location" | "sealed-location" => Keeps::StatusAndLocation,
+        // Also what newer software says: the least is right in any case.
+        _ => Keeps::Status,
+    })
 }
 
 fn micros(duration: Duration) -> u64 {
@@ -304,6 +337,8 @@ struct Members {
     effect: Option<u8>,
     within: Option<Duration>,
     max_run: Option<Duration>,
+    keeps: Keeps,
+    cause: Option<Cause>,
     fingerprint_version: Option<u8>,
     fingerprint: Option<[u8; 32]>,
     attempts: Option<u32>,
@@ -335,6 +370,8 @@ fn take_members(map: &[u8]) -> Result<Members, Unfit> {
             member::EFFECT => members.effect = Some(decoder.u8()?),
             member::WITHIN_MICROS => members.within = Some(Duration::from_micros(decoder.u64()?)),
             member::MAX_RUN_MICROS => members.max_run = Some(Duration::from_micros(decoder.u64()?)),
+            member::CAUSE => members.cause = cause::take(decoder)?,
+            member::KEEPS => members.keeps = take_keeps(decoder)?,
             member::FINGERPRINT_VERSION => members.fingerprint_version = Some(decoder.u8()?),
             member::FINGERPRINT => members.fingerprint = Some(take_array(decoder)?),
             member::ATTEMPTS => members.attempts = Some(decoder.u32()?),
@@ -391,11 +428,13 @@ impl Members {
             execution: Execution::from_bytes(needed(self.execution)?),
             effect,
             max_run: self.max_run,
+            keeps: self.keeps,
             fingerprint: Fingerprint::from_parts(
                 needed(self.fingerprint_version)?,
                 needed(self.fingerprint)?,
             ),
             attempts: needed(self.attempts)?,
+            cause: self.cause,
             state,
             started: plain.started,
             ttl: plain.ttl,

@@ -37,7 +37,7 @@ fn admission_of(effect: Effect) -> Admission {
 fn found(change: &Change, fence: Fence, state: State, ttl: Ttl) -> Swap {
     let now = Timestamp::from_unix_micros(1_000_000);
     let record = Record { fence, state, ttl, started: Started::At(now), ..change.next.clone() };
-    let stored = Stored { record, updated_at: now, read_at: now };
+    let stored = Stored { record, updated_at: now, read_at: now, suspect: false };
     Swap::Conflict(Found::Record(Box::new(stored)))
 }
 

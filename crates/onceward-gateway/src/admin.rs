@@ -3,6 +3,7 @@
 //! What is answered here is all there is; [`repair`] does it, also for `onceward keys` on a store.
 
 mod access;
+mod clock;
 mod document;
 mod figures;
 mod refusal;
@@ -76,13 +77,15 @@ impl Admin {
             .route("/metrics", get(metrics))
             .route("/v1/capabilities", get(capabilities))
             .route("/v1/config", get(config))
-            .route("/v1/upstream", get(upstream));
+            .route("/v1/upstream", get(upstream))
+            .route("/v1/clock", get(clock));
         let facts = facts.route_layer(of(Role::Read));
         open.merge(facts)
             .with_state(self.clone())
             .merge(reading(&self.repair).route_layer(of(Role::Read)))
             .merge(resolving(&self.repair).route_layer(of(Role::Resolve)))
             .merge(purging(&self.repair).route_layer(of(Role::Purge)))
+            .merge(trusting(&self.repair).route_layer(of(Role::Purge)))
             .fallback(async || nothing_here())
             .method_not_allowed_fallback(async || wrong_method())
             .layer(DefaultBodyLimit::max(MAX_REQUEST))
@@ -114,6 +117,12 @@ fn resolving(repair: &Repair) -> Router {
 fn purging(repair: &Repair) -> Router {
     let router = Router::new().route("/v1/operations/{reference}/purge", post(purge));
     router.with_state(repair.clone())
+}
+
+/// Only of the process that watches the clock: not for a command on the store itself. What has ended may run
+/// again after it, as after a purge, and so it needs that role.
+fn trusting(repair: &Repair) -> Router {
+    Router::new().route("/v1/clock/trust", post(trust_clock)).with_state(repair.clone())
 }
 
 async fn list(State(repair): State<Repair>, RawQuery(query): RawQuery) -> Answer {
@@ -165,6 +174,18 @@ async fn purge(
 ) -> Answer {
     let why = wanted::read(&body)?;
     Ok(done(&repair.purge(digest(&reference)?, &operator, &why).await?))
+}
+
+async fn trust_clock(
+    State(repair): State<Repair>,
+    Extension(operator): Extension<Operator>,
+    body: Bytes,
+) -> Answer {
+    Ok(done(&repair.trust_clock(&operator, &wanted::read(&body)?).await?))
+}
+
+async fn clock(State(admin): State<Admin>) -> Answer {
+    Ok(done(&admin.repair.clock().await?))
 }
 
 /// The process lives.

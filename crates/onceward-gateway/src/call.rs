@@ -24,7 +24,7 @@ use onceward::{
 };
 
 use crate::{
-    config::duration,
+    config::{BackoffRule, CAP, PATIENT_CAP, duration},
     probe::{curl::line, url},
 };
 use outcome::Outcome;
@@ -50,6 +50,7 @@ Examples:
   onceward call POST http://127.0.0.1:8080/charges -d @charge.json --resume charge.pending
   onceward call --resume charge.pending -H 'X-Api-Key: acme-key'   what was not finished
   onceward call PUT https://api.example/orders/7 -d @order.json --attempts 8 --deadline 2m
+  onceward call GET https://api.example/orders/7 --retry-status 404,423 --backoff fixed:500ms
   onceward call POST URL -d @body.json --key 8e03978e-40d5-43dd --json | jq .outcome")]
 pub(crate) struct Options {
     /// GET, POST, PUT …
@@ -76,9 +77,19 @@ pub(crate) struct Options {
     /// How long everything may take [default: 10s, with --patient 120s].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     deadline: Option<Duration>,
-    /// How long one attempt may take [default: 4s, with --patient 30s].
+    /// How long one attempt may take [default: 4s, with --patient 30s, and at most half of --deadline].
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     attempt_timeout: Option<Duration>,
+    /// How long to wait between attempts: full, equal, decorrelated or additive, with base and cap as in
+    /// equal:100ms..10s; fixed:500ms; ranges, or ranges:100ms..200ms,1s..2s; none [default: full].
+    #[arg(long, value_name = "KIND")]
+    backoff: Option<BackoffRule>,
+    /// Statuses after which to try again besides the usual ones, where that is safe, as 404,423.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    retry_status: Vec<u16>,
+    /// Statuses after which not to try again, although that is usual, as 500,502.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    no_retry_status: Vec<u16>,
     /// For work that nobody waits for: more attempts, and more time for them.
     #[arg(long)]
     patient: bool,
@@ -177,6 +188,13 @@ fn rules(options: &Options) -> Result<Rules, Trouble> {
     if let Some(timeout) = options.attempt_timeout {
         builder = builder.attempt_timeout(timeout);
     }
+    if let Some(backoff) = &options.backoff {
+        let cap = if options.patient { PATIENT_CAP } else { CAP };
+        builder = builder.backoff(backoff.backoff(cap));
+    }
+    builder = builder
+        .retry_status(options.retry_status.iter().copied())
+        .no_retry_status(options.no_retry_status.iter().copied());
     if options.until_done {
         builder = builder.until_done();
     }

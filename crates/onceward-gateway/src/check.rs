@@ -122,6 +122,9 @@ fn sent(route: &Route) -> String {
     let mut said = String::new();
     if delivery.retry != RetryRule::Off {
         said += &format!(" retry={} attempts={}", delivery.retry.as_str(), delivery.attempts);
+        if delivery.backoff != usual.backoff {
+            said += &format!(" backoff={}", delivery.backoff);
+        }
     }
     if delivery.priority != usual.priority {
         said += &format!(" priority={}", delivery.priority_text());

@@ -2,13 +2,16 @@
 //! checked as a whole before anything is served.
 
 mod addresses;
+mod backoff;
 mod delivery;
 mod encryption;
 mod fit;
+mod key;
 mod library;
 mod limits;
 mod load;
 mod mistake;
+mod names;
 mod options;
 mod pattern;
 mod postgres;
@@ -18,6 +21,7 @@ mod scope;
 mod sections;
 mod shown;
 mod source;
+mod statuses;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -27,15 +31,18 @@ mod units;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use http::Method;
+use onceward::server::Errors;
 
 use crate::redact::Redact;
 
 #[allow(unused_imports, reason = "for `onceward serve`, which refuses such paths itself")]
 pub(crate) use self::pattern::has_dot_segments;
 pub(crate) use self::{
+    backoff::{BackoffRule, CAP, PATIENT_CAP},
     delivery::{Delivery, Fallback, RetryRule},
     encryption::{Encryption, are_same},
     mistake::{Mistake, Place, Severity},
+    names::{Names, is_of_path, template_of},
     postgres::PostgresUrl,
     shown::show_url,
     source::{Overrides, Sources},
@@ -55,6 +62,14 @@ pub(crate) struct Config {
     pub(crate) store: StoreUrl,
     /// Whether the store must keep what it acknowledges.
     pub(crate) guarantee: Guarantee,
+    /// The part of all places and of all memory that one client may hold.
+    pub(crate) peer_share: f64,
+    /// The slowest that a client may send a body, in bytes per second; 0 is any.
+    pub(crate) min_body_rate: u64,
+    /// How long a client may take nothing of its answer.
+    pub(crate) client_timeout: Duration,
+    /// How many answers may be on their way from the upstream at once.
+    pub(crate) max_answers: usize,
     /// Only from these are `header:<name>` scopes and `Forwarded` believed.
     pub(crate) trusted_proxies: Vec<Network>,
     pub(crate) tls: Option<Tls>,
@@ -63,7 +78,9 @@ pub(crate) struct Config {
     pub(crate) admin_tokens: Vec<AdminToken>,
     /// Whether stored answers are hidden.
     pub(crate) encryption: Option<Encryption>,
-    /// First match wins; what matches none passes without a key.
+    /// What becomes of a write with a key that matches no route.
+    pub(crate) unmatched: Unmatched,
+    /// First match wins.
     pub(crate) routes: Vec<Route>,
     /// What is allowed and should be known: warnings and notes, by line.
     pub(crate) notes: Vec<Mistake>,
@@ -82,6 +99,14 @@ pub(crate) enum StoreUrl {
 pub(crate) enum Guarantee {
     Strict,
     Relaxed,
+}
+
+/// What becomes of a write with a key that matches no route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unmatched {
+    /// It goes on without protection, and its answer says so.
+    Pass,
+    Refuse,
 }
 
 /// An address with the length of its prefix, as `10.0.0.0/8`.
@@ -140,12 +165,17 @@ pub(crate) struct Route {
     pub(crate) pattern: Pattern,
     pub(crate) name: Option<String>,
     pub(crate) key: KeyRule,
+    pub(crate) key_source: KeySource,
     pub(crate) scope: Vec<ScopePart>,
     pub(crate) authorize: Authorize,
     pub(crate) effect: RouteEffect,
     pub(crate) profile: Option<RouteProfile>,
     pub(crate) hold_500: bool,
     pub(crate) not_applied: Vec<u16>,
+    /// Client errors that release the key.
+    pub(crate) released: Vec<u16>,
+    /// Errors whose answer is kept.
+    pub(crate) finals: Vec<u16>,
     /// How long the upstream may take to answer.
     pub(crate) timeout: Duration,
     pub(crate) in_flight: InFlightRule,
@@ -158,6 +188,7 @@ pub(crate) struct Route {
     pub(crate) unknown_retain: Option<Duration>,
     pub(crate) max_request: usize,
     pub(crate) max_response: usize,
+    pub(crate) errors: Errors,
     pub(crate) mismatch: u16,
     pub(crate) refuse_stale_keys: bool,
     pub(crate) fingerprint_headers: Vec<String>,
@@ -174,6 +205,10 @@ pub(crate) struct Route {
     pub(crate) max_open: usize,
     /// How its requests are sent on.
     pub(crate) delivery: Delivery,
+    /// Whether it may keep its records under other names than before, so that completed keys run again.
+    pub(crate) accepts_identity_change: bool,
+    /// For each method the names of its records: as it says itself, or as its store knows them.
+    pub(crate) names: Vec<Names>,
 }
 
 /// A path with `{name}` for one segment and, at its end, `{*rest}` for all that follow.
@@ -197,13 +232,36 @@ pub(crate) enum KeyRule {
     Off,
 }
 
+/// Where clients put their keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum KeySource {
+    /// `key_header`: the first of these that a request has.
+    Headers(Vec<KeyHeader>),
+    /// `key_from = "header:<name>"`: the id of an event.
+    EventHeader(KeyHeader),
+    /// `key_from = "json:<pointer>"`: the id of an event, in its body.
+    Json(String),
+}
+
+/// A header that may hold a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeyHeader {
+    /// As people write it.
+    pub(crate) shown: String,
+    pub(crate) name: http::HeaderName,
+}
+
 /// One part of a scope: `jwt:<claim>`, `cert:subject`, `header:<name>`, …
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ScopePart {
+    /// A claim that is a text.
     Jwt(String),
+    /// A claim that is a whole number.
+    JwtNumber(String),
     CertificateSubject,
     Header(http::HeaderName),
     Secret(http::HeaderName),
+    Cookie(String),
     Global,
     Path(String),
     Json(String),
@@ -230,6 +288,7 @@ pub(crate) enum RouteEffect {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RouteProfile {
+    Standard,
     Strict,
     Stripe,
     Rerun,
@@ -237,8 +296,9 @@ pub(crate) enum RouteProfile {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InFlightRule {
-    Conflict,
     Wait,
+    Conflict,
+    Accepted,
     Async,
 }
 

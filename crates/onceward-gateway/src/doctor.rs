@@ -1,6 +1,7 @@
 //! `onceward doctor`: says what a configuration and its store really promise, and what is wrong.
 
 mod access;
+mod clock;
 mod finding;
 mod promise;
 mod reach;
@@ -19,6 +20,7 @@ use clap::Args;
 use crate::{
     check,
     config::{Config, Overrides, Sources},
+    keys::DEFAULT_TOKEN,
 };
 use finding::Findings;
 use report::Report;
@@ -34,7 +36,9 @@ use report::Report;
 Examples:
   onceward doctor                               ./onceward.toml and its store
   onceward doctor --config gateway.toml --json  the same for machines, as in a deployment
-  onceward doctor --offline                     does not try to reach the upstream
+  onceward doctor --offline                     connects to nothing, neither upstream nor gateway
+  onceward doctor --clock-is-right --reason \"a snapshot was restored\"
+                                                the running gateway trusts its clock again
 
 It ends with 0 if there is no problem, also with warnings and notes, and with 1 if there is one or the
 configuration is wrong.")]
@@ -48,9 +52,29 @@ pub(crate) struct Options {
     /// Connects to nothing.
     #[arg(long)]
     offline: bool,
+    /// Tells the running gateway that its store's clock is right, though it jumped; nothing is examined.
+    ///
+    /// Keys that are over by this clock may run again after that: look at the clock first. It counts for the
+    /// one gateway that is asked, and needs a token with the role `purge`.
+    #[arg(long, requires = "reason", conflicts_with = "offline")]
+    clock_is_right: bool,
+    /// Why the clock is right; the gateway keeps it in the trail with your name.
+    #[arg(long, value_name = "TEXT", requires = "clock_is_right")]
+    reason: Option<String>,
+    /// The operators' listener of the running gateway, as `http://127.0.0.1:8081`; what the configuration
+    /// calls `admin` if not said.
+    #[arg(long, value_name = "URL", conflicts_with = "offline")]
+    admin: Option<String>,
+    /// The environment variable that holds the token for it; if it is not set, one of the tokens that the
+    /// configuration names.
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_TOKEN)]
+    token_env: String,
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
+    if let Some(reason) = options.reason.as_deref().filter(|_| options.clock_is_right) {
+        return clock::trust(options, reason);
+    }
     let file = options.config.display().to_string();
     let sources = Sources::gather(Some(&options.config), Overrides::default());
     let (written, is_healthy) = match sources.and_then(|sources| Config::load(&sources)) {
@@ -59,7 +83,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         }
         Err(mistakes) => (check::refusal(&mut io::stderr().lock(), &file, &mistakes), false),
         Ok(config) => {
-            let report = examine(&options.config, config, options.offline);
+            let report = examine(options, config);
             let written = match options.json {
                 true => writeln!(io::stdout(), "{:#}", report.document()),
                 false => writeln!(io::stdout(), "{report}"),
@@ -73,16 +97,18 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }
 }
 
-fn examine(file: &Path, config: Config, is_offline: bool) -> Report {
+fn examine(options: &Options, config: Config) -> Report {
+    let file: &Path = &options.config;
     let mut findings = Findings::default();
     let store = store::examine(&config, file, &mut findings);
     store::check_guarantee(&config, store.as_ref(), &mut findings);
     access::examine(&config, &mut findings);
     for route in &config.routes {
-        routes::examine(route, &mut findings);
+        routes::examine(route, config.admin.is_some(), &mut findings);
     }
-    if !is_offline {
+    if !options.offline {
         reach::examine(&config, &mut findings);
+        clock::examine(options, &config, &mut findings);
     }
     Report { file: file.display().to_string(), config, store, findings: findings.into_sorted() }
 }

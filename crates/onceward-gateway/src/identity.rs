@@ -4,10 +4,13 @@
 //! once the TLS listener accepted it, and a header only if a trusted proxy sent it. Whatever is not
 //! proven is missing, and a missing scope value refuses the request: there is no shared bucket.
 
+mod certificate;
+mod document;
 mod forwarded;
 mod forwarding;
 mod keys;
 mod network;
+mod origin;
 mod permission;
 mod scope;
 mod strip;
@@ -18,7 +21,10 @@ mod token;
 mod token_tests;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use http::request::Parts;
 use http::uri::Scheme;
@@ -27,19 +33,25 @@ use serde_json::Value;
 
 use crate::config::{Config, Jwt, Network, ScopePart};
 
+pub(crate) use certificate::certified;
+pub(crate) use document::document;
+pub(crate) use origin::Origin;
 pub(crate) use permission::may_see;
 pub(crate) use scope::{plain, scope_of};
 pub(crate) use token::TokenRefused;
 
 use forwarding::OwnHop;
+use scope::hexadecimal;
 use token::Tokens;
 
 /// The other end of a connection, the same for all of its requests.
 #[derive(Debug)]
 pub(crate) struct Peer {
     address: IpAddr,
-    /// The subject of the client's certificate, if it sent one and the listener verified it.
-    certificate_subject: Option<String>,
+    /// Tells connections apart.
+    connection: u64,
+    /// Whom the client's certificate names, see [`certified`], if it sent one and the listener verified it.
+    certified: Option<String>,
     hop: OwnHop,
 }
 
@@ -48,10 +60,12 @@ impl Peer {
     pub(crate) fn new(
         address: SocketAddr,
         scheme: &Scheme,
-        certificate_subject: Option<String>,
+        certified: Option<String>,
     ) -> Arc<Self> {
+        static OPENED: AtomicU64 = AtomicU64::new(0);
+        let connection = OPENED.fetch_add(1, Ordering::Relaxed);
         let address = address.ip().to_canonical();
-        Arc::new(Self { address, certificate_subject, hop: OwnHop::new(address, scheme) })
+        Arc::new(Self { address, connection, certified, hop: OwnHop::new(address, scheme) })
     }
 }
 
@@ -82,9 +96,9 @@ impl Caller {
         self.claims.as_deref()
     }
 
-    /// The subject of the verified client certificate.
-    pub(crate) fn certificate_subject(&self) -> Option<&str> {
-        self.sender.peer.certificate_subject.as_deref()
+    /// Whom the verified client certificate names.
+    pub(crate) fn certified(&self) -> Option<&str> {
+        self.sender.peer.certified.as_deref()
     }
 }
 
@@ -152,7 +166,7 @@ impl Identity {
     }
 
     /// Whether headers that come from this address are believed.
-    fn trusts(&self, address: IpAddr) -> bool {
+    pub(crate) fn trusts(&self, address: IpAddr) -> bool {
         self.trusted_proxies.iter().any(|network| network.contains(address))
     }
 }

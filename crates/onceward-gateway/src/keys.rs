@@ -17,9 +17,9 @@ use clap::{ArgGroup, Args, Subcommand};
 use serde_json::{Map, Value, json};
 
 use crate::config;
-use desk::Desk;
+pub(crate) use desk::{DEFAULT_TOKEN, Desk};
 
-type Failure = Box<dyn Error + Send + Sync>;
+pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
 /// Finds operations and repairs them.
 ///
@@ -68,7 +68,7 @@ struct Place {
     #[arg(long, value_name = "URL")]
     admin: Option<String>,
     /// The environment variable that holds the token for `--admin`.
-    #[arg(long, value_name = "NAME", default_value = desk::DEFAULT_TOKEN)]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_TOKEN)]
     token_env: String,
     /// Writes JSON to standard output; everything for people goes to standard error.
     #[arg(long)]
@@ -79,7 +79,7 @@ struct Place {
 #[derive(Args, Clone)]
 struct Which {
     /// `in_progress`, `succeeded`, `failed_final`, `failed_retryable`, `unknown`, `interrupted`,
-    /// `released` or `expired`.
+    /// `released`, `expired` or `clock_suspect`.
     #[arg(long, value_name = "STATE")]
     state: Option<String>,
     /// To whom they belong, as a list shows it: `jwt:sub=alice`.

@@ -33,7 +33,8 @@ Examples:
   onceward migrate --store sqlite://shop.db          make or update the tables
   onceward migrate --store sqlite://shop.db --check  only look: fails if there is something to do
   ONCEWARD_STORE=postgres://owner:…@db/shop onceward migrate
-  onceward migrate --print > onceward.sql            the SQL for PostgreSQL, to be run by other tools")]
+  onceward migrate --print > onceward.sql            the SQL for PostgreSQL, to be run by other tools
+  onceward migrate --store sqlite://shop.db --accept-loss 'the disk was replaced'")]
 pub(crate) struct Options {
     /// Where the records are: `sqlite://<file>` or `postgres://<user>@<host>/<database>`; the
     /// environment variable `ONCEWARD_STORE` if it is not said, so that no list of processes shows a
@@ -47,6 +48,11 @@ pub(crate) struct Options {
     /// your own: all of it, or what the store lacks that is named.
     #[arg(long, conflicts_with = "check")]
     print: bool,
+    /// Accepts that a SQLite file lacks commits that were durable, for this reason: the file can be used
+    /// again, and operations that were acknowledged in those commits run again when they are retried.
+    /// Copy all files first. The reason is kept in the table `onceward_loss`.
+    #[arg(long, value_name = "REASON", conflicts_with_all = ["check", "print"])]
+    accept_loss: Option<String>,
     /// How many seconds to wait for others who are writing to a file.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=3600))]
     wait: u64,
@@ -82,6 +88,9 @@ fn migrate(store: &StoreUrl, options: &Options) -> Result<ExitCode, Box<dyn Erro
             Err("only tables in PostgreSQL have scripts of their own; leave --print out".into())
         }
         StoreUrl::Sqlite(file) => in_file(file, options),
+        StoreUrl::Postgres(_) if options.accept_loss.is_some() => {
+            Err("only a SQLite file counts its commits; leave --accept-loss out".into())
+        }
         StoreUrl::Postgres(url) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(on_server(url, options))
@@ -92,6 +101,17 @@ fn migrate(store: &StoreUrl, options: &Options) -> Result<ExitCode, Box<dyn Erro
 fn in_file(file: &Path, options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     let store = || SqliteStore::builder(file).busy_timeout(Duration::from_secs(options.wait));
     let name = file.display().to_string();
+    if let Some(reason) = &options.accept_loss {
+        let said = match store().accept_loss(reason)? {
+            0 => "no commit is missing; nothing was changed".to_owned(),
+            count => format!(
+                "the loss of {count} commits was accepted: what was acknowledged in them runs again \
+                 when it is retried"
+            ),
+        };
+        writeln!(io::stdout(), "{name}: {said}")?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let Tables { found, known } = store().tables()?;
     if let Some(code) = settled(&name, &format!("sqlite://{name}"), (found, known), options)? {
         return Ok(code);
@@ -150,7 +170,9 @@ fn done(name: &str, now: u32, before: u32) -> Result<ExitCode, Box<dyn Error>> {
 fn print_after(version: u32) -> Result<ExitCode, Box<dyn Error>> {
     let mut out = io::stdout().lock();
     for (name, text) in MIGRATIONS.iter().skip(version as usize) {
-        writeln!(out, "-- {name}\nBEGIN;\n{}\nCOMMIT;\n", text.trim_end())?;
+        // Whoever runs them may have another one, with a schema in it that others may write to.
+        let path = "SET LOCAL search_path = pg_catalog, pg_temp;";
+        writeln!(out, "-- {name}\nBEGIN;\n{path}\n{}\nCOMMIT;\n", text.trim_end())?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -20,7 +20,7 @@ use std::{
 
 use anstream::{AutoStream, ColorChoice};
 use clap::{Args, value_parser};
-use http::{HeaderValue, Method, Uri, header};
+use http::{HeaderValue, Method, StatusCode, Uri, header};
 use tokio::time::Instant;
 
 use answer::Answer;
@@ -211,7 +211,7 @@ async fn examine(
         most: options.max_requests,
         is_dry: options.dry_run,
     });
-    let (counter, usual) = rehearse(options, operation, &wire).await?;
+    let Rehearsed { counter, usual, is_accepting } = rehearse(options, operation, &wire).await?;
     let rehearsal = wire.take_seen();
     let begun = Instant::now();
     let stage = Stage {
@@ -221,6 +221,7 @@ async fn examine(
         duplicates: options.duplicates,
         patience: Duration::from_secs(options.patience),
         usual,
+        is_accepting,
     };
     let mut findings = Vec::new();
     for scene in SCENES.iter().filter(|scene| is_wanted(scene, options)) {
@@ -253,12 +254,21 @@ async fn examine(
     }))
 }
 
+/// What two first requests tell about the operation.
+struct Rehearsed {
+    counter: Counter,
+    /// How long it takes.
+    usual: Duration,
+    /// Whether it is answered with 202.
+    is_accepting: bool,
+}
+
 /// Two pieces of work: does it work at all, do answers differ, and how long does it take?
 async fn rehearse(
     options: &Options,
     operation: &Operation,
     wire: &Wire,
-) -> Result<(Counter, Duration), Trouble> {
+) -> Result<Rehearsed, Trouble> {
     let count_at = options.count_url.clone().zip(options.count_json.clone());
     let api = count_at.map(|(url, pointer)| Counter::Api(CountAt { url, pointer }));
     let before = match &api {
@@ -291,7 +301,11 @@ async fn rehearse(
     }
     let told = if one.is_like(&two) { Counter::Blind } else { Counter::Answers };
     let usual = |answer: &Answer| answer.took;
-    Ok((api.unwrap_or(told), usual(&one).min(usual(&two))))
+    Ok(Rehearsed {
+        counter: api.unwrap_or(told),
+        usual: usual(&one).min(usual(&two)),
+        is_accepting: one.status == StatusCode::ACCEPTED,
+    })
 }
 
 /// How a failure begins that has no answer to tell about.

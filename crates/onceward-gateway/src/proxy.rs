@@ -3,18 +3,24 @@
 //! The protocol is the library's layer, one for each route, around [`forward::Forward`]. What is here
 //! finds the route and the caller, and passes on what has no key.
 
+mod answers;
 mod ask;
 mod body;
+mod connections;
 mod deliver;
 mod forward;
 mod framing;
+mod gate;
 mod headers;
 mod judge;
+mod key;
 mod listener;
 mod parcel;
-mod place;
 mod room;
+mod shares;
+mod sockets;
 mod status;
+mod streams;
 mod timed;
 mod tls;
 mod upstream;
@@ -23,16 +29,19 @@ mod wishes;
 use std::{
     collections::BTreeMap,
     error::Error,
+    net::IpAddr,
     sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
-use http::{Method, Request, Response, request::Parts};
+use http::{HeaderName, HeaderValue, Method, Request, Response, request::Parts};
 use hyper::body::Incoming;
 use onceward::{
-    Engine, OperationName, Scope,
+    Engine, OperationName, Scope, retry,
     seal::Keyring,
-    server::{Body, Code, Idempotency, IdempotencyBuilder, Idempotent, Problem},
+    server::{
+        Body, Code, Errors, Idempotency, IdempotencyBuilder, Idempotent, PeerMemory, Problem,
+    },
     telemetry::{self, Answered, event},
 };
 use tokio::time::Instant;
@@ -40,17 +49,23 @@ use tower_layer::Layer as _;
 use tower_service::Service as _;
 
 use crate::{
-    config::{Config, Delivery, KeyRule, Route, Segment, are_same, has_dot_segments},
+    config::{
+        Config, Delivery, KeyRule, KeySource, Route, Segment, Unmatched, are_same, has_dot_segments,
+    },
+    descriptors::Descriptors,
     identity::{self, Caller, Identity, Peer},
     observe::{Parent, ServerSpan},
     records::Records,
 };
-use deliver::Way;
+use ask::ReadBody;
+use deliver::{OfRoute, Way};
 use forward::Forward;
+use parcel::Parcel;
 use room::Rooms;
+use timed::Floor;
 use wishes::Wishes;
 
-pub(crate) use listener::{Counted, serve};
+pub(crate) use listener::{Allowed, Counted, Entrance, serve};
 pub(crate) use tls::acceptor;
 pub(crate) use upstream::{Lane, Upstream};
 
@@ -59,7 +74,7 @@ type Failure = Box<dyn Error + Send + Sync>;
 /// The named segments of a path.
 type Parameters = BTreeMap<String, String>;
 
-const KEY: &str = "idempotency-key";
+const UNPROTECTED: HeaderName = HeaderName::from_static("onceward-unprotected");
 
 /// Where the status of operations is told.
 const STATUS_PATH: &str = "/.onceward";
@@ -88,6 +103,8 @@ struct Routes {
     way: Way,
     /// For each route of the configuration.
     planned: Vec<Planned>,
+    /// The headers in which routes look for keys.
+    key_headers: Vec<HeaderName>,
     config: Arc<Config>,
 }
 
@@ -112,13 +129,19 @@ struct Asked {
     parameters: Arc<BTreeMap<String, String>>,
     /// The values of the route's `json:` parts.
     json: Arc<BTreeMap<String, String>>,
+    /// The key, where the route takes it from the body.
+    key: key::InBody,
 }
 
 impl Gateway {
-    pub(crate) fn new(config: Config, store: Arc<dyn Records>) -> Result<Self, Failure> {
+    pub(crate) fn new(
+        config: Config,
+        store: Arc<dyn Records>,
+        descriptors: Descriptors,
+    ) -> Result<Self, Failure> {
         let engine = Engine::new(store.clone());
         let keys = config.keys()?;
-        let rooms = Rooms::default();
+        let rooms = Rooms::new(descriptors);
         let routes = Routes::new(config, &engine, &store, keys.as_ref(), &rooms)?;
         let routes = Arc::new(RwLock::new(Arc::new(routes)));
         Ok(Self { engine, store, keys, rooms, routes })
@@ -190,8 +213,21 @@ impl Gateway {
         self.current().config.clone()
     }
 
+    /// What a client at this address may do before it is known what it asks for.
+    pub(crate) fn allowed(&self, address: IpAddr) -> Allowed {
+        let routes = self.current();
+        let config = &routes.config;
+        let is_proxy = routes.identity.trusts(address.to_canonical());
+        let share = if is_proxy { 1.0 } else { config.peer_share };
+        Allowed { share, stall: config.client_timeout }
+    }
+
     pub(crate) fn store(&self) -> &dyn Records {
         &*self.store
+    }
+
+    pub(crate) fn shared_store(&self) -> Arc<dyn Records> {
+        self.store.clone()
     }
 
     /// What is known of the upstream.
@@ -217,7 +253,8 @@ impl Gateway {
         response
     }
 
-    /// One request, top to bottom.
+    /// One request, top to bottom. Its ways on are in boxes: a request whose body is still awaited has
+    /// room for none of them.
     async fn pass_or_cover(self, request: Request<Incoming>, peer: Arc<Peer>) -> Response<Body> {
         let (routes, arrived) = (self.current(), Instant::now());
         let (mut parts, body) = request.into_parts();
@@ -225,34 +262,46 @@ impl Gateway {
             let text = "the path has `.` or `..` in it; send the path that is meant";
             return Problem::new(Code::RequestMalformed, text).into_response();
         }
-        headers::strip_hop_by_hop(&mut parts.headers);
+        headers::strip_hop_by_hop(&mut parts.headers, &routes.key_headers);
         headers::join_cookies(&mut parts.headers);
         let caller = Arc::new(routes.identity.caller(&parts.headers, peer));
         let client = || routes.identity.client_address(&parts.headers, &caller);
         tracing::debug!(event = event::RECEIVED, client = %client(), method = %parts.method, "a request");
-        let body = body::of_client(body, &parts.headers, &routes, &caller);
+        let (body, floor) = body::of_client(body, &parts.headers, &routes, &caller);
         if let Some(path) = below(STATUS_PATH, parts.uri.path()) {
             return Box::pin(status::answer(&routes, path, &parts, &caller)).await;
         }
+        parts.extensions.insert(routes.identity.origin(&parts.headers, &caller));
         routes.identity.clean(&mut parts, &caller);
         let is_trusted = caller.is_behind_trusted_proxy();
         let wishes = Wishes::take(&mut parts.headers, is_trusted, arrived);
         let (way, covered) = routes.find(&parts);
         let Some((covered, parameters)) = covered else {
-            telemetry::PASSED.add(());
-            return forward::pass(way, Request::from_parts(parts, body), &wishes).await;
+            let is_unprotected = way.is_unmatched && is_keyed_write(&routes.config.routes, &parts);
+            if is_unprotected && routes.config.unmatched == Unmatched::Refuse {
+                telemetry::UNMATCHED.add(telemetry::Unmatched::Refused);
+                return route_missing().into_response();
+            }
+            let request = Request::from_parts(parts, body);
+            let mut response = Box::pin(routes.pass(way, request, &wishes, &floor)).await;
+            if is_unprotected {
+                telemetry::UNMATCHED.add(telemetry::Unmatched::Passed);
+                response.headers_mut().insert(UNPROTECTED, HeaderValue::from_static("no-route"));
+            }
+            return response;
         };
         if let Some(parent) = parts.extensions.get::<Parent>() {
             parent.set_route(&parts.method, covered.counted);
         }
-        if covered.route.key == KeyRule::Optional && !parts.headers.contains_key(KEY) {
-            telemetry::PASSED.add(());
+        let may_have_key = key::may_be_there(&covered.route.key_source, &parts.headers);
+        if covered.route.key == KeyRule::Optional && !may_have_key {
             covered.counted.count(Answered::Passed);
-            return forward::pass(way, Request::from_parts(parts, body), &wishes).await;
+            let request = Request::from_parts(parts, body);
+            return Box::pin(routes.pass(way, request, &wishes, &floor)).await;
         }
         parts.extensions.insert(wishes);
-        // In a box, like whatever is large: what only passes shall not carry it along.
-        Box::pin(covered.answer(way, Request::from_parts(parts, body), caller, parameters)).await
+        let request = Request::from_parts(parts, body);
+        Box::pin(covered.answer((&routes, way), request, caller, parameters, &floor)).await
     }
 }
 
@@ -260,25 +309,41 @@ impl Covered {
     /// One request that its route's layer answers.
     async fn answer(
         &self,
-        way: &Way,
+        (routes, way): (&Routes, &Way),
         request: Request<Body>,
         caller: Arc<Caller>,
         parameters: BTreeMap<String, String>,
+        floor: &Floor,
     ) -> Response<Body> {
         let (mut parts, body) = request.into_parts();
-        let (json, body) = match ask::json_parts(&self.route, &parts, body).await {
+        let origin = deliver::origin(&parts.extensions);
+        let memory = routes.root.memory_of(origin.address);
+        let ReadBody { json, key, body } = match ask::read(&self.route, &parts, body, &memory).await
+        {
             Ok(read) => read,
             Err(problem) => {
                 self.counted.count(Answered::Refused(problem.code()));
-                return problem.into_response();
+                return problem.errors(way.errors).into_response();
             }
         };
+        let source = &self.route.key_source;
+        let is_in_body = matches!(source, KeySource::Json(_));
+        if is_in_body && key == Ok(None) && self.route.key == KeyRule::Optional {
+            self.counted.count(Answered::Passed);
+            let wishes = parts.extensions.get::<Wishes>().copied().unwrap_or(Wishes::NONE);
+            let request = Request::from_parts(parts, body);
+            return Box::pin(routes.pass(way, request, &wishes, floor)).await;
+        }
+        key::tell_upstream(source, &key, &mut parts.headers);
         let (parameters, json) = (Arc::new(parameters), Arc::new(json));
-        parts.extensions.insert(Asked { caller, parameters, json });
+        parts.extensions.insert(Asked { caller, parameters, json, key });
+        let method = retry::Method::of(parts.method.as_str());
         let answered = self.service.clone().call(Request::from_parts(parts, body)).await;
-        let response = answered.unwrap_or_else(|failure| forward::unanswered(&failure));
+        let response = answered.unwrap_or_else(|failure| {
+            forward::unanswered(&failure, method).errors(way.errors).into_response()
+        });
         if let Some(Answered::Refused(code)) = response.extensions().get() {
-            way.count_turned_away(*code);
+            way.count_turned_away(*code, origin);
         }
         response
     }
@@ -293,31 +358,59 @@ impl Routes {
         rooms: &Rooms,
     ) -> Result<Self, Failure> {
         let identity = Identity::new(&config)?;
-        let upstream = Upstream::new(&config.upstream)?;
+        let answers = rooms.descriptors.answers(config.max_answers);
+        let upstream = Upstream::bounded(&config.upstream, &rooms.sockets, answers)?;
         // Each route says how its scope is found; the root itself covers nothing.
         let nobody = |_: &Parts| Err::<Scope, _>("no route");
-        let root = Idempotency::builder(engine.clone(), nobody).spool(store.clone());
+        let root = Idempotency::builder(engine.clone(), nobody)
+            .spool(store.clone())
+            .peer_memory(peer_memory(&config), |parts| deliver::origin(&parts.extensions).address);
         let root = keys.cloned().into_iter().fold(root, IdempotencyBuilder::fingerprint_keys);
         let root = root.build()?;
+        // What is asked on behalf of many clients is held on behalf of none.
+        let (peer_share, memory) = (config.peer_share, root.memory_of(None));
         let plan = |route: &Route| -> Result<Planned, Failure> {
             let label = label(route);
-            let of_route = (label.as_str(), route.timeout);
+            let (timeout, errors) = (route.timeout, route.errors);
+            let of_route = OfRoute { label: Some(&label), timeout, peer_share, errors };
             let way = Arc::new(Way::new(&upstream, rooms, of_route, &route.delivery)?);
             if route.key == KeyRule::Off {
                 return Ok(Planned { way, covered: None });
             }
             let (route, gate) = (Arc::new(route.clone()), way.clone());
             let counted = telemetry::Route::named(&label);
-            let chosen = |options| chosen(options, &route, &upstream).route_label(label);
+            let chosen = |options| chosen(options, &route, &upstream, &memory).route_label(label);
             let layer = root
                 .with(|options| chosen(options).turn_away(move |parts| gate.turns_away(parts)))?;
             let service = layer.layer(Forward::new(way.clone(), route.policy()?));
             Ok(Planned { way, covered: Some(Covered { route, service, counted }) })
         };
         let planned = config.routes.iter().map(plan).collect::<Result<Vec<_>, _>>()?;
-        let way = Way::new(&upstream, rooms, ("", PATIENCE), &Delivery::default())?;
+        let errors = Errors::Problem;
+        let unmatched = OfRoute { label: None, timeout: PATIENCE, peer_share, errors };
+        let way = Way::new(&upstream, rooms, unmatched, &Delivery::default())?;
+        rooms.answers.allow(answers);
         rooms.keep(planned.iter().map(|planned| &*planned.way).chain([&way]));
-        Ok(Self { identity, upstream, root, way, planned, config: Arc::new(config) })
+        let key_headers = key::header_names(&config.routes);
+        Ok(Self { identity, upstream, root, way, planned, key_headers, config: Arc::new(config) })
+    }
+
+    /// Passes on a request that has no key.
+    async fn pass(
+        &self,
+        way: &Way,
+        request: Request<Body>,
+        wishes: &Wishes,
+        floor: &Floor,
+    ) -> Response<Body> {
+        telemetry::PASSED.add(());
+        let memory = self.root.memory_of(deliver::origin(request.extensions()).address);
+        let response = match Parcel::passing(request, way.may_repeat(), &memory).await {
+            Ok(parcel) => forward::pass(way, parcel, wishes).await,
+            Err(unread) => unread.into_problem().errors(way.errors).into_response(),
+        };
+        floor.lift();
+        response
     }
 
     /// The first route that matches decides how a request goes, and whether it is covered.
@@ -334,6 +427,25 @@ impl Routes {
             }
         }
     }
+}
+
+/// How many bytes the requests and answers of one client may hold: its share, and at least one body.
+fn peer_memory(config: &Config) -> usize {
+    let share = (Idempotency::MAX_BUFFERED as f64 * config.peer_share) as usize;
+    let bodies = config.routes.iter().flat_map(|route| [route.max_request, route.max_response]);
+    bodies.chain([share]).max().unwrap_or(share)
+}
+
+/// Whether its client believes that it may be repeated.
+fn is_keyed_write(routes: &[Route], parts: &Parts) -> bool {
+    let writes = [Method::POST, Method::PATCH, Method::PUT, Method::DELETE];
+    writes.contains(&parts.method) && key::is_meant(routes, &parts.headers)
+}
+
+fn route_missing() -> Problem {
+    let text = "no route takes keys for this method and path, and nothing was run; check the path, also \
+                its case and the slash at its end, or leave the key out";
+    Problem::new(Code::RouteMissing, text)
 }
 
 /// What a route is called in metrics, logs and traces: its name, or what it matches.
@@ -354,42 +466,45 @@ fn chosen(
     options: IdempotencyBuilder,
     route: &Arc<Route>,
     upstream: &Upstream,
+    memory: &PeerMemory,
 ) -> IdempotencyBuilder {
     let (for_scope, for_name) = (route.clone(), route.clone());
     let options = route
         .choose(options)
         .scope(move |parts| scope(&for_scope, parts))
+        .tell_scope_errors()
+        .challenge(route.challenge())
         .operation_by(move |parts| name(&for_name, parts));
-    ask::hooks(options, route, upstream)
+    let options = key::choose(&route.key_source, options);
+    ask::hooks(options, route, upstream, memory)
 }
 
 fn scope(route: &Route, parts: &Parts) -> Result<Scope, String> {
     let asked = parts.extensions.get::<Asked>().ok_or("the caller is not known")?;
-    let Asked { caller, parameters, json } = asked;
-    identity::scope_of(route, caller, parts, parameters, json).map_err(|error| error.to_string())
+    let Asked { caller, parameters, json, .. } = asked;
+    let names = route.names(&parts.method).ok_or(NO_NAMES)?;
+    let scope = identity::scope_of(route, names, caller, parts, parameters, json);
+    scope.map_err(|error| error.to_string())
 }
 
 fn name(route: &Route, parts: &Parts) -> Result<OperationName, String> {
-    let name = match &route.name {
-        Some(name) => name.clone(),
-        None => unnamed(parts, route),
+    let names = route.names(&parts.method).ok_or(NO_NAMES)?;
+    let name = match &names.operation {
+        Some(name) => OperationName::new(name),
+        None => OperationName::new(&by_path(parts, route)?),
     };
-    OperationName::new(&name).map_err(|error| error.to_string())
+    name.map_err(|error| error.to_string())
 }
 
-/// What operations are called whose route has no name: by the template, or by the path where that
-/// says too little.
-fn unnamed(parts: &Parts, route: &Route) -> String {
-    let pattern = &route.pattern;
-    let has_rest = matches!(pattern.segments.last(), Some(Segment::Rest(_)));
-    match parts.extensions.get::<Asked>() {
-        Some(Asked { parameters, .. }) if has_rest => {
-            let of = |segment| spelled(segment, parameters);
-            let segments: Vec<&str> = pattern.segments.iter().map(of).collect();
-            format!("{} /{}", parts.method, segments.join("/"))
-        }
-        _ => format!("{} {}", parts.method, pattern.text),
-    }
+/// A route names what it matches: it takes no other methods.
+const NO_NAMES: &str = "the route does not take this method";
+
+/// What an operation is called where the template says too little.
+fn by_path(parts: &Parts, route: &Route) -> Result<String, String> {
+    let Asked { parameters, .. } = parts.extensions.get().ok_or("the path is not known")?;
+    let of = |segment| spelled(segment, parameters);
+    let segments: Vec<&str> = route.pattern.segments.iter().map(of).collect();
+    Ok(format!("{} /{}", parts.method, segments.join("/")))
 }
 
 /// A segment of a path as it is always spelled, however a client escapes it.

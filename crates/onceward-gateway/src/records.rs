@@ -1,11 +1,12 @@
 //! Where the records are: whichever store the configuration names, as one type.
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{error::Error, future::ready, sync::Arc, time::Duration};
 
 use onceward::{
-    BoxFuture, Inspect, Spool, StoreError, Trail,
+    BoxFuture, Cursor, Inspect, Spool, StoreError, Trail,
+    clock::Suspicion,
     seal::Keyring,
-    stores::{Census, postgres::PostgresStore, sqlite::SqliteStore},
+    stores::{Census, KeptRoute, Living, postgres::PostgresStore, sqlite::SqliteStore},
 };
 
 use crate::config::{Guarantee, PostgresUrl, StoreUrl};
@@ -19,18 +20,79 @@ const BUSY: Duration = Duration::from_secs(2);
 pub(crate) trait Records: Inspect + Trail + Spool {
     /// Counts what is open: for metrics.
     fn census(&self) -> BoxFuture<'_, Result<Census, StoreError>>;
+
+    /// The names under which the routes of gateways keep their records.
+    fn routes(&self) -> BoxFuture<'_, Result<Vec<KeptRoute>, StoreError>>;
+
+    /// Writes the names of a route, if what is stored for it is still `before`; tells whether it was.
+    fn keep_route<'a>(
+        &'a self,
+        before: Option<&'a KeptRoute>,
+        route: &'a KeptRoute,
+    ) -> BoxFuture<'a, Result<bool, StoreError>>;
+
+    /// Which names live records have, page by page.
+    fn living(&self, after: Option<Cursor>) -> BoxFuture<'_, Result<Living, StoreError>>;
+
+    /// What is suspected of the store's clock.
+    fn clock_suspicion(&self) -> BoxFuture<'_, Result<Option<Suspicion>, StoreError>>;
+
+    /// Somebody said that the store's clock is right; what was suspected.
+    fn trust_clock(&self) -> BoxFuture<'_, Result<Option<Suspicion>, StoreError>>;
+
+    /// Whether there is room for new claims, as far as this process can see.
+    fn check_room(&self) -> Result<(), StoreError>;
 }
 
-impl Records for SqliteStore {
-    fn census(&self) -> BoxFuture<'_, Result<Census, StoreError>> {
-        Box::pin(self.census())
-    }
+/// The stores have these methods of their own.
+macro_rules! records {
+    ($($store:ty: $clock:expr, $trust:expr, $room:expr;)*) => {$(
+        impl Records for $store {
+            fn census(&self) -> BoxFuture<'_, Result<Census, StoreError>> {
+                Box::pin(self.census())
+            }
+
+            fn routes(&self) -> BoxFuture<'_, Result<Vec<KeptRoute>, StoreError>> {
+                Box::pin(self.routes())
+            }
+
+            fn keep_route<'a>(
+                &'a self,
+                before: Option<&'a KeptRoute>,
+                route: &'a KeptRoute,
+            ) -> BoxFuture<'a, Result<bool, StoreError>> {
+                Box::pin(self.keep_route(before, route))
+            }
+
+            fn living(&self, after: Option<Cursor>) -> BoxFuture<'_, Result<Living, StoreError>> {
+                Box::pin(self.living(after))
+            }
+
+            fn clock_suspicion(&self) -> BoxFuture<'_, Result<Option<Suspicion>, StoreError>> {
+                $clock(self)
+            }
+
+            fn trust_clock(&self) -> BoxFuture<'_, Result<Option<Suspicion>, StoreError>> {
+                $trust(self)
+            }
+
+            fn check_room(&self) -> Result<(), StoreError> {
+                $room(self)
+            }
+        }
+    )*};
 }
 
-impl Records for PostgresStore {
-    fn census(&self) -> BoxFuture<'_, Result<Census, StoreError>> {
-        Box::pin(self.census())
-    }
+records! {
+    SqliteStore:
+        |it: &Self| Box::pin(ready(Ok(it.clock_suspicion()))),
+        |it: &Self| Box::pin(ready(Ok(it.trust_clock()))),
+        Self::check_room;
+    // The server's disk is not seen from here; what it cannot write it refuses by itself.
+    PostgresStore:
+        |it| Box::pin(Self::clock_suspicion(it)),
+        |it| Box::pin(Self::trust_clock(it)),
+        |_: &Self| Ok(());
 }
 
 /// What happens to tables that are missing or old.

@@ -26,8 +26,10 @@ use tower_service::Service as _;
 use crate::{
     admin::{Access, Admin, InEffect, Repair},
     config::{Config, Mistake, Overrides, Sources},
+    descriptors::Descriptors,
+    kept::{self, Refused, Settled},
     observe::{self, HasMetrics, LogFormat, Observing},
-    proxy::{self, Counted, Gateway},
+    proxy::{self, Allowed, Counted, Entrance, Gateway},
     records::{self, Records, Tables},
 };
 
@@ -39,6 +41,9 @@ const NEWEST: u32 = 100;
 
 /// How long an operator's last question may take when the gateway has ended.
 const GOODBYE: Duration = Duration::from_secs(1);
+
+/// How long an operator may take nothing of an answer.
+const STALL: Duration = Duration::from_secs(60);
 
 /// How often records are looked for whose time is over.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -131,11 +136,14 @@ async fn serve(options: &Options, config: Config, observing: &Observing) -> Resu
     for note in &config.notes {
         tell(&note.to_string());
     }
+    let descriptors = descriptors(&config);
     let store =
         records::open(&config.store, config.keys()?, Tables::Made, config.guarantee).await?;
     let _sweeper = Sweeper::start(Arc::new(store.clone()), SWEEP);
     let tls = config.tls.as_ref().map(proxy::acceptor).transpose()?;
     must_open(&*store).await?;
+    let settled = kept::settle(config, &*store).await.map_err(|refused| logged(&refused))?;
+    let Settled { config, has_news } = settled;
     let access = Access::new(&config.admin_tokens)?;
     let listener = bind(config.listen).await?;
     let for_operators = match config.admin {
@@ -148,10 +156,12 @@ async fn serve(options: &Options, config: Config, observing: &Observing) -> Resu
         config.upstream,
         config.store
     );
-    let gateway = Gateway::new(config, store.clone())?;
-    let admin = admin(&gateway, store, access);
+    let gateway = Gateway::new(config, store.clone(), descriptors)?;
+    let admin = admin(&gateway, store.clone(), access);
     let (close, closed) = oneshot::channel();
-    let operators = for_operators.map(|listener| operators(listener, &admin, tls.clone(), closed));
+    let places = descriptors.operators();
+    let operators =
+        for_operators.map(|listener| operators(listener, places, &admin, tls.clone(), closed));
     // Before anybody is told that it listens: a SIGHUP that nobody expects ends the process.
     let hangups = signal(SignalKind::hangup())?;
     let reloads = tokio::spawn(reload_on_hangup(
@@ -170,9 +180,15 @@ async fn serve(options: &Options, config: Config, observing: &Observing) -> Resu
         admin.stop();
     };
     tell(&ready);
+    tokio::spawn(kept::tell_of_the_uncovered(gateway.config(), store, has_news));
     let answering = gateway.clone();
     let answer = move |request, peer| answering.clone().answer(request, peer);
-    proxy::serve(listener, tls, answer, (stopped, PATIENCE), Counted::Yes).await;
+    let entrance = Entrance {
+        counted: Counted::Yes,
+        connections: descriptors.clients(),
+        allowed: |address| gateway.allowed(address),
+    };
+    proxy::serve(listener, tls, answer, (stopped, PATIENCE), entrance).await;
     reloads.abort();
     refreshes.abort();
     let drained = gateway.engine().drain(PATIENCE).await;
@@ -185,6 +201,23 @@ async fn serve(options: &Options, config: Config, observing: &Observing) -> Resu
     }
     observing.export().await;
     Ok(())
+}
+
+/// As many as the system allows, and a warning if that is less than the configuration wants.
+fn descriptors(config: &Config) -> Descriptors {
+    let descriptors = Descriptors::raise();
+    let (answers, clients) = (descriptors.answers(config.max_answers), descriptors.clients());
+    tracing::debug!(limit = descriptors.limit(), clients, answers, "descriptors were shared out");
+    if answers < config.max_answers {
+        tell(&format!(
+            "warning: this process may open only {} files: {clients} connections of clients and {answers} \
+             answers at a time, instead of max_answers = {}; raise its hard limit (LimitNOFILE of \
+             systemd, ulimit -Hn)",
+            descriptors.limit(),
+            config.max_answers
+        ));
+    }
+    descriptors
 }
 
 /// Refuses a store whose newest sealed answer cannot be opened: the key is wrong, and every retry would
@@ -233,6 +266,7 @@ fn admin(gateway: &Gateway, store: Arc<dyn Records>, access: Access) -> Admin {
 /// alone without TLS: nobody else can listen there.
 fn operators(
     listener: TcpListener,
+    connections: usize,
     admin: &Admin,
     tls: Option<TlsAcceptor>,
     closed: oneshot::Receiver<()>,
@@ -250,7 +284,9 @@ fn operators(
     let closed = async {
         let _ = closed.await;
     };
-    Ok(tokio::spawn(proxy::serve(listener, tls, answer, (closed, GOODBYE), Counted::No)))
+    let allowed = |_| Allowed { share: 1.0, stall: STALL };
+    let entrance = Entrance { counted: Counted::No, connections, allowed };
+    Ok(tokio::spawn(proxy::serve(listener, tls, answer, (closed, GOODBYE), entrance)))
 }
 
 /// Reads the configuration again with every SIGHUP. One that is wrong changes nothing.
@@ -267,10 +303,12 @@ async fn reload_on_hangup(
                 for name in gateway.needs_restart(&config) {
                     tell(&format!("warning: another `{name}` counts only after a restart"));
                 }
-                match gateway.reload(config) {
-                    Ok(()) => {
+                match reload(&gateway, config).await {
+                    Ok(has_news) => {
                         telemetry::RELOADS.add(Reloaded::Ok);
                         tell("the routes were read again");
+                        let (config, store) = (gateway.config(), gateway.shared_store());
+                        tokio::spawn(kept::tell_of_the_uncovered(config, store, has_news));
                     }
                     Err(error) => {
                         telemetry::RELOADS.add(Reloaded::Refused);
@@ -287,6 +325,24 @@ async fn reload_on_hangup(
             }
         }
     }
+}
+
+/// A configuration by which live records would not be found any more is as wrong as one with mistakes. Tells
+/// whether something about the names of routes is new.
+async fn reload(gateway: &Gateway, config: Config) -> Result<bool, Failure> {
+    let settled = kept::settle(config, gateway.store()).await;
+    let Settled { config, has_news } = settled.map_err(|refused| logged(&refused))?;
+    gateway.reload(config)?;
+    Ok(has_news)
+}
+
+fn logged(refused: &Refused) -> Failure {
+    if let Refused::Changes(changes) = refused {
+        for change in changes {
+            tracing::error!(event = event::IDENTITY_CHANGED, %change, "keys of before would run again: refused");
+        }
+    }
+    refused.to_string().into()
 }
 
 /// Keys rotate: the file is read again from time to time.

@@ -34,7 +34,7 @@ async fn start() -> (Upstream, Gateway) {
     let gateway = Gateway::start(&upstream, &format!("admin = \"127.0.0.1:0\"\n{}", route(lines)));
     for key in 0..4 {
         gateway.send(&pay(&format!("paid{key}"))).await;
-        gateway.send(&pay(&format!("lost{key}")).told(json!({"status": 503}))).await;
+        gateway.send(&pay(&format!("lost{key}")).told(json!({"status": 504}))).await;
     }
     (upstream, gateway)
 }
@@ -64,7 +64,7 @@ async fn the_document_is_what_is_served() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("Tested: 13"), "{said}");
+    assert!(said.contains("Tested: 15"), "{said}");
 }
 
 #[tokio::test]

@@ -57,5 +57,6 @@ async fn pay(engine: &Engine, key: &str, body: &str) -> Result<String, Box<dyn E
             format!("refused:   this key was used for another payment than {body}")
         }
         Verdict::Unknown(_) => "unknown:   a person must look at it".into(),
+        Verdict::ClockSuspect => "refused:   the store's clock jumped; ask again later".into(),
     })
 }

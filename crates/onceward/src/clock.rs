@@ -1,80 +1,69 @@
-//! Where a store without a clock of its own takes its time from.
+//! Where stores take their time from, and what watches it.
 
 use std::{
-    sync::atomic::{AtomicI64, Ordering},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use onceward_core::{StoreError, Timestamp};
 
-use crate::telemetry;
+use crate::telemetry::{self, event};
 
-/// How far wall and monotonic time may disagree before nothing is swept any more.
+/// How far wall time and a clock that nobody sets may disagree before what has expired is doubted, and
+/// nothing is swept any more.
 ///
 /// Time servers correct by milliseconds and leap seconds by one; a minute is somebody's hand.
 pub const MAX_DISAGREEMENT: Duration = Duration::from_secs(60);
 
-/// The clock of an embedded store.
+/// The clocks of a process: of an embedded store both count, of one with a server only the second.
 pub trait Clock: Send + Sync + 'static {
     /// The time by which leases and retentions are counted.
     fn now(&self) -> Timestamp;
 
-    /// How far this clock has moved differently from real time since the process started.
-    fn disagreement(&self) -> Duration;
+    /// A time that nobody sets and that runs on while the machine sleeps, since any beginning.
+    fn steady(&self) -> Duration;
 }
 
-/// Whether a store may sweep by this clock; if it was set, everything might look old.
-pub(crate) fn check_for_sweep(clock: &dyn Clock) -> Result<(), StoreError> {
-    let disagreement = clock.disagreement();
-    if disagreement <= MAX_DISAGREEMENT {
-        return Ok(());
-    }
-    let detail = format!(
-        "the clock has moved {disagreement:?} away from real time since this process started; \
-         nothing is swept: correct the clock, then restart the process"
-    );
-    telemetry::CLOCK_JUMPED.raise(&detail);
-    Err(StoreError::Unusable(detail))
-}
-
-/// The host's wall clock, watched by its monotonic one.
+/// The host's wall clock, and beside it the one that counts since the machine started.
+///
+/// On Linux that is `CLOCK_BOOTTIME`. Elsewhere it is what [`Instant`](std::time::Instant) counts, which
+/// may stand still while the machine sleeps: then a long sleep looks like a jump.
 ///
 /// ```
 /// use onceward::clock::{Clock, HostClock};
 ///
 /// let clock = HostClock::default();
 /// assert!(clock.now().unix_micros() > 0);
+/// assert!(clock.steady() <= clock.steady());
 /// ```
-#[derive(Clone, Copy, Debug)]
-pub struct HostClock {
-    wall: Timestamp,
-    monotonic: Instant,
-}
-
-impl Default for HostClock {
-    fn default() -> Self {
-        Self { wall: wall(), monotonic: Instant::now() }
-    }
-}
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct HostClock;
 
 impl Clock for HostClock {
     fn now(&self) -> Timestamp {
-        wall()
+        let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+        Timestamp::from_unix_micros(match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(after) => micros(after),
+            Err(before) => -micros(before.duration()),
+        })
     }
 
-    fn disagreement(&self) -> Duration {
-        let expected = self.wall.plus(self.monotonic.elapsed());
-        let now = wall();
-        now.since(expected).max(expected.since(now))
+    #[cfg(all(target_os = "linux", any(feature = "sqlite", feature = "postgres")))]
+    fn steady(&self) -> Duration {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let seconds = Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or_default());
+        seconds + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or_default())
     }
-}
 
-fn wall() -> Timestamp {
-    let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
-    Timestamp::from_unix_micros(match SystemTime::now().duration_since(UNIX_EPOCH) {
-        Ok(after) => micros(after),
-        Err(before) => -micros(before.duration()),
-    })
+    #[cfg(not(all(target_os = "linux", any(feature = "sqlite", feature = "postgres"))))]
+    fn steady(&self) -> Duration {
+        static BEGINNING: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+        BEGINNING.get_or_init(std::time::Instant::now).elapsed()
+    }
 }
 
 /// A clock that moves only when told to, for tests and simulations.
@@ -94,9 +83,12 @@ pub struct ManualClock {
     jumped_micros: AtomicI64,
 }
 
+/// What a [`ManualClock`] shows first; its steady time is the same until it jumps.
+const MANUAL_START_MICROS: i64 = 1_700_000_000_000_000;
+
 impl Default for ManualClock {
     fn default() -> Self {
-        Self { micros: AtomicI64::new(1_700_000_000_000_000), jumped_micros: AtomicI64::new(0) }
+        Self { micros: AtomicI64::new(MANUAL_START_MICROS), jumped_micros: AtomicI64::new(0) }
     }
 }
 
@@ -119,7 +111,179 @@ impl Clock for ManualClock {
         Timestamp::from_unix_micros(self.micros.load(Ordering::SeqCst))
     }
 
-    fn disagreement(&self) -> Duration {
-        Duration::from_micros(self.jumped_micros.load(Ordering::SeqCst).unsigned_abs())
+    fn steady(&self) -> Duration {
+        let micros = self.micros.load(Ordering::SeqCst) - self.jumped_micros.load(Ordering::SeqCst);
+        Duration::from_micros(u64::try_from(micros).unwrap_or_default())
+    }
+}
+
+/// What is suspected of the clock by which a store counts.
+///
+/// ```
+/// use onceward::{clock::ManualClock, stores::memory::MemoryStore};
+/// use std::sync::Arc;
+///
+/// let clock = Arc::new(ManualClock::default());
+/// let store = MemoryStore::not_durable_with_clock(clock.clone());
+/// clock.jump_micros(3600 * 1_000_000);
+/// let suspicion = store.clock_suspicion().expect("an hour is no correction");
+/// assert_eq!(suspicion.ahead.as_secs(), 3600);
+/// store.trust_clock();
+/// assert_eq!(store.clock_suspicion(), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Suspicion {
+    /// How far it went further than real time, since this process began to watch it or was last told to
+    /// trust it.
+    pub ahead: Duration,
+}
+
+/// Compares the clock of a store with one that nobody sets.
+///
+/// What it trusted first, or was told to trust, counts: so the time before this process is not judged.
+pub(crate) struct Watch {
+    clock: Arc<dyn Clock>,
+    offsets: Mutex<Offsets>,
+}
+
+/// By how many microseconds the store's clock is before the steady one; only how that changes matters.
+#[derive(Default)]
+struct Offsets {
+    trusted: Option<i64>,
+    latest: i64,
+}
+
+impl Offsets {
+    /// How far it went ahead; negative: it went back.
+    fn apart(&self) -> i64 {
+        self.trusted.map_or(0, |trusted| self.latest.saturating_sub(trusted))
+    }
+}
+
+impl Watch {
+    /// Watches a clock from its first [`observe`](Self::observe) on.
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, offsets: Mutex::default() }
+    }
+
+    /// Watches the clock of this host from now on.
+    pub(crate) fn started(clock: Arc<dyn Clock>) -> Self {
+        let watch = Self::new(clock);
+        watch.look();
+        watch
+    }
+
+    /// Reads the clock of this host.
+    pub(crate) fn look(&self) -> Option<Suspicion> {
+        self.observe(self.clock.now())
+    }
+
+    /// Takes what the store's clock has just shown.
+    pub(crate) fn observe(&self, shown: Timestamp) -> Option<Suspicion> {
+        let steady = i64::try_from(self.clock.steady().as_micros()).unwrap_or(i64::MAX);
+        let mut offsets = self.offsets.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = suspicion(offsets.apart());
+        offsets.latest = shown.unix_micros().saturating_sub(steady);
+        let latest = offsets.latest;
+        offsets.trusted.get_or_insert(latest);
+        let now = suspicion(offsets.apart());
+        drop(offsets);
+        match (before, now) {
+            (None, Some(Suspicion { ahead })) => telemetry::CLOCK_JUMPED.raise(complaint(ahead)),
+            (Some(_), None) => {
+                tracing::warn!(
+                    event = event::CLOCK_TRUSTED,
+                    "the clock is back; it is trusted again"
+                );
+            }
+            _ => {}
+        }
+        telemetry::CLOCK_AHEAD.set(now.map_or(0, |suspicion| suspicion.ahead.as_secs()));
+        now
+    }
+
+    /// How far ahead the clock may be that has just shown this: what is over for a shorter time may not be.
+    pub(crate) fn ahead(&self, shown: Timestamp) -> Duration {
+        // Answers of a server take their time, and below a minute nothing is suspected.
+        self.observe(shown).map_or(Duration::ZERO, |it| it.ahead.saturating_add(MAX_DISAGREEMENT))
+    }
+
+    /// An operator's word: what the clock showed last is right. Returns what was suspected.
+    pub(crate) fn trust(&self) -> Option<Suspicion> {
+        let mut offsets = self.offsets.lock().unwrap_or_else(PoisonError::into_inner);
+        let suspected = suspicion(offsets.apart());
+        offsets.trusted = Some(offsets.latest);
+        telemetry::CLOCK_AHEAD.set(0);
+        suspected
+    }
+
+    /// Whether a store may sweep by what was observed last: if the clock was set, forwards or back, nothing
+    /// is deleted by it.
+    pub(crate) fn check_for_sweep(&self) -> Result<(), StoreError> {
+        let apart = self.offsets.lock().unwrap_or_else(PoisonError::into_inner).apart();
+        let disagreement = Duration::from_micros(apart.unsigned_abs());
+        if disagreement <= MAX_DISAGREEMENT {
+            return Ok(());
+        }
+        let detail = match suspicion(apart) {
+            Some(Suspicion { ahead }) => complaint(ahead),
+            None => format!(
+                "the clock of the store went back by {disagreement:?} while this process runs; nothing is \
+                 swept: set it right, or start the process anew"
+            ),
+        };
+        telemetry::CLOCK_JUMPED.raise(&detail);
+        Err(StoreError::Unusable(detail))
+    }
+}
+
+fn suspicion(apart_micros: i64) -> Option<Suspicion> {
+    let ahead = Duration::from_micros(u64::try_from(apart_micros).unwrap_or_default());
+    (ahead > MAX_DISAGREEMENT).then_some(Suspicion { ahead })
+}
+
+fn complaint(ahead: Duration) -> String {
+    format!(
+        "the clock of the store went {ahead:?} further than real time while this process runs; keys whose \
+         time is over only by that are refused, and nothing is swept: set the clock right; or, if it is \
+         right now, run `onceward doctor --clock-is-right --reason …`, or start the process anew"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: i64 = 60_000_000;
+
+    #[test]
+    fn a_jump_is_suspected_until_the_clock_is_back_or_somebody_trusts_it() {
+        let clock = Arc::new(ManualClock::default());
+        let watch = Watch::started(clock.clone());
+        clock.advance(Duration::from_secs(1_000_000));
+        clock.jump_micros(MINUTE);
+        assert_eq!(watch.look(), None, "time that passes is no jump, nor is a minute");
+        clock.jump_micros(1_000_000);
+        assert_eq!(watch.look(), Some(Suspicion { ahead: Duration::from_secs(61) }));
+        assert_eq!(watch.ahead(clock.now()), Duration::from_secs(121));
+        clock.jump_micros(-1_000_000);
+        assert_eq!(watch.look(), None, "it is back");
+        clock.jump_micros(10 * MINUTE);
+        assert!(watch.look().is_some() && watch.check_for_sweep().is_err());
+        assert_eq!(watch.trust().unwrap().ahead, Duration::from_secs(660));
+        assert!(watch.look().is_none() && watch.check_for_sweep().is_ok());
+        clock.jump_micros(-10 * MINUTE);
+        assert_eq!(watch.look(), None, "a clock that goes back makes nothing expire");
+        assert!(watch.check_for_sweep().is_err(), "but it is not swept by");
+    }
+
+    #[test]
+    fn the_clock_of_a_server_is_trusted_as_it_is_first_seen() {
+        let clock = Arc::new(ManualClock::default());
+        let watch = Watch::new(clock.clone());
+        let hour = Duration::from_secs(3600);
+        assert_eq!(watch.observe(clock.now().plus(hour)), None);
+        assert_eq!(watch.observe(clock.now()), None);
+        assert_eq!(watch.observe(clock.now().plus(hour * 2)), Some(Suspicion { ahead: hour }));
     }
 }

@@ -450,7 +450,7 @@ mod tests {
     }
 
     fn met(record: Record, updated_at: Timestamp) -> Swap {
-        let stored = Stored { record, updated_at, read_at: updated_at };
+        let stored = Stored { record, updated_at, read_at: updated_at, suspect: false };
         Swap::Conflict(Found::Record(Box::new(stored)))
     }
 

@@ -309,6 +309,12 @@ impl Engine {
         executions.load(Ordering::SeqCst) + others.load(Ordering::SeqCst)
     }
 
+    /// Whether this process is ending.
+    #[cfg(feature = "tower")]
+    pub(crate) fn is_draining(&self) -> bool {
+        self.shared.draining.load(Ordering::SeqCst)
+    }
+
     /// Admits nothing more and waits until everything is settled, or for so long.
     ///
     /// What is not settled by then is given up: its claim ends with its lease, by its effect.

@@ -9,6 +9,8 @@
 //! [`Engine`] for anything else, and with `client::Retry` (features `client`, `reqwest`) on the side
 //! that calls; `docs/guarantees.md` in the repository says what is promised.
 
+#[cfg(any(feature = "client", feature = "tower"))]
+mod attempt_headers;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod clock;
@@ -29,6 +31,8 @@ pub mod stores;
 mod sweeper;
 pub mod telemetry;
 
+#[cfg(any(feature = "client", feature = "tower"))]
+pub use attempt_headers::{AttemptHeaders, Incoming};
 pub use commit::{CommitError, Together, Transaction};
 pub use engine::{AdmitError, Drained, Engine, Renewal, Tracked, Unsettled};
 pub use onceward_core as core;

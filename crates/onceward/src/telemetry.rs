@@ -79,18 +79,22 @@ impl Alarm {
 pub static RECORD_UNREADABLE: Alarm = Alarm::new("record_unreadable");
 /// The store itself is damaged.
 pub static STORE_CORRUPT: Alarm = Alarm::new("store_corrupt");
+/// A file of the store was deleted or replaced while it is in use: nothing is written any more.
+pub static STORE_REPLACED: Alarm = Alarm::new("store_replaced");
 /// New claims are refused because space runs out.
 pub static STORE_FULL: Alarm = Alarm::new("store_full");
-/// Wall and monotonic time disagree: nothing is swept.
+/// The store's clock and one that nobody sets disagree: nothing is swept, and what only a jump lets expire is
+/// refused.
 pub static CLOCK_JUMPED: Alarm = Alarm::new("clock_jumped");
 /// A settlement was given up at shutdown: its operation is in progress until its lease is over.
 pub static SETTLEMENT_ABANDONED: Alarm = Alarm::new("settlement_abandoned");
 /// A request ran without a record, because the store was down and its route allows that.
 pub static UNPROTECTED: Alarm = Alarm::new("unprotected");
 
-static ALARMS: [&Alarm; 6] = [
+static ALARMS: [&Alarm; 7] = [
     &RECORD_UNREADABLE,
     &STORE_CORRUPT,
+    &STORE_REPLACED,
     &STORE_FULL,
     &CLOCK_JUMPED,
     &SETTLEMENT_ABANDONED,
@@ -98,6 +102,14 @@ static ALARMS: [&Alarm; 6] = [
 ];
 
 labels! {
+    /// What became of a write with a key that matches no route.
+    Unmatched is "result" {
+        /// It was passed on, without protection.
+        Passed = "passed",
+        /// It was refused.
+        Refused = "refused",
+    }
+
     /// How a claim came about.
     Claimed is "attempt" {
         /// Nobody has run this operation before.
@@ -228,6 +240,8 @@ labels! {
         Release = "release",
         /// Deleted a record.
         Purge = "purge",
+        /// Said that the store's clock is right.
+        TrustClock = "trust_clock",
     }
 
     /// Which connections to the upstream a request used.
@@ -244,6 +258,8 @@ labels! {
     UpstreamFailure is "kind" {
         /// No connection, so nothing was sent.
         Connect = "connect",
+        /// Its claim had no time left before it could be sent, so nothing was.
+        Late = "late",
         /// It took too long.
         TimedOut = "timed_out",
         /// It said that it did not look at the request.
@@ -280,6 +296,8 @@ labels! {
         Breaker = "breaker",
         /// As many are there as may be.
         Limit = "limit",
+        /// Its client, or its kind, has as many there as it may have.
+        Share = "share",
         /// There is too much to do, and it is less important.
         Shed = "shed",
         /// Too many of all that come are retries.
@@ -401,6 +419,8 @@ metrics! { LIBRARY:
     OPEN_OPERATIONS = "onceward_open_operations", Level, OpenState;
     /// The age of the oldest of them.
     OLDEST_OPEN = "onceward_oldest_open_seconds", Level, ();
+    /// How far the store's clock is suspected to be ahead of real time.
+    CLOCK_AHEAD = "onceward_clock_ahead_seconds", Level, ();
     /// The size of the store's file.
     STORE_FILE_BYTES = "onceward_store_file_bytes", Level, ();
     /// The size of the store's log.
@@ -412,6 +432,12 @@ metrics! { LIBRARY:
 metrics! { GATEWAY:
     /// Connections of clients that are open now.
     CONNECTIONS = "onceward_gateway_connections", Level, ();
+    /// Connections that were closed at once because their client has its share.
+    CONNECTIONS_REFUSED = "onceward_gateway_connections_refused_total", Counter, ();
+    /// Streams of HTTP/2 whose client took nothing of its answer for too long.
+    STREAMS_RESET = "onceward_gateway_streams_reset_total", Counter, ();
+    /// Writes with a key that match no route.
+    UNMATCHED = "onceward_gateway_unmatched_total", Counter, Unmatched;
     /// Requests that were passed on without a key.
     PASSED = "onceward_gateway_passed_total", Counter, ();
     /// How long the upstream took to begin its answers.
@@ -430,6 +456,8 @@ metrics! { GATEWAY:
     FALLBACKS = "onceward_gateway_fallbacks_total", Counter, ();
     /// Requests that are at the upstream now.
     UPSTREAM_IN_FLIGHT = "onceward_gateway_upstream_in_flight", Level, ();
+    /// Requests that are at the upstream or whose answer is on its way.
+    UPSTREAM_ANSWERS = "onceward_gateway_upstream_answers", Level, ();
     /// What is left to pay retries with, where it is least.
     RETRY_BUDGET = "onceward_gateway_retry_budget", Level, ();
     /// Breakers by what they let through.

@@ -23,6 +23,10 @@ mod meaning;
 mod replay;
 #[path = "server_rules/retention.rs"]
 mod retention;
+#[path = "server_rules/shed.rs"]
+mod shed;
+#[path = "server_rules/sources.rs"]
+mod sources;
 #[path = "server_rules/status.rs"]
 mod status;
 #[path = "server_rules/unknown.rs"]

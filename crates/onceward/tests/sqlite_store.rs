@@ -5,9 +5,9 @@
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
 use onceward::{
-    AdmitError, Claim, Digest, Effect, Ending, Engine, Fence, Found, Inspect, Note, NoteKind,
-    Purge, Renewal, Settled, Spool, SpoolId, Status, Store, StoreError, Sweeper, Trail, Unreadable,
-    Verdict,
+    AdmitError, Claim, Digest, Effect, Ending, Engine, Fence, Filter, Found, Inspect, Note,
+    NoteKind, Purge, Renewal, Settled, Spool, SpoolId, Status, Store, StoreError, Sweeper, Trail,
+    Unreadable, Verdict,
     clock::ManualClock,
     core::conformance::{Sample, answer},
     stores::sqlite::{SqliteStore, SqliteStoreBuilder},
@@ -261,6 +261,38 @@ async fn a_clock_that_was_set_stops_the_sweep() {
     clock.jump_micros(-48 * 3600 * 1_000_000);
     clock.advance(Duration::from_secs(26 * 3600));
     assert_eq!(rig.store.sweep(10).await, Ok(1), "set right, and two days of real time later");
+}
+
+#[tokio::test]
+async fn what_a_jump_lets_expire_is_refused_until_somebody_trusts_the_clock_or_a_restart() {
+    const DAY: i64 = 24 * 3600 * 1_000_000;
+    let clock = Arc::new(ManualClock::default());
+    let rig = Rig::with(|builder| builder.clock(clock.clone()));
+    let samples = [(); 3].map(|()| Sample::new(Effect::External));
+    for sample in &samples {
+        rig.end(sample).await;
+    }
+    let [first, second, third] = &samples;
+    let ask = async |sample: &Sample| rig.engine.admit(sample.request(b'a')).await.unwrap();
+    clock.jump_micros(2 * DAY);
+    assert_eq!(ask(first).await, Verdict::ClockSuspect);
+    assert_eq!(rig.status(first).await, Some(Status::ClockSuspect));
+    let filter = Filter { status: Some(Status::ClockSuspect), ..Filter::default() };
+    assert_eq!(rig.store.list(&filter).await.unwrap().listed.len(), 3);
+    assert_eq!(rig.store.clock_suspicion().unwrap().ahead, Duration::from_secs(48 * 3600));
+    clock.jump_micros(-2 * DAY);
+    assert!(matches!(ask(first).await, Verdict::Replay(_)), "the clock is back");
+
+    clock.jump_micros(2 * DAY);
+    assert_eq!(ask(second).await, Verdict::ClockSuspect);
+    let restarted = SqliteStore::builder(&rig.path).clock(clock.clone()).open().unwrap();
+    assert_eq!(restarted.clock_suspicion(), None);
+    let verdict = Engine::new(restarted).admit(second.request(b'a')).await.unwrap();
+    assert!(matches!(verdict, Verdict::Run(_)), "another process trusts its clock: {verdict:?}");
+    assert_eq!(ask(third).await, Verdict::ClockSuspect, "this one does not yet");
+    assert!(rig.store.trust_clock().is_some());
+    assert!(matches!(ask(third).await, Verdict::Run(_)));
+    assert_eq!(rig.store.sweep(10).await, Ok(1), "the first one is over by now");
 }
 
 #[tokio::test]

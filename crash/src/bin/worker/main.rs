@@ -190,6 +190,7 @@ impl Worker {
                     return None;
                 }
                 Ok(Verdict::Mismatch) => panic!("there is one fingerprint"),
+                Ok(Verdict::ClockSuspect) => panic!("nobody sets the clock"),
                 Err(error) => {
                     say(&format!("refused {key} {error}"));
                     return None;

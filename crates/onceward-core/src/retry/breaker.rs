@@ -8,7 +8,7 @@
 
 use core::time::Duration;
 
-use super::{Moment, random::Random, window::Window};
+use super::{Moment, own::Own, random::Random, window::Window};
 
 /// The numbers of a breaker.
 ///
@@ -118,6 +118,12 @@ pub(super) struct Switch {
     /// Calls and their failures: all of them when closed, those since it was guarded when it is.
     window: Window,
     in_a_row: u32,
+    /// What speaks for leaving the target alone, while it is not closed.
+    evidence: Evidence,
+    /// The number of this row of failures: another one begins after a success, or when it is closed.
+    row: u32,
+    /// How often it was closed.
+    closings: u32,
     /// How often it opened since it was closed.
     openings: u32,
     /// How often it was half open: what a trial of an earlier round shows comes too late.
@@ -127,7 +133,17 @@ pub(super) struct Switch {
 impl Switch {
     pub(super) fn new(rules: Breaker) -> Self {
         let window = Window::new(rules.window);
-        Self { rules, state: State::Closed, window, in_a_row: 0, openings: 0, round: 0 }
+        Self {
+            rules,
+            state: State::Closed,
+            window,
+            in_a_row: 0,
+            evidence: Evidence::default(),
+            row: 1,
+            closings: 1,
+            openings: 0,
+            round: 0,
+        }
     }
 
     pub(super) fn circuit(&mut self, now: Moment) -> Circuit {
@@ -140,17 +156,38 @@ impl Switch {
         }
     }
 
-    pub(super) fn admit(&mut self, now: Moment) -> Passage {
+    pub(super) fn admit(&mut self, own: &Own, now: Moment) -> Passage {
         self.pass_time(now);
+        let is_held = self.is_held_against(own);
         match &mut self.state {
             State::Closed | State::Guarded { .. } => Passage::Free,
-            State::Open { until } => Passage::Refused(until.saturating_sub(now)),
             State::HalfOpen { granted, .. } if *granted < self.rules.trials => {
                 *granted += 1;
                 Passage::Trial(self.round)
             }
+            State::Open { .. } | State::HalfOpen { .. } if !is_held => Passage::Free,
+            State::Open { until } => Passage::Refused(until.saturating_sub(now)),
             State::HalfOpen { .. } => Passage::Refused(self.rules.open),
         }
+    }
+
+    /// Whether a call with this part in it may try again.
+    pub(super) fn allows_retries(&mut self, own: &Own, now: Moment) -> bool {
+        self.circuit(now) == Circuit::Closed || !self.is_held_against(own)
+    }
+
+    /// Whether it would not be closed either without this call's own failures.
+    fn is_held_against(&self, own: &Own) -> bool {
+        let Evidence { row, calls, failures, since } = self.evidence;
+        let row = row.saturating_sub(own.in_row(self.row));
+        let recent = own.in_window(self.closings, self.rules.window, since);
+        let (calls, failures) = (calls.saturating_sub(recent), failures.saturating_sub(recent));
+        row >= self.rules.in_a_row
+            || (calls >= self.rules.calls && self.is_too_many(failures, calls))
+    }
+
+    fn is_too_many(&self, failures: u32, calls: u32) -> bool {
+        f64::from(failures) >= self.rules.share * f64::from(calls)
     }
 
     /// A trial that nobody will report on.
@@ -162,28 +199,40 @@ impl Switch {
         }
     }
 
-    pub(super) fn ended(&mut self, seen: Ended, now: Moment, random: &mut Random) {
+    pub(super) fn ended(&mut self, seen: Ended, own: &mut Own, now: Moment, random: &mut Random) {
         self.pass_time(now);
+        let counts = match self.state {
+            State::Closed | State::Guarded { .. } => true,
+            State::HalfOpen { .. } => seen.trial == Some(self.round),
+            State::Open { .. } => false,
+        };
+        // Otherwise it began before: it says nothing about now.
+        if !counts {
+            return;
+        }
+        if seen.failed {
+            own.failed(self.row, self.closings, self.rules.window, now);
+            self.evidence.failed();
+        }
         match self.state {
             State::Closed => self.count(seen.failed, now),
             State::Guarded { .. } => self.count_guarded(seen, now, random),
-            State::HalfOpen { .. } if seen.trial == Some(self.round) => {
-                self.count_trial(seen, now, random);
-            }
-            // It began before: it says nothing about now.
-            State::Open { .. } | State::HalfOpen { .. } => {}
+            State::Open { .. } | State::HalfOpen { .. } => self.count_trial(seen, now, random),
         }
     }
 
     fn count(&mut self, failed: bool, now: Moment) {
-        self.in_a_row = if failed { self.in_a_row.saturating_add(1) } else { 0 };
         self.window.add(1, u32::from(failed), now);
         if !failed {
+            self.in_a_row = 0;
+            self.row = self.row.wrapping_add(1);
             return;
         }
+        self.in_a_row = self.in_a_row.saturating_add(1);
         let (calls, failures) = self.window.sums(now);
-        let share = f64::from(failures) >= self.rules.share * f64::from(calls);
+        let share = self.is_too_many(failures, calls);
         if self.in_a_row >= self.rules.in_a_row || (calls >= self.rules.calls && share) {
+            self.evidence = Evidence { row: self.in_a_row, calls, failures, since: now };
             self.become_state(State::Guarded { since: now });
         }
     }
@@ -194,9 +243,7 @@ impl Switch {
         let (calls, failures) = self.window.sums(now);
         if failures == calls && self.in_a_row >= self.rules.hopeless {
             self.open(seen.hint, now, random);
-        } else if calls >= self.rules.in_a_row
-            && f64::from(failures) < self.rules.share * f64::from(calls)
-        {
+        } else if calls >= self.rules.in_a_row && !self.is_too_many(failures, calls) {
             // One success among failures is no recovery: a breaker that believed it would be guarded
             // anew every other moment, and some day see nothing but bad luck.
             self.become_state(State::Closed);
@@ -250,9 +297,34 @@ impl Switch {
     }
 
     fn become_state(&mut self, state: State) {
+        if matches!(state, State::Closed) {
+            self.row = self.row.wrapping_add(1);
+            self.closings = self.closings.wrapping_add(1);
+        }
         self.state = state;
         self.in_a_row = 0;
         self.window.clear();
+    }
+}
+
+/// What was counted when it was guarded, and the failures since then. Successes are left out: what was
+/// held against a call stays so until the breaker is closed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Evidence {
+    /// Failures in a row.
+    row: u32,
+    /// Calls in the window, and how many of them failed.
+    calls: u32,
+    failures: u32,
+    /// When it was guarded.
+    since: Moment,
+}
+
+impl Evidence {
+    fn failed(&mut self) {
+        for count in [&mut self.row, &mut self.calls, &mut self.failures] {
+            *count = count.saturating_add(1);
+        }
     }
 }
 

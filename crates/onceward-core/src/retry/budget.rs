@@ -18,7 +18,8 @@
 pub struct Budget {
     /// What the purse holds at most.
     pub capacity: u32,
-    /// What it holds at first.
+    /// What it holds at first; at least what one call costs that uses all its attempts, up to
+    /// [`MOST_AT_START`](Self::MOST_AT_START). With 0 a new target has to earn its retries.
     pub start: u32,
     /// What a retry costs. It is given back when the retry succeeds.
     pub retry: u32,
@@ -29,10 +30,25 @@ pub struct Budget {
 }
 
 impl Budget {
+    /// No purse starts with more because a call may make many attempts: thirty retries are enough to
+    /// find out.
+    pub const MOST_AT_START: u32 = 300;
+
     /// Capacity 100, start 30, a retry 10, a hinted one 5, a success 1.
     #[must_use]
     pub fn standard() -> Self {
         Self { capacity: 100, start: 30, retry: 10, hinted: 5, success: 1 }
+    }
+
+    /// The same numbers, with a start from which one call can pay all its retries.
+    pub(super) fn for_attempts(self, attempts: u32) -> Self {
+        if self.start == 0 {
+            return self;
+        }
+        let retries = attempts.saturating_sub(1);
+        let whole_call = self.retry.saturating_mul(retries).min(Self::MOST_AT_START);
+        let start = self.start.max(whole_call);
+        Self { start, capacity: self.capacity.max(start), ..self }
     }
 
     pub(super) fn problem(&self) -> Option<&'static str> {
@@ -96,9 +112,29 @@ impl Purse {
     /// Counted from the start and not from the capacity: a new purse is no sign of trouble.
     #[must_use]
     pub fn need(&self) -> f64 {
-        if self.rules.start == 0 || self.left >= self.rules.start {
+        self.need_without(0)
+    }
+
+    /// The same, as if a call had not spent this much.
+    pub(super) fn need_without(&self, spent: u32) -> f64 {
+        let left = self.left.saturating_add(spent);
+        if self.rules.start == 0 || left >= self.rules.start {
             return 0.0;
         }
-        1.0 - f64::from(self.left) / f64::from(self.rules.start)
+        1.0 - f64::from(left) / f64::from(self.rules.start)
+    }
+
+    pub(super) fn capacity(&self) -> u32 {
+        self.rules.capacity
+    }
+
+    /// Starts with more, if that is more than it started with.
+    pub(super) fn fit(&mut self, rules: Budget) {
+        if rules.start > self.rules.start {
+            let more = rules.start - self.rules.start;
+            self.rules.start = rules.start;
+            self.rules.capacity = self.rules.capacity.max(rules.capacity);
+            self.put(more);
+        }
     }
 }

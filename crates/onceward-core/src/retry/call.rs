@@ -2,7 +2,7 @@
 
 use core::{fmt, time::Duration};
 
-use super::{Class, Method, Moment, Priority, Rules, priority::Rank};
+use super::{Class, Method, Moment, Priority, Rules, own::Own, priority::Rank};
 
 /// One call, over all its attempts.
 ///
@@ -19,6 +19,8 @@ use super::{Class, Method, Moment, Priority, Rules, priority::Rank};
 pub struct Call {
     pub(super) method: Method,
     pub(super) keyed: bool,
+    /// The target has said that it does not keep the key.
+    pub(super) unprotected: bool,
     pub(super) body_gone: bool,
     pub(super) nested: bool,
     pub(super) refreshable: bool,
@@ -43,6 +45,7 @@ pub struct Call {
     pub(super) paid: u32,
     /// What the hedge beside it cost.
     pub(super) hedge_paid: u32,
+    pub(super) own: Own,
     pub(super) began: Moment,
     /// The round of trials of the breaker that it is one of.
     pub(super) trial: Option<u32>,
@@ -57,6 +60,7 @@ impl Call {
         Self {
             method,
             keyed: false,
+            unprotected: false,
             body_gone: false,
             nested: false,
             refreshable: false,
@@ -74,6 +78,7 @@ impl Call {
             retrying: false,
             paid: 0,
             hedge_paid: 0,
+            own: Own::default(),
             began: now,
             trial: None,
             waited: Duration::ZERO,
@@ -163,8 +168,15 @@ impl Call {
         self.ambiguous
     }
 
+    /// Whether the target has said that it does not keep the key: then a repeat with it may be a second
+    /// run.
+    #[must_use]
+    pub fn is_unprotected(&self) -> bool {
+        self.unprotected
+    }
+
     pub(super) fn may_repeat(&self, class: Class) -> bool {
-        self.method.may_repeat(self.keyed, class)
+        self.method.may_repeat(self.keyed && !self.unprotected, class)
     }
 
     /// To stop now, for this reason: what is then known of the operation.
@@ -219,7 +231,8 @@ pub enum Why {
     Conflict,
     /// The credentials were refused.
     Unauthorised,
-    /// It may have been carried out, and nothing makes a second run harmless: it has no key.
+    /// It may have been carried out, and nothing makes a second run harmless: it has no key, or one that
+    /// the target does not keep.
     Unsafe,
     /// Its body was too large to keep, or is a stream.
     BodyGone,
@@ -237,7 +250,7 @@ pub enum Why {
     Breaker,
     /// The target refuses most calls, and this one was refused here.
     Throttle,
-    /// There is too much to do, and this is less important.
+    /// Too many calls are under way or refused, and this one is not important enough.
     Shed,
     /// As many calls are in flight as may be.
     Limit,
@@ -273,7 +286,7 @@ impl Why {
             Self::Conflict => "the state at the server is another one: read it again, then decide",
             Self::Unauthorised => "the credentials were refused",
             Self::Unsafe => {
-                "it may have been carried out, and without a key a repeat could do it twice"
+                "it may have been carried out, and without a key that the server keeps a repeat could do it twice"
             }
             Self::BodyGone => "its body was too large to keep, so it cannot be sent again",
             Self::Nested => {
@@ -282,12 +295,14 @@ impl Why {
             Self::Attempts => "all attempts are used up",
             Self::Deadline => "its time is over, or would be before another attempt",
             Self::Budget => {
-                "the retry budget of this server is spent: too few of its answers are successes"
+                "retry budget exhausted: too few of this server's answers are successes to pay for more"
             }
             Self::Share => "retries are already as large a share of the traffic as they may be",
             Self::Breaker => "this server keeps failing and is left alone for a while",
             Self::Throttle => "this server refuses most calls, so some are refused here",
-            Self::Shed => "there is too much to do, and this call is less important",
+            Self::Shed => {
+                "too many calls to this server are under way or refused, and this one gives way"
+            }
             Self::Limit => "as many calls to this server are in flight as are allowed",
         }
     }

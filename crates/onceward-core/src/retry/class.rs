@@ -5,10 +5,6 @@
 //! load. So failures without an answer are told apart by whether bytes can have arrived, and answers
 //! by what they say about this operation and about the server.
 
-use core::time::Duration;
-
-use super::Seen;
-
 /// What one attempt has shown.
 ///
 /// ```
@@ -31,7 +27,7 @@ pub enum Class {
     Ambiguous,
     /// The server asks for less: 429 and 503.
     Overload,
-    /// The server failed: 500, 502, 504, 408, 425.
+    /// The server failed: 500, 502, 504, 408, 425; 423 and any other 5xx with a `Retry-After`.
     ServerFault,
     /// Another attempt with the same key runs right now.
     InProgress,
@@ -114,13 +110,30 @@ pub struct Answer<'a> {
     pub bound: bool,
     /// It names an operation and a status URL of ours: `Onceward-Operation` and `Location`.
     pub ours: bool,
+    /// What a problem document of ours says about sending it again. It can forbid a repeat and never
+    /// allow one.
+    pub retryable: Option<bool>,
+    /// The server does not keep the key: `Onceward-Unprotected`, or it is a gateway of ours that has no
+    /// answer and names no operation.
+    pub unprotected: bool,
+    /// It says that nobody knows whether it happened: `Onceward-Outcome: unknown`.
+    pub unknown: bool,
 }
 
 impl<'a> Answer<'a> {
     /// An answer of which only the status is known.
     #[must_use]
     pub fn of(status: u16) -> Answer<'a> {
-        Answer { status, code: None, hinted: false, bound: false, ours: false }
+        Answer {
+            status,
+            code: None,
+            hinted: false,
+            bound: false,
+            ours: false,
+            retryable: None,
+            unprotected: false,
+            unknown: false,
+        }
     }
 
     /// What it says about trying again.
@@ -135,6 +148,8 @@ impl<'a> Answer<'a> {
             504 if self.code == Some("outcome-unknown") => Class::Unknown,
             429 | 503 => Class::Overload,
             408 | 425 | 500 | 502 | 504 => Class::ServerFault,
+            // It is busy with something, and says for how long.
+            423 | 500..=599 if self.hinted => Class::ServerFault,
             _ => Class::Final,
         }
     }
@@ -143,15 +158,13 @@ impl<'a> Answer<'a> {
     /// that had no answer itself.
     #[must_use]
     pub fn leaves_doubt(&self) -> bool {
-        let said = matches!(self.code, Some("outcome-unknown" | "upstream-failed"));
-        !self.bound && (said || (self.code.is_none() && matches!(self.status, 502 | 504)))
-    }
-
-    /// Everything that the decision is told of it.
-    #[must_use]
-    pub fn seen(&self, hint: Option<Duration>) -> Seen {
-        let alive = self.status == 500;
-        Seen { class: self.class(), hint, alive, doubt: self.leaves_doubt() }
+        // A key that a clock may have forgotten has run before.
+        let said =
+            matches!(self.code, Some("outcome-unknown" | "upstream-failed" | "clock-suspect"));
+        // Codes of ours that say that nothing was run; those of others say nothing about that.
+        let denied = matches!(self.code, Some("upstream-unreachable" | "deadline-exceeded"));
+        let is_gateway = matches!(self.status, 502 | 504);
+        !self.bound && (said || self.unknown || (is_gateway && !denied))
     }
 
     fn class_of_409(&self) -> Class {
@@ -184,6 +197,7 @@ mod tests {
             (409, Class::Conflict),
             (412, Class::Final),
             (422, Class::Final),
+            (423, Class::Final),
             (425, Class::ServerFault),
             (429, Class::Overload),
             (500, Class::ServerFault),
@@ -198,6 +212,20 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_says_when_to_come_back_is_asked_again() {
+        let hinted = |status| Answer { hinted: true, ..Answer::of(status) };
+        for status in [423, 500, 501, 502, 504, 505, 507, 520, 599] {
+            assert_eq!(hinted(status).class(), Class::ServerFault, "{status}");
+            let bound = Answer { bound: true, ..hinted(status) };
+            assert_eq!(bound.class(), Class::Bound, "{status}");
+        }
+        assert_eq!(hinted(503).class(), Class::Overload);
+        for status in [400, 403, 404, 412, 422] {
+            assert_eq!(hinted(status).class(), Class::Final, "{status}");
+        }
+    }
+
+    #[test]
     fn doubt_is_left_where_nobody_knows_whether_it_was_carried_out() {
         for (status, code, doubt) in [
             (500, None, false),
@@ -205,9 +233,12 @@ mod tests {
             (502, None, true),
             (504, None, true),
             (503, Some("outcome-unknown"), true),
+            (503, Some("clock-suspect"), true),
+            (503, Some("store-unavailable"), false),
             (502, Some("upstream-failed"), true),
             (502, Some("upstream-unreachable"), false),
             (504, Some("deadline-exceeded"), false),
+            (502, Some("BAD_GATEWAY"), true),
         ] {
             let answer = Answer { code, ..Answer::of(status) };
             assert_eq!(answer.leaves_doubt(), doubt, "{status} {code:?}");
@@ -223,6 +254,7 @@ mod tests {
             (409, "outcome-unknown", Class::Unknown),
             (504, "outcome-unknown", Class::Unknown),
             (503, "outcome-unknown", Class::Overload),
+            (503, "clock-suspect", Class::Overload),
             (409, "result-unavailable", Class::Final),
             (409, "sold-out", Class::Conflict),
             (422, "key-reused", Class::Final),

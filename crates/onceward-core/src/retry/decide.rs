@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::{
-    Call, Class, Moment, Rules, Stop, Target, Why,
+    Action, Call, Class, Go, Moment, Rules, Seen, Stop, Target, Why,
     breaker::Passage,
     priority::Rank,
     random::Random,
@@ -13,56 +13,6 @@ use super::{
 /// What is still being carried out is asked for at least this often, unless it says otherwise, and at
 /// most a hundred times as often.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// What one attempt has shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// What it says about trying again.
-    pub class: Class,
-    /// After which time the target asks to come back: `Retry-After`, as a duration from now.
-    pub hint: Option<Duration>,
-    /// It failed, and yet somebody is there: a complete 500. One caller's bad requests must not make
-    /// the breaker refuse everybody's.
-    pub alive: bool,
-    /// It may have been carried out, although there was an answer.
-    pub doubt: bool,
-}
-
-impl From<Class> for Seen {
-    fn from(class: Class) -> Self {
-        Self { class, hint: None, alive: false, doubt: false }
-    }
-}
-
-/// What to do now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Give the answer to the caller.
-    Succeed,
-    /// Give up, with the answer if there was one.
-    Stop(Stop),
-    /// Wait so long, then [`begin`](Context::begin) another attempt.
-    Attempt {
-        /// How long to wait first.
-        wait: Duration,
-    },
-    /// Wait so long, then ask the status URL; what it says is the next thing [`decide`] is told.
-    Poll {
-        /// How long to wait first.
-        wait: Duration,
-    },
-    /// Get new credentials, then [`begin`](Context::begin) another attempt.
-    Refresh,
-}
-
-/// An attempt may be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Go {
-    /// It ends after this time at the latest; also what the target is told as its deadline.
-    pub timeout: Duration,
-    /// After this time without an answer, [`hedge`](Context::hedge) may be asked.
-    pub hedge_after: Option<Duration>,
-}
 
 /// Everything that a decision looks at and learns from, apart from time and chance.
 ///
@@ -156,11 +106,12 @@ impl Context<'_> {
             && !self.call.nested
             && self.call.may_repeat(Class::Ambiguous)
             && self.target.has_room()
-            && self.target.allows_retries(now)
-            && allows_hedge(self.target.saturation(now))
+            && self.target.allows_retries(&self.call.own, now)
+            && allows_hedge(self.saturation(now).1)
             && self.target.pay_hedge(price);
         if may {
             self.call.hedge_paid = price;
+            self.call.own.paid(price);
             self.target.take_off();
         }
         may
@@ -168,15 +119,18 @@ impl Context<'_> {
 
     /// The hedge gave the answer that is taken. To be followed by [`decide`].
     pub fn hedge_won(&mut self) {
-        self.target.put_back(core::mem::take(&mut self.call.hedge_paid));
+        let paid = core::mem::take(&mut self.call.hedge_paid);
+        self.put_back(paid);
     }
 
     /// The hedge failed: the target is known better, and the first request goes on as if alone.
     pub fn hedge_failed(&mut self, seen: Seen, now: Moment, random: u64) {
         self.call.hedge_paid = 0;
         self.call.ambiguous |= seen.class == Class::Ambiguous || seen.doubt;
+        self.call.unprotected |= seen.unprotected;
         let took = now.saturating_sub(self.call.began);
-        self.target.learn(seen, None, took, now, &mut Random::new(random));
+        let of_call = (&mut self.call.own, None);
+        self.target.learn(seen, of_call, took, now, &mut Random::new(random));
     }
 
     /// Nobody waits for the attempt that runs: what it was given for trial is given back.
@@ -188,7 +142,19 @@ impl Context<'_> {
 
     /// Nobody waits for the attempt that was decided on, and it was not begun: its price is given back.
     pub fn forgo(&mut self) {
-        self.target.put_back(core::mem::take(&mut self.call.paid));
+        let paid = core::mem::take(&mut self.call.paid);
+        self.put_back(paid);
+    }
+
+    fn put_back(&mut self, paid: u32) {
+        self.target.put_back(paid);
+        self.call.own.got_back(paid);
+    }
+
+    /// How much too much there is, as this call may see it: without the budget, and with it.
+    fn saturation(&mut self, now: Moment) -> (f64, f64) {
+        let pressure = self.target.pressure_without(self.call.failures, now);
+        (pressure, pressure.max(self.target.need_without(&self.call.own)))
     }
 
     /// It may have been carried out before this call: by a process that is no more, say.
@@ -204,17 +170,17 @@ impl Context<'_> {
         if first && !allows_first_try(self.target.pressure(now), self.call.rank) {
             return Err(Why::Shed);
         }
-        if self.target.throttles(now, random) {
+        if self.target.throttles(self.call.failures, now, random) {
             return Err(Why::Throttle);
         }
         if !self.target.has_room() {
             return Err(Why::Limit);
         }
         // It may have changed its mind since the wait began.
-        if self.call.retrying && !self.target.allows_retries(now) {
+        if self.call.retrying && !self.target.allows_retries(&self.call.own, now) {
             return Err(Why::Breaker);
         }
-        match self.target.admit(now) {
+        match self.target.admit(&self.call.own, now) {
             Passage::Free => self.call.trial = None,
             Passage::Trial(round) => self.call.trial = Some(round),
             Passage::Refused(after) => {
@@ -231,6 +197,7 @@ impl Context<'_> {
     fn learn(&mut self, seen: Seen, now: Moment, random: &mut Random) {
         let call = &mut *self.call;
         call.hint = seen.hint;
+        call.unprotected |= seen.unprotected;
         let took = now.saturating_sub(call.began);
         // Somebody is at it, or was: to give up now is to not know.
         call.ambiguous |= seen.doubt
@@ -247,7 +214,7 @@ impl Context<'_> {
             return;
         }
         let trial = call.trial.take();
-        self.target.learn(seen, trial, took, now, random);
+        self.target.learn(seen, (&mut call.own, trial), took, now, random);
         if seen.class.is_failure() {
             call.failures = call.failures.saturating_add(1);
             call.paid = 0;
@@ -255,6 +222,7 @@ impl Context<'_> {
             // What a retry cost that met a busy key is given back with the answer it waited for.
             let paid = core::mem::take(&mut call.paid);
             let earned = self.rules.budget.map_or(0, |budget| budget.success);
+            call.own.got_back(paid);
             self.target.put_back(if paid == 0 { earned } else { paid });
             self.target.succeeded(call.route, took);
         }
@@ -280,6 +248,9 @@ impl Context<'_> {
         };
         self.call.retrying = false;
         match wait {
+            Ok(_) if ended && !self.call.may_repeat(seen.class) => {
+                Action::Stop(Stop::Unknown(Why::Unsafe))
+            }
             Ok(_) if self.call.body_gone && ended => Action::Stop(Stop::Unknown(Why::BodyGone)),
             Ok(wait) if ended => Action::Attempt { wait },
             Ok(wait) => Action::Poll { wait },
@@ -324,6 +295,9 @@ impl Context<'_> {
         if !call.may_repeat(seen.class) {
             return Err(Why::Unsafe);
         }
+        if seen.last {
+            return Err(Why::Answered);
+        }
         if call.body_gone {
             return Err(Why::BodyGone);
         }
@@ -333,18 +307,21 @@ impl Context<'_> {
         if call.failures >= self.rules.attempts {
             return Err(Why::Attempts);
         }
-        if !self.target.allows_retries(now) {
+        if !self.target.allows_retries(&call.own, now) {
             return Err(Why::Breaker);
         }
-        let saturation = self.target.saturation(now);
-        if !allows_retry(saturation, call.rank) {
+        let (pressure, saturation) = self.saturation(now);
+        if !allows_retry(pressure, self.call.rank) {
             return Err(Why::Shed);
+        }
+        if !allows_retry(saturation, self.call.rank) {
+            return Err(Why::Budget);
         }
         let backoff = match seen.class {
             Class::Overload => &self.rules.overload_backoff,
             _ => &self.rules.backoff,
         };
-        let own = backoff.wait(call.failures, call.waited, random.next());
+        let own = backoff.wait(self.call.failures, self.call.waited, random.next());
         let wait = self.in_time(widened(own, saturation), seen.hint, now, random)?;
         self.pay(seen, now)?;
         self.call.retrying = true;
@@ -390,6 +367,7 @@ impl Context<'_> {
             traffic.retry(now);
         }
         self.call.paid = price;
+        self.call.own.paid(price);
         Ok(())
     }
 }

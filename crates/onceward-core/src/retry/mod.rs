@@ -19,6 +19,7 @@
 //! budget bounds how many there are, the breaker ends them where they cannot help, and the deadline
 //! bounds everything.
 
+mod action;
 mod backoff;
 mod breaker;
 mod budget;
@@ -28,27 +29,31 @@ mod decide;
 mod hedge;
 mod latency;
 mod limit;
+mod own;
 mod priority;
 mod random;
 mod rules;
 mod safety;
 mod saturation;
+mod seen;
 mod share;
 mod target;
 mod throttle;
 mod window;
 
+pub use action::{Action, Go};
 pub use backoff::Backoff;
 pub use breaker::{Breaker, Circuit};
 pub use budget::{Budget, Purse};
 pub use call::{Call, Stop, Why};
 pub use class::{Answer, Class};
-pub use decide::{Action, Context, Go, Seen, decide};
+pub use decide::{Context, decide};
 pub use hedge::Hedge;
 pub use limit::Limit;
 pub use priority::Priority;
 pub use rules::{Rules, RulesBuilder, RulesError};
 pub use safety::Method;
+pub use seen::Seen;
 pub use share::{Share, Shared};
 pub use target::Target;
 pub use throttle::Throttle;

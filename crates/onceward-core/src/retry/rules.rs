@@ -1,5 +1,6 @@
 //! The numbers by which a call is retried: checked once, when they are put together.
 
+use alloc::vec::Vec;
 use core::{error::Error, fmt, time::Duration};
 
 use super::{Backoff, Breaker, Budget, Hedge, Limit, Share, Throttle};
@@ -36,6 +37,8 @@ pub struct Rules {
     pub(super) hedge: Option<Hedge>,
     pub(super) limit: Limit,
     pub(super) until_done: bool,
+    pub(super) retry_status: Vec<u16>,
+    pub(super) no_retry_status: Vec<u16>,
 }
 
 const BASE: Duration = Duration::from_millis(50);
@@ -76,6 +79,8 @@ impl Rules {
             hedge: None,
             limit: Limit::standard(),
             until_done: false,
+            retry_status: Vec::new(),
+            no_retry_status: Vec::new(),
         }
     }
 
@@ -88,7 +93,7 @@ impl Rules {
             | Backoff::Additive { base, .. } => base,
             _ => OVERLOAD_BASE,
         };
-        RulesBuilder { rules: self.clone(), overload_base }
+        RulesBuilder { rules: self.clone(), overload_base, deadline: None, timeout: None }
     }
 
     /// How many attempts there are in all.
@@ -134,14 +139,23 @@ impl Rules {
         if self.attempts > 1 && self.backoff.least() >= self.deadline {
             return Some("the first wait would outlast the deadline: no retry could ever be made");
         }
-        self.backoff
-            .problem()
+        self.problem_of_statuses()
+            .or_else(|| self.backoff.problem())
             .or_else(|| self.budget.as_ref().and_then(Budget::problem))
             .or_else(|| self.share.as_ref().and_then(Share::problem))
             .or_else(|| self.breaker.as_ref().and_then(Breaker::problem))
             .or_else(|| self.throttle.as_ref().and_then(Throttle::problem))
             .or_else(|| self.hedge.as_ref().and_then(Hedge::problem))
             .or_else(|| self.limit.problem())
+    }
+
+    fn problem_of_statuses(&self) -> Option<&'static str> {
+        let mut all = self.retry_status.iter().chain(&self.no_retry_status);
+        if all.any(|status| !(400..=599).contains(status)) {
+            return Some("a status to try again after, or not, lies between 400 and 599");
+        }
+        let is_in_both = self.retry_status.iter().any(|one| self.no_retry_status.contains(one));
+        is_in_both.then_some("a status is tried again after, or not: it cannot be both")
     }
 }
 
@@ -164,6 +178,9 @@ impl Rules {
 pub struct RulesBuilder {
     rules: Rules,
     overload_base: Duration,
+    /// What was said here, in whichever order.
+    deadline: Option<Duration>,
+    timeout: Option<Duration>,
 }
 
 impl RulesBuilder {
@@ -173,16 +190,29 @@ impl RulesBuilder {
         self
     }
 
-    /// How long a call may take in all. An attempt time-out that is longer becomes as short.
+    /// How long a call may take in all. If nothing is said about one attempt, it takes no more than half
+    /// of it, so that there is time for another.
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.rules.deadline = deadline;
-        self.rules.attempt_timeout = self.rules.attempt_timeout.min(deadline);
+        self.deadline = Some(deadline);
         self
     }
 
     /// How long one attempt may take; never longer than the whole call.
     pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
-        self.rules.attempt_timeout = timeout;
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Statuses, besides the usual ones, after which to try again where that is safe: a 404 of a server
+    /// that is behind, say.
+    pub fn retry_status(mut self, statuses: impl IntoIterator<Item = u16>) -> Self {
+        self.rules.retry_status = statuses.into_iter().collect();
+        self
+    }
+
+    /// Statuses after which not to try again, although that is usual.
+    pub fn no_retry_status(mut self, statuses: impl IntoIterator<Item = u16>) -> Self {
+        self.rules.no_retry_status = statuses.into_iter().collect();
         self
     }
 
@@ -265,6 +295,14 @@ impl RulesBuilder {
     /// They contradict each other, or could never work; the error says how.
     pub fn build(mut self) -> Result<Rules, RulesError> {
         self.rules.overload_backoff = self.rules.backoff.starting_at(self.overload_base);
+        if let Some(deadline) = self.deadline {
+            let most = if self.rules.attempts > 1 { deadline / 2 } else { deadline };
+            self.rules.deadline = deadline;
+            self.rules.attempt_timeout = self.rules.attempt_timeout.min(most);
+        }
+        if let Some(timeout) = self.timeout {
+            self.rules.attempt_timeout = timeout;
+        }
         match self.rules.problem() {
             Some(problem) => Err(RulesError(problem)),
             None => Ok(self.rules),

@@ -9,6 +9,7 @@ use super::{
     hedge::HedgePurse,
     latency::Latency,
     limit::Flights,
+    own::Own,
     random::Random,
     saturation,
     throttle::Throttled,
@@ -44,7 +45,7 @@ impl Target {
     #[must_use]
     pub fn new(rules: &Rules) -> Self {
         Self {
-            purse: rules.budget.map(Purse::new),
+            purse: rules.budget.map(|budget| Purse::new(budget.for_attempts(rules.attempts))),
             traffic: rules.share.map(Shared::new),
             breaker: rules.breaker.map(Switch::new),
             throttle: rules.throttle.map(Throttled::new),
@@ -54,10 +55,32 @@ impl Target {
         }
     }
 
+    /// One call by these rules can use all its attempts, as one by the rules that it was made with can:
+    /// for a target whose calls go by several rules.
+    ///
+    /// ```
+    /// use onceward_core::retry::{Rules, Target};
+    ///
+    /// let mut target = Target::new(&Rules::standard());
+    /// target.fit(&Rules::patient());
+    /// assert_eq!(target.budget_left(), Some(70), "seven retries cost 10 each");
+    /// ```
+    pub fn fit(&mut self, rules: &Rules) {
+        if let (Some(purse), Some(budget)) = (&mut self.purse, rules.budget) {
+            purse.fit(budget.for_attempts(rules.attempts));
+        }
+    }
+
     /// What is left to pay retries with.
     #[must_use]
     pub fn budget_left(&self) -> Option<u32> {
         self.purse.as_ref().map(Purse::left)
+    }
+
+    /// What its purse holds at most.
+    #[must_use]
+    pub fn budget_capacity(&self) -> Option<u32> {
+        self.purse.as_ref().map(Purse::capacity)
     }
 
     /// What its breaker lets through.
@@ -95,13 +118,24 @@ impl Target {
 
     /// The saturation without the budget.
     pub(super) fn pressure(&mut self, now: Moment) -> f64 {
-        let chance = self.throttle.as_mut().map_or(0.0, |throttle| throttle.chance(now));
+        self.pressure_without(0, now)
+    }
+
+    /// The same, as if a call had not failed so often.
+    pub(super) fn pressure_without(&mut self, failures: u32, now: Moment) -> f64 {
+        let throttle = self.throttle.as_mut();
+        let chance = throttle.map_or(0.0, |throttle| throttle.chance_without(failures, now));
         chance.max(self.flights.use_of())
     }
 
-    pub(super) fn throttles(&mut self, now: Moment, random: &mut Random) -> bool {
+    /// How near its purse is to being empty, as if a call had not paid what it did.
+    pub(super) fn need_without(&self, own: &Own) -> f64 {
+        self.purse.as_ref().map_or(0.0, |purse| purse.need_without(own.spent))
+    }
+
+    pub(super) fn throttles(&mut self, failures: u32, now: Moment, random: &mut Random) -> bool {
         let Some(throttle) = &mut self.throttle else { return false };
-        let refused = random.unit() < throttle.chance(now);
+        let refused = random.unit() < throttle.chance_without(failures, now);
         throttle.asked(now);
         refused
     }
@@ -114,12 +148,12 @@ impl Target {
         self.flights.in_flight = self.flights.in_flight.saturating_add(1);
     }
 
-    pub(super) fn allows_retries(&mut self, now: Moment) -> bool {
-        self.circuit(now) == Circuit::Closed
+    pub(super) fn allows_retries(&mut self, own: &Own, now: Moment) -> bool {
+        self.breaker.as_mut().is_none_or(|breaker| breaker.allows_retries(own, now))
     }
 
-    pub(super) fn admit(&mut self, now: Moment) -> Passage {
-        self.breaker.as_mut().map_or(Passage::Free, |breaker| breaker.admit(now))
+    pub(super) fn admit(&mut self, own: &Own, now: Moment) -> Passage {
+        self.breaker.as_mut().map_or(Passage::Free, |breaker| breaker.admit(own, now))
     }
 
     pub(super) fn give_back_trial(&mut self, round: u32) {
@@ -138,11 +172,11 @@ impl Target {
         }
     }
 
-    /// One attempt ended so, after this time.
+    /// One attempt of a call ended so, after this time.
     pub(super) fn learn(
         &mut self,
         seen: Seen,
-        trial: Option<u32>,
+        (own, trial): (&mut Own, Option<u32>),
         took: Duration,
         now: Moment,
         random: &mut Random,
@@ -150,7 +184,7 @@ impl Target {
         let failed = seen.class.is_failure();
         if let Some(breaker) = &mut self.breaker {
             let hint = seen.hint.filter(|_| seen.class == Class::Overload);
-            breaker.ended(Ended { failed, alive: seen.alive, trial, hint }, now, random);
+            breaker.ended(Ended { failed, alive: seen.alive, trial, hint }, own, now, random);
         }
         if let Some(throttle) = self.throttle.as_mut().filter(|_| !failed) {
             throttle.accepted(now);

@@ -66,9 +66,10 @@ impl Throttled {
         self.window.add(0, 1, now);
     }
 
-    /// The chance with which a request should be refused now.
-    pub(super) fn chance(&mut self, now: Moment) -> f64 {
+    /// The chance with which a request should be refused now, as if its call had not failed so often.
+    pub(super) fn chance_without(&mut self, failures: u32, now: Moment) -> f64 {
         let (asked, accepted) = self.window.sums(now);
+        let asked = asked.saturating_sub(failures);
         let over = f64::from(asked) - self.rules.ratio * f64::from(accepted);
         (over / (f64::from(asked) + 1.0)).clamp(0.0, self.rules.most)
     }
@@ -82,19 +83,19 @@ mod tests {
     fn the_chance_follows_the_formula_and_ends_at_the_most() {
         let now = Duration::from_secs(100);
         let mut throttle = Throttled::new(Throttle::standard());
-        assert_eq!(throttle.chance(now), 0.0);
+        assert_eq!(throttle.chance_without(0, now), 0.0);
         for _ in 0..100 {
             throttle.asked(now);
         }
-        assert_eq!(throttle.chance(now), 0.8);
+        assert_eq!(throttle.chance_without(0, now), 0.8);
         for _ in 0..25 {
             throttle.accepted(now);
         }
-        assert_eq!(throttle.chance(now), 50.0 / 101.0);
+        assert_eq!(throttle.chance_without(0, now), 50.0 / 101.0);
         for _ in 0..25 {
             throttle.accepted(now);
         }
-        assert_eq!(throttle.chance(now), 0.0);
-        assert_eq!(throttle.chance(now + Duration::from_secs(31)), 0.0);
+        assert_eq!(throttle.chance_without(0, now), 0.0);
+        assert_eq!(throttle.chance_without(0, now + Duration::from_secs(31)), 0.0);
     }
 }

@@ -15,9 +15,11 @@ fn record(state: State, effect: Effect) -> Record {
         execution: Execution::from_bytes([3; 16]),
         effect,
         max_run: None,
+        keeps: Keeps::Everything,
         fingerprint: Fingerprint::from_parts(1, [4; 32]),
         attempts: 2,
         state,
+        cause: None,
         started: Started::At(crate::Timestamp::from_unix_micros(5)),
         ttl: Ttl::For(Duration::from_secs(6)),
     }
@@ -67,13 +69,17 @@ fn effects() -> impl Strategy<Value = Effect> {
     ]
 }
 
+fn keeps() -> impl Strategy<Value = Keeps> {
+    prop_oneof![Just(Keeps::Everything), Just(Keeps::StatusAndLocation), Just(Keeps::Status)]
+}
+
 proptest! {
     #[test]
     fn every_record_is_read_back(
-        state in states(), effect in effects(), max_run: Option<u64>,
+        state in states(), effect in effects(), max_run: Option<u64>, keeps in keeps(),
     ) {
         let max_run = max_run.map(Duration::from_micros);
-        let record = Record { max_run, ..record(state, effect) };
+        let record = Record { max_run, keeps, ..record(state, effect) };
         prop_assert_eq!(read(&encode(&ID, &record)), Ok(record));
     }
 
@@ -124,6 +130,29 @@ fn unknown_members_are_passed_over() {
     // Member 200 with an array of a text and a number, as newer software may add it.
     bytes.extend_from_slice(&[0x18, 200, 0x82, 0x61, b'x', 0x01, 0xff]);
     assert_eq!(read(&summed(&bytes)), Ok(record));
+}
+
+/// SQL cannot read CBOR: it looks at the last bytes of an open record. No number of attempts looks like them.
+#[test]
+fn what_sql_may_keep_stands_right_before_the_state() {
+    let seal: &dyn Seal = &Xor(9);
+    for (keeps, seal, end) in [
+        (Keeps::Everything, None, &b""[..]),
+        (Keeps::Everything, Some(seal), b"\x13\x66sealed"),
+        (Keeps::StatusAndLocation, None, b"\x13\x68location"),
+        (Keeps::StatusAndLocation, Some(seal), b"\x13\x6fsealed-location"),
+        (Keeps::Status, None, b"\x13\x66status"),
+        (Keeps::Status, Some(seal), b"\x13\x66status"),
+    ] {
+        for (state, number) in [(State::InProgress, 0), (State::Unknown, 4)] {
+            let record = Record { keeps, ..record(state, Effect::Transactional) };
+            let bytes = encode_with(&ID, &record, seal);
+            let content = &bytes[..bytes.len() - CHECKSUM_BYTES];
+            let attempts = [member::ATTEMPTS, 2];
+            let expected = [&attempts, end, &[member::STATE, number, 0xff]].concat();
+            assert!(content.ends_with(&expected), "{keeps:?} {content:x?}");
+        }
+    }
 }
 
 /// What is on disks must be readable for ever: these bytes were written by version 0.1.0.
@@ -196,8 +225,10 @@ fn secret() -> Record {
 
 proptest! {
     #[test]
-    fn every_sealed_record_is_read_back(state in states(), effect in effects()) {
-        let record = record(state, effect);
+    fn every_sealed_record_is_read_back(
+        state in states(), effect in effects(), keeps in keeps(),
+    ) {
+        let record = Record { keeps, ..record(state, effect) };
         prop_assert_eq!(open(&encode_with(&ID, &record, Some(&Xor(9))), &Xor(9)), Ok(record));
     }
 
@@ -289,4 +320,33 @@ fn a_chunk_is_opened_only_in_its_place() {
         assert_eq!(open_chunk(&Xor(key), id, index, sealed.clone()), sealed, "as it is");
     }
     assert_eq!(open_chunk(&Xor(9), &id, 3, b"plain".to_vec()), b"plain");
+}
+
+#[test]
+fn a_cause_comes_back_and_only_with_an_unknown_outcome() {
+    let until = Some(crate::Timestamp::from_unix_micros(-7));
+    let within = Duration::from_millis(2500);
+    let unknown = |cause| Record { cause, ..record(State::Unknown, Effect::External) };
+    for cause in [
+        Cause::Answered(504),
+        Cause::NoAnswer { within, awaited_until: None },
+        Cause::NoAnswer { within, awaited_until: until },
+        Cause::ConnectionLost,
+        Cause::ServiceFailed,
+        Cause::Held(500),
+    ] {
+        let written = unknown(Some(cause));
+        assert_eq!(read(&encode(&ID, &written)), Ok(written), "{cause:?}");
+        let ended = Record { cause: Some(cause), ..record(State::Released, Effect::External) };
+        assert_eq!(read(&encode(&ID, &ended)).unwrap().cause, None, "{cause:?}");
+    }
+}
+
+/// What ends an operation by SQL looks for the state in the last bytes.
+#[test]
+fn a_record_with_a_cause_still_ends_with_its_state() {
+    let cause = Some(Cause::Answered(504));
+    let bytes = encode(&ID, &Record { cause, ..record(State::Unknown, Effect::External) });
+    let content = bytes.strip_suffix(&bytes[bytes.len() - CHECKSUM_BYTES..]).unwrap();
+    assert!(content.ends_with(&[member::STATE, 4, 0xff]));
 }

@@ -20,7 +20,7 @@ fn claimed_ago(change: &Change, effect: Effect, state: State, ago: Duration) -> 
     let started = Started::At(NOW.minus(ago));
     let record =
         Record { fence: fence(9), effect, state, ttl: MINUTE, started, ..change.next.clone() };
-    let stored = Stored { record, updated_at: NOW, read_at: NOW };
+    let stored = Stored { record, updated_at: NOW, read_at: NOW, suspect: false };
     Swap::Conflict(Found::Record(Box::new(stored)))
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use onceward_core::{
-    Body, Effect, Execution, Fence, Outcome, PURGE_MARGIN, Purge, Record, Started, State, Status,
-    Stored, Timestamp, Ttl,
+    Body, Effect, Execution, Fence, Fingerprint, Found, Outcome, PURGE_MARGIN, Purge, Record,
+    Started, State, Status, Step, Stored, Swap, Timestamp, Ttl, Verdict,
 };
 
 use crate::{MINUTE, OVER, admission};
@@ -17,7 +17,7 @@ fn stored(effect: Effect, state: State, ttl: Ttl, ago: Duration) -> Stored {
     let updated_at = NOW.minus(ago);
     let started = Started::At(updated_at);
     let record = Record { effect, state, ttl, started, ..admission().change().next.clone() };
-    Stored { record, updated_at, read_at: NOW }
+    Stored { record, updated_at, read_at: NOW, suspect: false }
 }
 
 #[test]
@@ -40,6 +40,51 @@ fn what_is_open_or_may_have_happened_or_has_just_ended_is_not_purged() {
         let stored = stored(effect, state, ttl, ago);
         assert_eq!(stored.refuses_purge(), refusal, "{stored:?}");
     }
+}
+
+#[test]
+fn what_only_a_jump_of_the_clock_lets_expire_is_neither_absent_nor_replayed() {
+    let ended = || State::Succeeded(Outcome::inline(200, Vec::new()));
+    let repeatable = Effect::Repeatable { within: Duration::from_secs(3600) };
+    for (effect, state, ttl, status, refusal) in [
+        (Effect::External, ended(), OVER, Status::ClockSuspect, None),
+        (Effect::External, State::FailedRetryable, OVER, Status::ClockSuspect, None),
+        (repeatable, State::FailedRetryable, OVER, Status::ClockSuspect, Some(Purge::Open)),
+        (Effect::External, State::Unknown, OVER, Status::ClockSuspect, Some(Purge::Open)),
+        (Effect::External, State::Released, OVER, Status::Released, None),
+        (Effect::Transactional, State::InProgress, OVER, Status::Interrupted, Some(Purge::Open)),
+        (Effect::External, ended(), MINUTE, Status::Succeeded, None),
+    ] {
+        let stored = Stored { suspect: true, ..stored(effect, state, ttl, PURGE_MARGIN) };
+        assert_eq!((stored.status(), stored.refuses_purge()), (status, refusal), "{stored:?}");
+    }
+}
+
+#[test]
+fn a_suspect_record_is_refused_whatever_the_request_means() {
+    let state = State::Succeeded(Outcome::inline(200, Vec::new()));
+    let stored = stored(Effect::External, state, OVER, PURGE_MARGIN);
+    for fingerprint in [1, 2].map(|byte| Fingerprint::from_parts(1, [byte; 32])) {
+        let fence = Fence::from_random([9; 16]);
+        let record = Record { fence, fingerprint, ..stored.record.clone() };
+        let found = |suspect| {
+            let stored = Stored { record: record.clone(), suspect, ..stored.clone() };
+            Swap::Conflict(Found::Record(Box::new(stored)))
+        };
+        assert_eq!(admission().next(found(true)), Step::Done(Verdict::ClockSuspect));
+        let Step::Swap(claim) = admission().next(found(false)) else { panic!("it is absent") };
+        assert_eq!(claim.change().expected, Some(fence));
+    }
+}
+
+#[test]
+fn a_jump_explains_what_would_not_be_over_without_it() {
+    let hour = Duration::from_secs(3600);
+    let is_suspect = |ago: Duration, ahead| Ttl::is_suspect(Some(NOW.minus(ago)), NOW, ahead);
+    assert!(is_suspect(Duration::ZERO, MICROSECOND) && !is_suspect(Duration::ZERO, Duration::ZERO));
+    assert!(is_suspect(hour - MICROSECOND, hour) && !is_suspect(hour, hour));
+    assert!(!Ttl::is_suspect(Some(NOW.plus(MICROSECOND)), NOW, hour), "it is not over");
+    assert!(!Ttl::is_suspect(None, NOW, hour), "it never is");
 }
 
 #[test]
@@ -67,6 +112,7 @@ fn every_status_has_its_word_and_only_three_are_open() {
         ("interrupted", true),
         ("released", false),
         ("expired", false),
+        ("clock_suspect", false),
     ];
     assert_eq!(words, expected);
     assert_eq!(Status::ALL.map(|status| status.to_string()), expected.map(|(word, _)| word));

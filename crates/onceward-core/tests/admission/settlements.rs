@@ -35,7 +35,7 @@ fn succeeded(claim: &Claim) -> Settlement {
 
 fn there(change: &Change, fence: Fence, execution: Execution, state: State) -> Found {
     let record = Record { fence, execution, state, ttl: MINUTE, ..change.next.clone() };
-    Found::Record(Box::new(Stored { record, updated_at: AT, read_at: AT }))
+    Found::Record(Box::new(Stored { record, updated_at: AT, read_at: AT, suspect: false }))
 }
 
 #[test]

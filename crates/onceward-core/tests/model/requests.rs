@@ -137,6 +137,7 @@ fn decide(model: &Protocol, world: &mut World, client: usize, verdict: Verdict) 
             answer(world, client, world.generation, Answer::Nothing);
         }
         Verdict::Unknown(_) => answer(world, client, world.generation, Answer::Unknown),
+        Verdict::ClockSuspect => unreachable!("the clock of the model stands still"),
     }
 }
 

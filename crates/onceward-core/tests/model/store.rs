@@ -25,7 +25,7 @@ impl Row {
             record.ttl = Ttl::For(Duration::ZERO);
         }
         let read_at = if self.old { NOW.plus(WITHIN) } else { NOW };
-        Stored { record, updated_at: NOW, read_at }
+        Stored { record, updated_at: NOW, read_at, suspect: false }
     }
 
     /// Whether the record binds nothing any more. This and the next two are what the shipped

@@ -30,11 +30,12 @@ fn five_failures_in_a_row_stop_retries_but_not_first_tries() {
     let mut bench = Bench::new(rules());
     fail(&mut bench, 4);
     assert_eq!(circuit(&mut bench), Circuit::Closed);
+    fail(&mut bench, 1);
+    assert_eq!(circuit(&mut bench), Circuit::Guarded);
     let call = bench.call(Method::Safe);
     let stop = Action::Stop(Stop::Failed(Why::Breaker));
     assert_eq!(bench.run(call, Class::ServerFault), (1, stop));
-    assert_eq!(circuit(&mut bench), Circuit::Guarded);
-    for _ in 0..5 {
+    for _ in 0..4 {
         assert_eq!(circuit(&mut bench), Circuit::Guarded, "one success is no recovery");
         assert!(bench.attempt(Class::Success).is_ok(), "first tries are the probes");
     }
@@ -207,4 +208,71 @@ fn what_was_seen_long_ago_is_not_held_against_it() {
     assert_eq!(circuit(&mut bench), Circuit::Guarded);
     bench.now += seconds(11);
     assert_eq!(circuit(&mut bench), Circuit::Closed);
+}
+
+/// Otherwise a call in a new process could never make more than five attempts.
+#[test]
+fn a_calls_own_failures_do_not_open_the_breaker_against_it() {
+    for attempts in [8, 20, 60, 200] {
+        let rules = rules().to_builder().attempts(attempts).deadline(seconds(100_000));
+        let mut bench = Bench::new(rules.build().unwrap());
+        let call = bench.call(Method::Safe);
+        let (sent, action) = bench.run(call, Class::ServerFault);
+        assert_eq!((sent, action), (attempts, Action::Stop(Stop::Failed(Why::Attempts))));
+    }
+    let mut bench = Bench::new(rules().to_builder().attempts(8).build().unwrap());
+    let call = bench.call(Method::Safe);
+    bench.run(call, Class::ServerFault);
+    assert_eq!(circuit(&mut bench), Circuit::Guarded, "against all others it is");
+    let other = bench.call(Method::Safe);
+    let stop = Action::Stop(Stop::Failed(Why::Breaker));
+    assert_eq!(bench.run(other, Class::ServerFault), (1, stop));
+}
+
+#[test]
+fn the_failures_of_other_calls_open_the_breaker_against_a_call() {
+    let stop = Action::Stop(Stop::Failed(Why::Breaker));
+    for others in 0..10 {
+        let mut bench = Bench::new(rules().to_builder().attempts(8).build().unwrap());
+        let mut call = bench.call(Method::Safe);
+        for _ in 0..4 {
+            bench.begin(&mut call).unwrap();
+            assert!(matches!(bench.ended(&mut call, Class::ServerFault), Action::Attempt { .. }));
+        }
+        fail(&mut bench, others);
+        bench.now += millis(1);
+        match bench.begin(&mut call) {
+            Ok(_) => assert!(others < 5, "{others}"),
+            Err(refused) => {
+                assert_eq!(Action::Stop(refused), stop, "{others}");
+                assert!(others >= 5, "four of other calls and four of its own: {others}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_held_against_a_call_stays_so_after_one_success() {
+    let mut bench = Bench::new(rules().to_builder().attempts(8).build().unwrap());
+    let mut call = bench.call(Method::Safe);
+    bench.begin(&mut call).unwrap();
+    assert!(matches!(bench.ended(&mut call, Class::ServerFault), Action::Attempt { .. }));
+    fail(&mut bench, 5);
+    bench.attempt(Class::Success).unwrap();
+    assert_eq!(circuit(&mut bench), Circuit::Guarded);
+    assert_eq!(bench.begin(&mut call), Err(Stop::Failed(Why::Breaker)));
+}
+
+/// Failures before a success of another call are no part of the row after it.
+#[test]
+fn a_row_of_failures_of_other_calls_counts_whatever_a_call_failed_at_before() {
+    let mut bench = Bench::new(rules().to_builder().attempts(8).build().unwrap());
+    let mut call = bench.call(Method::Safe);
+    for _ in 0..4 {
+        bench.begin(&mut call).unwrap();
+        bench.ended(&mut call, Class::ServerFault);
+    }
+    bench.attempt(Class::Success).unwrap();
+    fail(&mut bench, 5);
+    assert_eq!(bench.begin(&mut call), Err(Stop::Failed(Why::Breaker)));
 }

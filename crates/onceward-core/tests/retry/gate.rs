@@ -53,11 +53,8 @@ fn every_pair_of_method_and_class_is_repeated_exactly_where_it_is_harmless() {
                 }
                 bench.begin(&mut call).unwrap();
                 let again = matches!(bench.ended(&mut call, class), Action::Attempt { .. });
-                let harmless = method != Method::Other
-                    || keyed
-                    || matches!(class, Class::NeverSent { .. })
-                    // The status URL itself says so, and only an operation with a key has one.
-                    || class == Class::Ended;
+                let harmless =
+                    method != Method::Other || keyed || matches!(class, Class::NeverSent { .. });
                 let useful =
                     class.is_failure() || matches!(class, Class::InProgress | Class::Ended);
                 assert_eq!(again, harmless && useful, "{method:?} keyed {keyed} {class:?}");
@@ -228,4 +225,65 @@ fn without_its_body_an_operation_is_followed_but_its_answer_is_not_asked_for() {
         assert!(matches!(bench.ended(&mut call, class), Action::Poll { .. }), "{class:?}");
     }
     assert_eq!(bench.ended(&mut call, Class::Ended), Action::Stop(Stop::Unknown(Why::BodyGone)));
+}
+
+/// A key that the server does not keep is no key.
+#[test]
+fn a_server_that_does_not_keep_the_key_closes_the_gate_for_the_rest_of_the_call() {
+    let failed = Answer { code: Some("upstream-failed"), ..Answer::of(502) };
+    for (answer, why) in [
+        (Answer { unprotected: true, ..failed }, Why::Unsafe),
+        (Answer { unprotected: true, retryable: Some(true), ..failed }, Why::Unsafe),
+        (Answer { retryable: Some(false), ..failed }, Why::Unsafe),
+    ] {
+        let mut bench = Bench::new(bare());
+        let call = bench.call(Method::Other).keyed();
+        let (sent, action) = bench.run(call, answer.seen(None));
+        assert_eq!((sent, action), (1, Action::Stop(Stop::Unknown(why))), "{answer:?}");
+    }
+    let mut bench = Bench::new(bare());
+    let mut call = bench.call(Method::Other).keyed();
+    bench.begin(&mut call).unwrap();
+    let refused = Seen { unprotected: true, ..Class::NeverSent { reused: false }.into() };
+    assert!(matches!(bench.ended(&mut call, refused), Action::Attempt { .. }), "nothing was sent");
+    bench.begin(&mut call).unwrap();
+    let stop = Action::Stop(Stop::Unknown(Why::Unsafe));
+    assert_eq!(bench.ended(&mut call, Class::Ambiguous), stop, "and it said so before");
+    let idempotent = bench.call(Method::Idempotent);
+    let unprotected = Answer { unprotected: true, ..failed }.seen(None);
+    assert_eq!(bench.run(idempotent, unprotected).0, 3, "its method makes it harmless");
+}
+
+#[test]
+fn what_the_server_or_the_rules_forbid_is_not_sent_again() {
+    let rules =
+        bare().to_builder().retry_status([404, 507]).no_retry_status([500]).build().unwrap();
+    for (status, keyed, sent, stop) in [
+        (404, true, 3, Stop::Failed(Why::Attempts)),
+        (507, true, 3, Stop::Failed(Why::Attempts)),
+        (507, false, 1, Stop::Failed(Why::Unsafe)),
+        (500, true, 1, Stop::Failed(Why::Answered)),
+        (422, true, 1, Stop::Failed(Why::Answered)),
+    ] {
+        let mut bench = Bench::new(rules.clone());
+        let call = bench.call(Method::Other);
+        let call = if keyed { call.keyed() } else { call };
+        let seen = rules.seen(&Answer::of(status), None);
+        assert_eq!(bench.run(call, seen), (sent, Action::Stop(stop)), "{status} keyed {keyed}");
+    }
+    let misconfigured = Answer { retryable: Some(false), ..Answer::of(500) };
+    let mut bench = Bench::new(bare());
+    let call = bench.call(Method::Other).keyed();
+    let stop = Action::Stop(Stop::Failed(Why::Answered));
+    assert_eq!(bench.run(call, misconfigured.seen(None)), (1, stop));
+}
+
+#[test]
+fn an_operation_without_a_key_is_not_sent_again_because_a_status_url_says_so() {
+    let mut bench = Bench::new(bare().to_builder().until_done().build().unwrap());
+    let mut call = bench.call(Method::Other);
+    bench.begin(&mut call).unwrap();
+    assert!(matches!(bench.ended(&mut call, Class::Accepted), Action::Poll { .. }));
+    let stop = Action::Stop(Stop::Unknown(Why::Unsafe));
+    assert_eq!(bench.ended(&mut call, Class::Ended), stop);
 }

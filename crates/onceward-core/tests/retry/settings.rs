@@ -23,11 +23,15 @@ fn the_presets_make_sense_and_say_what_the_documentation_says() {
 #[test]
 fn impossible_settings_fail_at_build_and_say_why() {
     type Change = fn(RulesBuilder) -> RulesBuilder;
-    let cases: [(Change, &str); 22] = [
+    let cases: [(Change, &str); 26] = [
         (|b| b.attempts(0), "at least one attempt"),
         (|b| b.deadline(Duration::ZERO), "longer than nothing"),
         (|b| b.attempt_timeout(Duration::ZERO), "longer than nothing"),
         (|b| b.attempt_timeout(seconds(11)), "more time than the whole call"),
+        (|b| b.attempt_timeout(seconds(3)).deadline(seconds(2)), "more time than the whole call"),
+        (|b| b.retry_status([399]), "between 400 and 599"),
+        (|b| b.no_retry_status([600]), "between 400 and 599"),
+        (|b| b.retry_status([423, 507]).no_retry_status([500, 507]), "cannot be both"),
         (|b| b.backoff(Backoff::Fixed(seconds(10))), "outlast the deadline"),
         (
             |b| b.backoff(Backoff::Ranges([seconds(20)..=seconds(30)].into())),
@@ -60,5 +64,24 @@ fn impossible_settings_fail_at_build_and_say_why() {
         let error = change(Rules::standard().to_builder()).build().unwrap_err().to_string();
         assert!(error.contains(words), "{words:?} is missing in: {error}");
         assert!(error.starts_with("these rules for retries cannot work: "), "{error}");
+    }
+}
+
+#[test]
+fn one_attempt_leaves_time_for_another_unless_it_is_said_how_long_it_takes() {
+    type Change = fn(RulesBuilder) -> RulesBuilder;
+    let cases: [(Change, u64); 7] = [
+        (|b| b, 4_000),
+        (|b| b.deadline(seconds(2)), 1_000),
+        (|b| b.deadline(seconds(60)), 4_000),
+        (|b| b.attempt_timeout(seconds(2)).deadline(seconds(2)), 2_000),
+        (|b| b.deadline(seconds(2)).attempt_timeout(seconds(2)), 2_000),
+        (|b| b.deadline(seconds(2)).attempts(1), 2_000),
+        (|b| b.attempt_timeout(seconds(10)), 10_000),
+    ];
+    for (number, (change, timeout)) in cases.into_iter().enumerate() {
+        let rules = change(Rules::standard().to_builder()).build().unwrap();
+        assert_eq!(rules.attempt_timeout(), millis(timeout), "{number}");
+        assert_eq!(rules.to_builder().build().as_ref(), Ok(&rules), "{number}");
     }
 }

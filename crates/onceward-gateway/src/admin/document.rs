@@ -5,7 +5,7 @@ use axum::response::Response;
 use http::{HeaderValue, StatusCode, header};
 use onceward::{
     Body as KeptBody, Digest, Effect, Execution, Found, Listed, Outcome, State, Status, Stored,
-    Timestamp, TrailEntry, Unreadable,
+    Timestamp, TrailEntry, Unreadable, server::cause_of,
 };
 use serde_json::{Map, Value, json};
 
@@ -24,6 +24,7 @@ pub(super) fn whole(id: Digest, found: &Found, trail: &[TrailEntry]) -> Value {
         Found::Record(stored) => {
             let mut document = readable(id, stored);
             document["effect"] = effect(stored.record.effect).into();
+            document["cause"] = cause_of(stored).into();
             document["execution"] = execution(id, stored.record.execution);
             document["answer"] = match &stored.record.state {
                 State::Succeeded(outcome) | State::FailedFinal(outcome) => answered(outcome),

@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PING: Duration = Duration::from_secs(1);
 
 /// How often a change is made again because somebody else was faster.
-const MAX_TRIES: u32 = 3;
+pub(super) const MAX_TRIES: u32 = 3;
 
 /// Where the configuration comes from that is in effect now, if there is one.
 pub(crate) type InEffect = Arc<dyn Fn() -> Option<Arc<Config>> + Send + Sync>;
@@ -36,7 +36,7 @@ pub(crate) type InEffect = Arc<dyn Fn() -> Option<Arc<Config>> + Send + Sync>;
 #[derive(Clone)]
 pub(crate) struct Repair {
     engine: Engine,
-    records: Arc<dyn Records>,
+    pub(super) records: Arc<dyn Records>,
     in_effect: InEffect,
 }
 
@@ -271,10 +271,11 @@ impl Repair {
         };
         let asked = timeout(PING, asked).await;
         let late = |_| Err(StoreError::Unavailable(format!("no answer within {PING:?}")));
-        asked.unwrap_or_else(late).map(drop)
+        asked.unwrap_or_else(late)?;
+        self.records.check_room()
     }
 
-    async fn read(&self, id: Digest) -> Result<Stored, Refusal> {
+    pub(super) async fn read(&self, id: Digest) -> Result<Stored, Refusal> {
         bounded(self.records.get(&id)).await
     }
 
@@ -311,7 +312,9 @@ struct Change<'a> {
     force: Force,
 }
 
-async fn bounded<T>(call: impl Future<Output = Result<T, StoreError>>) -> Result<T, Refusal> {
+pub(super) async fn bounded<T>(
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, Refusal> {
     settled(timeout(PATIENCE, call).await)
 }
 
@@ -321,7 +324,7 @@ fn settled<T>(answer: Result<Result<T, StoreError>, Elapsed>) -> Result<T, Refus
 }
 
 /// The trail has the reason; who reads the log shall know that somebody was here.
-fn count(change: OperatorChange, id: Digest, operator: &Operator) {
+pub(super) fn count(change: OperatorChange, id: Digest, operator: &Operator) {
     OPERATOR_CHANGES.add(change);
     let (action, name) = (change.as_str(), operator.name.as_str());
     tracing::warn!(event = event::OPERATOR_CHANGE, action, operation = %id, operator = name, "a change");
@@ -362,7 +365,7 @@ fn unresolvable(found: &Stored) -> Refusal {
     }
 }
 
-fn changing() -> Refusal {
+pub(super) fn changing() -> Refusal {
     let text = "it is being changed by others all the time; look at it again; nothing was changed";
     Refusal::new(StatusCode::CONFLICT, "changed", text).retry_after(Duration::from_secs(1))
 }

@@ -212,6 +212,19 @@ impl Why {
     }
 }
 
+/// A word that needs nothing but a reason.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Word {
+    reason: String,
+}
+
+impl Word {
+    pub(super) fn reason(&self) -> Result<&str, Refusal> {
+        reason(&self.reason)
+    }
+}
+
 /// Many unknown outcomes at once.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

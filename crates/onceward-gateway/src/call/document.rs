@@ -18,6 +18,8 @@ struct Document<'a> {
     body: Option<&'a str>,
     body_base64: Option<String>,
     key: Option<&'a str>,
+    /// The server has said that it does not keep the key.
+    unprotected: bool,
     /// Why there was no further attempt.
     stop: Option<&'static str>,
     error: Option<&'a str>,
@@ -56,6 +58,7 @@ pub(super) fn print(outcome: Outcome, ended: &Ended) -> io::Result<()> {
         body: text,
         body_base64: (text.is_none() && ended.answer().is_some()).then(base64),
         key: report.key(),
+        unprotected: report.is_unprotected(),
         stop: report.stop().map(|stop| stop.why().word()),
         error: ended.error.as_deref(),
         retry_after_ms: report.hint().map(millis),

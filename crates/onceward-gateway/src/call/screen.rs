@@ -125,6 +125,10 @@ pub(super) fn tell(outcome: Outcome, ended: &Ended) {
         Outcome::Unknown => {
             eprintln!("unknown: {why}. It may have happened");
             match report.key() {
+                Some(_) if report.is_unprotected() => eprintln!(
+                    "The server does not keep the key: look there before you send it again, also with \
+                     the same key"
+                ),
                 Some(key) => eprintln!(
                     "Find out with the same request and --key {key}; a new key may do it twice"
                 ),

@@ -21,6 +21,11 @@ pub(crate) fn config_document(config: &Config) -> Value {
         "upstream": upstream(config),
         "store": config.store.to_string(),
         "guarantee": config.guarantee.as_str(),
+        "unmatched": config.unmatched.as_str(),
+        "peer_share": config.peer_share,
+        "min_body_rate": show_size(config.min_body_rate),
+        "client_timeout": show_duration(config.client_timeout),
+        "max_answers": config.max_answers,
         "trusted_proxies": texts(&config.trusted_proxies),
         "tls": config.tls.as_ref().map(tls_document),
         "jwt": config.jwt.as_ref().map(jwt_document),
@@ -94,8 +99,11 @@ fn identity(route: &Route) -> Map<String, Value> {
         ("path", route.pattern.text.clone().into()),
         ("name", route.name.clone().into()),
         ("key", route.key.as_str().into()),
+        ("key_header", route.key_source.key_header().into()),
+        ("key_from", route.key_source.key_from().into()),
         ("scope", texts(&route.scope).into()),
         ("authorize", route.authorize.to_string().into()),
+        ("accept_identity_change", route.accepts_identity_change.into()),
     ])
 }
 
@@ -113,10 +121,13 @@ fn meaning(route: &Route) -> Map<String, Value> {
         ("profile", route.profile_text().into()),
         ("on_500", if route.hold_500 { "hold" } else { "replay" }.into()),
         ("not_applied", route.not_applied.clone().into()),
+        ("released", route.released.clone().into()),
+        ("final", route.finals.clone().into()),
         ("reconcile", route.reconcile.as_ref().map(show_url).into()),
         ("rebuild", rebuild.into()),
         ("on_store_down", if route.pass_when_store_is_down { "pass" } else { "refuse" }.into()),
         ("stale_keys", if route.refuse_stale_keys { "refuse" } else { "run" }.into()),
+        ("errors", route.errors_text().into()),
         ("mismatch", route.mismatch.into()),
     ])
 }
@@ -163,7 +174,10 @@ fn delivery(route: &Route) -> Map<String, Value> {
     members([
         ("retry", delivery.retry.as_str().into()),
         ("attempts", delivery.attempts.into()),
-        ("attempt_timeout", delivery.attempt_timeout.map(show_duration).into()),
+        ("attempt_timeout", show_duration(delivery.attempt_timeout(route.timeout)).into()),
+        ("backoff", delivery.backoff.to_string().into()),
+        ("retry_status", delivery.retry_status.clone().into()),
+        ("no_retry_status", delivery.no_retry_status.clone().into()),
         ("breaker", delivery.breaker.into()),
         ("hedge", delivery.hedge.into()),
         ("priority", delivery.priority_text().into()),

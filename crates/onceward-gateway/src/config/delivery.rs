@@ -7,9 +7,10 @@ use http::{HeaderValue, Method, StatusCode};
 use onceward::retry::{Priority, Rules, RulesError};
 
 use super::{
-    fit::{Head, optional, value},
+    backoff::{self, BackoffRule},
+    fit::{Head, optional, value, values},
     limits,
-    mistake::{Mistakes, listed, nearest},
+    mistake::{Mistakes, Place, listed, nearest},
     options::RouteOptions,
     reader::{Placed, Reader, Section, Setting, Value},
     units::show_duration,
@@ -29,8 +30,12 @@ pub(crate) struct Delivery {
     pub(crate) retry: RetryRule,
     /// How many attempts there are in all.
     pub(crate) attempts: u32,
-    /// How long one attempt may take; `None`: as long as all of them.
+    /// How long one attempt may take; `None`: nothing was said, see [`Self::attempt_timeout`].
     pub(crate) attempt_timeout: Option<Duration>,
+    pub(crate) backoff: BackoffRule,
+    /// Statuses of the upstream after which it is asked again, or not, unlike usual.
+    pub(crate) retry_status: Vec<u16>,
+    pub(crate) no_retry_status: Vec<u16>,
     pub(crate) breaker: bool,
     pub(crate) hedge: bool,
     pub(crate) priority: Priority,
@@ -61,6 +66,9 @@ impl Default for Delivery {
             retry: RetryRule::Off,
             attempts: RetryRule::Off.attempts(),
             attempt_timeout: None,
+            backoff: BackoffRule::default(),
+            retry_status: Vec::new(),
+            no_retry_status: Vec::new(),
             breaker: true,
             hedge: false,
             priority: Priority::NORMAL,
@@ -74,16 +82,26 @@ impl Default for Delivery {
 impl Delivery {
     /// The numbers for a call that may take so long in all.
     pub(crate) fn rules(&self, timeout: Duration) -> Result<Rules, RulesError> {
-        let named = match self.retry {
-            RetryRule::Off | RetryRule::Standard => Rules::standard(),
-            RetryRule::Patient => Rules::patient(),
+        let (named, cap) = match self.retry {
+            RetryRule::Off | RetryRule::Standard => (Rules::standard(), backoff::CAP),
+            RetryRule::Patient => (Rules::patient(), backoff::PATIENT_CAP),
         };
         named
             .to_builder()
             .attempts(self.attempts)
             .deadline(timeout)
-            .attempt_timeout(self.attempt_timeout.unwrap_or(timeout))
+            .attempt_timeout(self.attempt_timeout(timeout))
+            .backoff(self.backoff.backoff(cap))
+            .retry_status(self.retry_status.iter().copied())
+            .no_retry_status(self.no_retry_status.iter().copied())
             .build()
+    }
+
+    /// How long one attempt may take where it may be repeated, if all of them have so long: half of it,
+    /// so that there is time for another.
+    pub(crate) fn attempt_timeout(&self, timeout: Duration) -> Duration {
+        let usual = if self.attempts > 1 { timeout / 2 } else { timeout };
+        self.attempt_timeout.unwrap_or(usual)
     }
 
     pub(crate) fn priority_text(&self) -> &'static str {
@@ -115,6 +133,9 @@ pub(super) struct DeliveryOptions {
     retry: Setting<RetryRule>,
     attempts: Setting<usize>,
     attempt_timeout: Setting<Duration>,
+    backoff: Setting<BackoffRule>,
+    retry_status: Setting<Vec<Placed<u16>>>,
+    no_retry_status: Setting<Vec<Placed<u16>>>,
     breaker: Setting<bool>,
     hedge: Setting<bool>,
     priority: Setting<Priority>,
@@ -136,6 +157,9 @@ impl DeliveryOptions {
             ),
             attempts: reader.count("attempts", &limits::ATTEMPTS),
             attempt_timeout: reader.duration("attempt_timeout", &limits::TIMEOUT),
+            backoff: backoff(reader),
+            retry_status: statuses(reader, "retry_status", "[423, 507]"),
+            no_retry_status: statuses(reader, "no_retry_status", "[500]"),
             breaker: reader.flag("breaker"),
             hedge: reader.flag("hedge"),
             priority: priority(reader),
@@ -150,6 +174,9 @@ impl DeliveryOptions {
             retry: self.retry.or(&defaults.retry),
             attempts: self.attempts.or(&defaults.attempts),
             attempt_timeout: self.attempt_timeout.or(&defaults.attempt_timeout),
+            backoff: self.backoff.or(&defaults.backoff),
+            retry_status: self.retry_status.or(&defaults.retry_status),
+            no_retry_status: self.no_retry_status.or(&defaults.no_retry_status),
             breaker: self.breaker.or(&defaults.breaker),
             hedge: self.hedge.or(&defaults.hedge),
             priority: self.priority.or(&defaults.priority),
@@ -158,6 +185,32 @@ impl DeliveryOptions {
             fallback: self.fallback.or(&defaults.fallback),
         }
     }
+}
+
+fn backoff(reader: &mut Reader<'_>) -> Setting<BackoffRule> {
+    reader.text("backoff", "\"equal\"").then(|text, place| {
+        let rule = text.parse::<BackoffRule>();
+        let wrong = |help: &String| {
+            let message = format!("`backoff` is no kind of back-off: \"{text}\"");
+            reader.mistakes.error(place, message, help.as_str());
+        };
+        rule.inspect_err(wrong).ok()
+    })
+}
+
+fn statuses(
+    reader: &mut Reader<'_>,
+    option: &'static str,
+    example: &str,
+) -> Setting<Vec<Placed<u16>>> {
+    reader.list(option, example, |value, place: &Place, mistakes| {
+        if let Value::Integer(Some(status @ 400..=599)) = value {
+            return u16::try_from(*status).ok();
+        }
+        let message = format!("`{option}` has an item that is no status from 400 to 599");
+        mistakes.error(place, message, format!("write {option} = {example}"));
+        None
+    })
 }
 
 /// A word, or its number as in `Onceward-Priority`.
@@ -259,6 +312,9 @@ pub(super) fn fit(
         attempts,
         // One of [defaults] may be longer than this route's time.
         attempt_timeout: attempt_timeout.map(|one| one.min(timeout)),
+        backoff: value(&said.backoff, usual.backoff)?,
+        retry_status: values(&said.retry_status)?,
+        no_retry_status: values(&said.no_retry_status)?,
         breaker: value(&said.breaker, usual.breaker)?,
         hedge: value(&said.hedge, usual.hedge)? && is_safe,
         priority: value(&said.priority, usual.priority)?,
@@ -269,11 +325,14 @@ pub(super) fn fit(
     match delivery.rules(timeout) {
         Ok(_) => Some(delivery),
         Err(error) => {
-            mistakes.error(&head.place, error.to_string(), "change `attempt_timeout` or `timeout`");
+            mistakes.error(&head.place, error.to_string(), HELP);
             None
         }
     }
 }
+
+const HELP: &str =
+    "change `attempt_timeout`, `timeout`, `backoff`, `retry_status` or `no_retry_status`";
 
 /// Those of [defaults] are for the routes that change nothing.
 fn check_unsafe(own: &DeliveryOptions, mistakes: &mut Mistakes) {
@@ -301,6 +360,9 @@ fn check_attempts(
         for (option, place) in [
             ("attempts", own.delivery.attempts.given().map(|given| &given.place)),
             ("attempt_timeout", own.delivery.attempt_timeout.given().map(|given| &given.place)),
+            ("backoff", own.delivery.backoff.given().map(|given| &given.place)),
+            ("retry_status", own.delivery.retry_status.given().map(|given| &given.place)),
+            ("no_retry_status", own.delivery.no_retry_status.given().map(|given| &given.place)),
         ] {
             if let Some(place) = place {
                 let message = format!("`{option}` means nothing without `retry`");

@@ -4,16 +4,17 @@
 use std::time::Duration;
 
 use http::{HeaderName, Method};
-use onceward::server::Idempotency;
+use onceward::server::{Errors, Idempotency};
 
 use super::{
     Authorize, InFlightRule, KeyRule, Pattern, Place, Route, RouteEffect, RouteProfile, ScopePart,
-    delivery, limits,
+    delivery, key, limits,
     mistake::Mistakes,
+    names::Names,
     options::{EffectWord, RouteOptions},
     reader::{Placed, Setting},
     scope::{self, Offered},
-    transactional,
+    statuses, transactional,
     units::show_duration,
 };
 use crate::redact::Redact;
@@ -23,6 +24,7 @@ pub(super) struct Head {
     pub(super) place: Place,
     pub(super) matched: Option<(Vec<Method>, Pattern)>,
     pub(super) name: Option<Option<String>>,
+    pub(super) accepts_identity_change: Option<bool>,
 }
 
 /// Checks a route, with the defaults already in it; `None` if something about it is wrong.
@@ -38,32 +40,41 @@ pub(super) fn route(
     let times = times(options, place, mistakes);
     let effect = effect(own, options, times.as_ref(), place, mistakes);
     let is_transactional = options.is_transactional();
-    if is_transactional {
-        transactional::check(own, options, offered.commits, mistakes);
+    match is_transactional {
+        true => transactional::check(own, options, offered.commits, mistakes),
+        false => statuses::check(options, mistakes),
     }
+    let key_source = key::fit(own, options, mistakes);
     check_keep(options, mistakes);
     let delivery = delivery::fit(&head, own, options, mistakes);
     warn(own, options, times.as_ref(), mistakes);
     let (methods, pattern) = head.matched?;
-    let (key, scope, authorize) = identity?;
+    let (name, (key, scope, authorize)) = (head.name?, identity?);
     let (times, (effect, profile)) = (times?, effect?);
+    let kept_as =
+        methods.iter().map(|method| Names::of(method, &pattern, name.as_ref(), &scope)).collect();
+    let errors = value(&options.errors, usual_errors(profile))?;
+    let statuses = |setting| match is_transactional {
+        true => Some(Vec::new()),
+        false => values(setting),
+    };
     Some(Route {
         methods,
         pattern,
-        name: head.name?,
+        name,
         key,
+        key_source: key_source?,
         scope,
         authorize,
         effect,
         profile,
         // Those of [defaults] are for the other routes: a commit leaves no doubt.
         hold_500: value(&options.hold_500, false)? && !is_transactional,
-        not_applied: match is_transactional {
-            true => Vec::new(),
-            false => values(&options.not_applied)?,
-        },
+        not_applied: statuses(&options.not_applied)?,
+        released: statuses(&options.released)?,
+        finals: statuses(&options.finals)?,
         timeout: value(&options.timeout, limits::DEFAULT_TIMEOUT)?,
-        in_flight: value(&options.in_flight, InFlightRule::Conflict)?,
+        in_flight: value(&options.in_flight, InFlightRule::Wait)?,
         wait: value(&options.wait, limits::DEFAULT_WAIT)?,
         lease: times.lease.value,
         max_run: times.max_run.value,
@@ -72,7 +83,8 @@ pub(super) fn route(
         unknown_retain: value(&options.unknown_retain, None)?,
         max_request: size(&options.max_request, limits::DEFAULT_MAX_REQUEST)?,
         max_response: size(&options.max_response, limits::DEFAULT_MAX_RESPONSE)?,
-        mismatch: value(&options.mismatch, limits::DEFAULT_MISMATCH)?,
+        errors,
+        mismatch: value(&options.mismatch, limits::mismatch(errors))?,
         refuse_stale_keys: value(&options.refuse_stale_keys, false)?,
         fingerprint_headers: names(&options.fingerprint_headers)?,
         keep_headers: names(&options.keep_headers)?,
@@ -87,6 +99,8 @@ pub(super) fn route(
         },
         max_open: value(&options.max_open, Idempotency::MAX_OPEN)?,
         delivery: delivery?,
+        accepts_identity_change: head.accepts_identity_change?,
+        names: kept_as,
     })
 }
 
@@ -94,7 +108,7 @@ pub(super) fn value<T: Clone>(setting: &Setting<T>, default: T) -> Option<T> {
     setting.or_default(default, &Place::CommandLine).map(|placed| placed.value)
 }
 
-fn values<T: Clone>(setting: &Setting<Vec<Placed<T>>>) -> Option<Vec<T>> {
+pub(super) fn values<T: Clone>(setting: &Setting<Vec<Placed<T>>>) -> Option<Vec<T>> {
     let items = value(setting, Vec::new())?;
     Some(items.into_iter().map(|placed| placed.value).collect())
 }
@@ -248,7 +262,7 @@ fn effect(
     {
         let message = "`profile = \"rerun\"` runs failures again, and effect external never does";
         let help = "write effect = \"repeatable\" and `rerun_within` if the service honours the \
-                    key that it is given; else profile = \"strict\" or \"stripe\"";
+                    key that it is given; else profile = \"standard\", \"strict\" or \"stripe\"";
         mistakes.error(&given.place, message, help);
     }
     check_hold(options, word.value, profile, mistakes);
@@ -280,18 +294,26 @@ fn repeatable(
     Some(RouteEffect::Repeatable { within: within.value })
 }
 
+/// Whoever has clients of Stripe refuses in their words.
+fn usual_errors(profile: Option<RouteProfile>) -> Errors {
+    match profile {
+        Some(RouteProfile::Stripe) => Errors::Stripe,
+        _ => Errors::Problem,
+    }
+}
+
 fn check_hold(
     options: &RouteOptions,
     effect: EffectWord,
     profile: Option<RouteProfile>,
     mistakes: &mut Mistakes,
 ) {
-    let is_strict = match profile {
-        Some(profile) => profile == RouteProfile::Strict,
+    let may_hold = match profile {
+        Some(profile) => matches!(profile, RouteProfile::Standard | RouteProfile::Strict),
         None => effect == EffectWord::External,
     };
-    if let Some(hold) = options.hold_500.given().filter(|hold| hold.value && !is_strict) {
-        let message = "`on_500 = \"hold\"` goes only with profile \"strict\"";
+    if let Some(hold) = options.hold_500.given().filter(|hold| hold.value && !may_hold) {
+        let message = "`on_500 = \"hold\"` goes only with the profiles \"standard\" and \"strict\"";
         let help = "leave it out: the other profiles read server errors in their own way";
         mistakes.error(&hold.place, message, help);
     }
@@ -323,9 +345,9 @@ fn warn(
     times: Option<&Times>,
     mistakes: &mut Mistakes,
 ) {
-    let waits = options.in_flight.given().is_some_and(|rule| rule.value == InFlightRule::Wait);
+    let waits = options.in_flight.given().is_none_or(|rule| rule.value == InFlightRule::Wait);
     if let Some(wait) = own.wait.given().filter(|_| !waits) {
-        let help = "write in_flight = \"wait\" as well, or remove it";
+        let help = "write in_flight = \"wait\", or remove it";
         mistakes.warning(&wait.place, "`wait` means nothing without in_flight = \"wait\"", help);
     }
     let max_run = times.map(|times| times.max_run.value);

@@ -10,8 +10,8 @@ use onceward::{
 };
 
 use super::{
-    InFlightRule, KeyRule, Place, Route, RouteEffect, RouteProfile, ScopePart, mistake::Mistakes,
-    options::RouteOptions,
+    InFlightRule, KeyRule, KeySource, Place, Route, RouteEffect, RouteProfile, ScopePart,
+    mistake::Mistakes, options::RouteOptions,
 };
 
 /// Reports what the library would refuse.
@@ -22,11 +22,18 @@ pub(super) fn check(route: &Route, options: &RouteOptions, place: &Place, mistak
     }
     let Err(error) = builder(route).build() else { return };
     let kept = options.keep_headers.given().map(|names| &names.place);
+    let named = options.key_header.given().map(|names| &names.place);
+    let from = options.key_from.given().map(|from| &from.place);
+    let is_event = route.key_source.key_from().is_some();
     let place = match &error {
         OptionsError::Option { option: "keep_header", .. } => kept.unwrap_or(place),
+        OptionsError::Option { option: "key_header", .. } if is_event => from.unwrap_or(place),
+        OptionsError::Option { option: "key_header", .. } => named.unwrap_or(place),
         _ => place,
     };
+    let key_option = if is_event { "`key_from`" } else { "`key_header`" };
     let text = error.to_string().replace("`keep_header`", "`keep_headers`");
+    let text = text.replace("`key_header`", key_option);
     mistakes.error(place, text, "change it as the message says");
 }
 
@@ -50,7 +57,10 @@ impl Route {
 
     /// What answers to its keyed requests mean.
     pub(crate) fn policy(&self) -> Result<Policy, PolicyError> {
-        let mut builder = Policy::of(self.effect()).not_applied(self.not_applied.iter().copied());
+        let mut builder = Policy::of(self.effect())
+            .not_applied(self.not_applied.iter().copied())
+            .released_statuses(self.released.iter().copied())
+            .final_statuses(self.finals.iter().copied());
         builder = self.profile().into_iter().fold(builder, PolicyBuilder::profile);
         if self.hold_500 {
             builder = builder.hold_500();
@@ -68,6 +78,7 @@ impl Route {
 
     fn profile(&self) -> Option<Profile> {
         self.profile.map(|profile| match profile {
+            RouteProfile::Standard => Profile::Standard,
             RouteProfile::Strict => Profile::Strict,
             RouteProfile::Stripe => Profile::Stripe,
             RouteProfile::Rerun => Profile::Rerun,
@@ -80,23 +91,33 @@ impl Route {
             .methods(self.methods.iter().cloned())
             .effect(self.effect())
             .in_flight(match self.in_flight {
-                InFlightRule::Conflict => InFlight::Conflict,
                 InFlightRule::Wait => InFlight::Wait(self.wait),
+                InFlightRule::Conflict => InFlight::Conflict,
+                InFlightRule::Accepted => InFlight::Accepted,
                 InFlightRule::Async => InFlight::Async,
             })
             .lease(self.lease)
             .max_run(self.max_run)
             .retain(self.retain)
             .not_applied(self.not_applied.iter().copied())
+            .released_statuses(self.released.iter().copied())
+            .final_statuses(self.finals.iter().copied())
+            .errors(self.errors)
             .mismatch_status(self.mismatch)
             .max_request(self.max_request)
             .max_inline(self.max_inline())
             .max_response(self.max_response)
-            .max_open(self.max_open);
+            .max_open(self.max_open)
+            // The gateway counts retries itself, those without a key as well.
+            .retry_share(1.0);
         if self.scope.iter().any(|part| matches!(part, ScopePart::Path(_) | ScopePart::Json(_))) {
             // What comes from the request's path and body is chosen by the caller.
             let says_who = |part: &str| !part.starts_with("path:") && !part.starts_with("json:");
             builder = builder.principal(says_who);
+        }
+        let key_headers = self.key_source.headers().iter().map(|header| header.shown.clone());
+        if !matches!(self.key_source, KeySource::Json(_)) {
+            builder = builder.key_header(key_headers);
         }
         builder = self.name.iter().fold(builder, IdempotencyBuilder::operation);
         builder = self.retry_window.into_iter().fold(builder, IdempotencyBuilder::retry_window);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use onceward::{
     Engine,
-    server::{Idempotency, IdempotencyBuilder},
+    server::{Errors, Idempotency, IdempotencyBuilder},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -36,6 +36,22 @@ pub(super) const WAIT: Bounds<Duration> =
 pub(super) const BODY: Bounds<u64> =
     Bounds { least: 1, most: (Idempotency::MAX_BUFFERED / 4) as u64 };
 
+/// Faster clients than these are not to be expected; 0 is no floor.
+pub(super) const BODY_RATE: Bounds<u64> = Bounds { least: 0, most: 1 << 20 };
+/// Slower than any modem; a body that comes so slowly only holds what others need.
+pub(super) const DEFAULT_BODY_RATE: u64 = 500;
+/// In less than a second a network may pause; an hour is longer than any client reads.
+pub(super) const CLIENT_TIMEOUT: Bounds<Duration> =
+    Bounds { least: SECOND, most: Duration::from_secs(3600) };
+/// As long as other servers wait.
+pub(super) const DEFAULT_CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Each takes a connection to the upstream, and about a third of a MiB: docs/adr/0029.
+pub(super) const ANSWERS: Bounds<usize> = Bounds { least: 1, most: 32_768 };
+/// Twice as many as may be at the upstream.
+pub(super) const DEFAULT_ANSWERS: usize = 2048;
+/// One client leaves the other half to all others.
+pub(super) const DEFAULT_PEER_SHARE: f64 = 0.5;
+
 /// None would refuse everything; more than may run in all is no limit.
 pub(super) const MAX_OPEN: Bounds<usize> = Bounds { least: 1, most: Engine::MAX_UNSETTLED };
 
@@ -53,7 +69,7 @@ pub(super) const DEFAULT_STORE: &str = "sqlite://onceward.db";
 pub(super) const DEFAULT_MATCH: &str = "POST,PATCH /{*rest}";
 
 pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
-pub(super) const DEFAULT_WAIT: Duration = Duration::from_secs(2);
+pub(super) const DEFAULT_WAIT: Duration = IdempotencyBuilder::DEFAULT_WAIT;
 pub(super) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// Longer, because its first renewal comes late: a renewal is in the way of the service's transaction.
 pub(super) const TRANSACTIONAL_LEASE: Duration = Duration::from_secs(60);
@@ -62,7 +78,6 @@ pub(super) const DEFAULT_MAX_RUN: Duration = Duration::from_secs(10 * 60);
 pub(super) const DEFAULT_RETAIN: Duration = DAY;
 pub(super) const DEFAULT_MAX_REQUEST: u64 = 1 << 20;
 pub(super) const DEFAULT_MAX_RESPONSE: u64 = 8 << 20;
-pub(super) const DEFAULT_MISMATCH: u16 = 422;
 
 /// What is kept in the record itself (rule 18): larger answers are spooled.
 pub(super) const MAX_INLINE: usize = 64 << 10;
@@ -70,3 +85,11 @@ pub(super) const MAX_INLINE: usize = 64 << 10;
 pub(super) const MAX_KEY_FILE_BYTES: u64 = 64 << 10;
 /// No configuration is longer; a wrong file is noticed before it fills the memory.
 pub(super) const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// The status for a key that was used for something else; Stripe's SDKs know 400.
+pub(super) fn mismatch(errors: Errors) -> u16 {
+    match errors {
+        Errors::Problem => 422,
+        Errors::Stripe => 400,
+    }
+}

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::{
-    Config, Guarantee, Mistake, Place, Severity, StoreUrl, addresses, encryption, limits,
+    Config, Guarantee, Mistake, Place, Severity, StoreUrl, Unmatched, addresses, encryption,
+    limits,
     mistake::Mistakes,
     reader::{Placed, Reader, Section},
     routes,
@@ -37,6 +38,13 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
     let addresses = Addresses::read(&mut reader, &directory, &whole);
     let guarantee = reader
         .choice("guarantee", &[("strict", Guarantee::Strict), ("relaxed", Guarantee::Relaxed)]);
+    let accepts_all = reader.flag(routes::ACCEPT);
+    let unmatched =
+        reader.choice("unmatched", &[("pass", Unmatched::Pass), ("refuse", Unmatched::Refuse)]);
+    let peer_share = reader.share("peer_share");
+    let min_body_rate = reader.size("min_body_rate", &limits::BODY_RATE);
+    let client_timeout = reader.duration("client_timeout", &limits::CLIENT_TIMEOUT);
+    let max_answers = reader.count("max_answers", &limits::ANSWERS);
     let trusted_proxies = reader.list("trusted_proxies", "[\"127.0.0.1/32\"]", addresses::network);
     let tls_section = reader.table("tls");
     let jwt_section = reader.table("jwt");
@@ -69,8 +77,16 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
         trusted_proxies: has_proxies,
         commits: commits(addresses.store.as_ref(), encryption.is_missing()),
     };
-    let routes = routes::read(&mut reader, &sources.overrides, offered, &whole);
+    let mut routes = routes::read(&mut reader, &sources.overrides, offered, &whole);
+    if accepts_all.given().is_some_and(|accepts| accepts.value) {
+        routes.iter_mut().for_each(|route| route.accepts_identity_change = true);
+    }
     let guarantee = guarantee.or_default(Guarantee::Strict, &whole);
+    let unmatched = unmatched.or_default(Unmatched::Pass, &whole);
+    let peer_share = peer_share.or_default(limits::DEFAULT_PEER_SHARE, &whole);
+    let min_body_rate = min_body_rate.or_default(limits::DEFAULT_BODY_RATE, &whole);
+    let client_timeout = client_timeout.or_default(limits::DEFAULT_CLIENT_TIMEOUT, &whole);
+    let max_answers = max_answers.or_default(limits::DEFAULT_ANSWERS, &whole);
     if let (Some(guarantee), Some(store)) = (&guarantee, &addresses.store) {
         check_guarantee(guarantee, store, reader.mistakes);
     }
@@ -90,11 +106,16 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
         upstream: addresses.upstream?,
         store: addresses.store?,
         guarantee: guarantee?.value,
+        peer_share: peer_share?.value,
+        min_body_rate: min_body_rate?.value,
+        client_timeout: client_timeout?.value,
+        max_answers: max_answers?.value,
         trusted_proxies: proxies.unwrap_or_default(),
         tls: tls.given().map(|tls| tls.value.clone()),
         jwt: jwt.given().map(|jwt| jwt.value.clone()),
         admin_tokens: admin_tokens.given().map(|tokens| tokens.value.clone()).unwrap_or_default(),
         encryption: encryption.given().map(|encryption| encryption.value.clone()),
+        unmatched: unmatched?.value,
         routes,
         notes: Vec::new(),
     })

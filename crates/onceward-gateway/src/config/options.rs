@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use http::{HeaderName, Uri, uri::PathAndQuery};
+use onceward::server::Errors;
 
 use super::{
-    Authorize, InFlightRule, KeyRule, Place, Rebuild, RouteProfile, ScopePart, addresses,
+    Authorize, InFlightRule, KeyHeader, KeyRule, KeySource, Place, Rebuild, RouteProfile,
+    ScopePart, addresses,
     delivery::DeliveryOptions,
-    limits,
+    key, limits,
     mistake::Mistakes,
     reader::{Placed, Reader, Setting, Value},
-    scope,
+    scope, statuses,
 };
 use crate::redact::Pointer;
 
@@ -18,6 +20,8 @@ use crate::redact::Pointer;
 #[derive(Clone, Debug, Default)]
 pub(super) struct RouteOptions {
     pub(super) key: Setting<KeyRule>,
+    pub(super) key_header: Setting<Vec<Placed<KeyHeader>>>,
+    pub(super) key_from: Setting<KeySource>,
     pub(super) scope: Setting<Vec<Placed<ScopePart>>>,
     pub(super) authorize: Setting<Authorize>,
     pub(super) effect: Setting<EffectWord>,
@@ -25,6 +29,8 @@ pub(super) struct RouteOptions {
     pub(super) profile: Setting<RouteProfile>,
     pub(super) hold_500: Setting<bool>,
     pub(super) not_applied: Setting<Vec<Placed<u16>>>,
+    pub(super) released: Setting<Vec<Placed<u16>>>,
+    pub(super) finals: Setting<Vec<Placed<u16>>>,
     pub(super) timeout: Setting<Duration>,
     pub(super) in_flight: Setting<InFlightRule>,
     pub(super) wait: Setting<Duration>,
@@ -36,6 +42,7 @@ pub(super) struct RouteOptions {
     pub(super) unknown_retain: Setting<Option<Duration>>,
     pub(super) max_request: Setting<u64>,
     pub(super) max_response: Setting<u64>,
+    pub(super) errors: Setting<Errors>,
     pub(super) mismatch: Setting<u16>,
     pub(super) refuse_stale_keys: Setting<bool>,
     pub(super) fingerprint_headers: Setting<Vec<Placed<HeaderName>>>,
@@ -69,6 +76,8 @@ impl RouteOptions {
                     ("off", KeyRule::Off),
                 ],
             ),
+            key_header: key::headers(reader),
+            key_from: key::from(reader),
             scope: reader.list("scope", "[\"secret:x-api-key\"]", scope::part),
             authorize: reader
                 .text("authorize", "\"none\"")
@@ -85,19 +94,23 @@ impl RouteOptions {
             profile: reader.choice(
                 "profile",
                 &[
+                    ("standard", RouteProfile::Standard),
                     ("strict", RouteProfile::Strict),
                     ("stripe", RouteProfile::Stripe),
                     ("rerun", RouteProfile::Rerun),
                 ],
             ),
             hold_500: reader.choice("on_500", &[("replay", false), ("hold", true)]),
-            not_applied: reader.list("not_applied", "[503]", server_error),
+            not_applied: reader.list("not_applied", "[503]", statuses::not_applied),
+            released: reader.list("released", "[409]", statuses::released),
+            finals: reader.list("final", "[429]", statuses::last),
             timeout: reader.duration("timeout", &limits::TIMEOUT),
             in_flight: reader.choice(
                 "in_flight",
                 &[
-                    ("conflict", InFlightRule::Conflict),
                     ("wait", InFlightRule::Wait),
+                    ("conflict", InFlightRule::Conflict),
+                    ("accepted", InFlightRule::Accepted),
                     ("async", InFlightRule::Async),
                 ],
             ),
@@ -109,6 +122,8 @@ impl RouteOptions {
             unknown_retain: unknown_retain(reader),
             max_request: reader.size("max_request", &limits::BODY),
             max_response: reader.size("max_response", &limits::BODY),
+            errors: reader
+                .choice("errors", &[("problem", Errors::Problem), ("stripe", Errors::Stripe)]),
             mismatch: reader.status("mismatch", &[422, 409, 400]),
             refuse_stale_keys: reader.choice("stale_keys", &[("run", false), ("refuse", true)]),
             fingerprint_headers: headers(reader, "fingerprint_headers"),
@@ -140,23 +155,12 @@ impl RouteOptions {
             ($($option:ident)*) => { Self { $($option: self.$option.or(&defaults.$option)),* } };
         }
         first_said! {
-            key scope authorize effect rerun_within profile hold_500 not_applied timeout in_flight
-            wait lease max_run retain retry_window unknown_retain max_request max_response mismatch
-            refuse_stale_keys fingerprint_headers keep_headers drop_headers reconcile rebuild
+            key key_header key_from scope authorize effect rerun_within profile hold_500 not_applied
+            released finals timeout in_flight wait lease max_run retain retry_window unknown_retain max_request max_response errors
+            mismatch refuse_stale_keys fingerprint_headers keep_headers drop_headers reconcile rebuild
             pass_when_store_is_down status_only redact_headers redact_json max_open delivery
         }
     }
-}
-
-fn server_error(value: &Value, place: &Place, mistakes: &mut Mistakes) -> Option<u16> {
-    if let Value::Integer(Some(status @ 500..=599)) = value {
-        return u16::try_from(*status).ok();
-    }
-    let message = "`not_applied` has an item that is no status from 500 to 599";
-    let help = "name server errors that are sent only before anything is done, as [503]; of the \
-                4xx those that mean it release the key by themselves";
-    mistakes.error(place, message, help);
-    None
 }
 
 fn unknown_retain(reader: &mut Reader<'_>) -> Setting<Option<Duration>> {

@@ -21,14 +21,14 @@ const OWN_SEGMENT: &str = ".onceward";
 
 /// What a pattern cannot be, and what to write.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct PatternError {
+pub(crate) struct PatternError {
     pub(super) message: String,
     pub(super) help: String,
 }
 
 impl Pattern {
     /// Reads `/v1/charges/{id}`.
-    pub(super) fn parse(text: &str) -> Result<Self, PatternError> {
+    pub(crate) fn parse(text: &str) -> Result<Self, PatternError> {
         let Some(path) = text.strip_prefix('/') else {
             return refuse(
                 "the path does not start with `/`",
@@ -91,7 +91,7 @@ impl Pattern {
     }
 
     /// Whether everything that the other one matches is matched by this one.
-    pub(super) fn covers(&self, other: &Self) -> bool {
+    pub(crate) fn covers(&self, other: &Self) -> bool {
         covers(&self.segments, &other.segments)
     }
 }

@@ -4,14 +4,14 @@ use http::HeaderName;
 use onceward::Scope;
 
 use super::{
-    Authorize, Pattern, Place, ScopePart, addresses,
+    Authorize, Pattern, Place, Route, ScopePart, addresses,
     mistake::{Mistakes, nearest},
     reader::{Placed, Value},
 };
 
-pub(super) const SCOPE_CHOICES: &str = "choose of \"jwt:<claim>\" (of a verified token), \
-    \"cert:subject\" (of the client's certificate), \"header:<name>\" (set by a trusted proxy), \
-    \"secret:<header>\" (an API key that never changes) and \"global\" (all callers share their \
+pub(super) const SCOPE_CHOICES: &str = "choose of \"jwt:<claim>\" (of a verified token; \
+    \"jwt-number:<claim>\" if it is a number), \"cert:subject\" (of the client's certificate), \"header:<name>\" (set by a trusted proxy), \
+    \"secret:<header>\" (an API key that never changes), \"cookie:<name>\" (a session that keeps its cookie) and \"global\" (all callers share their \
     keys), as in scope = [\"secret:x-api-key\"]";
 
 pub(super) const AUTHORIZE_CHOICES: &str = "choose of \"jwt\" (a valid token is enough), \"mtls\" \
@@ -21,7 +21,8 @@ pub(super) const AUTHORIZE_CHOICES: &str = "choose of \"jwt\" (a valid token is 
 pub(super) const NONE_NOTE: &str = "`authorize = \"none\"`: nobody checks again before a stored \
     answer is sent to whoever has scope and key";
 
-const KINDS: [&str; 7] = ["jwt", "cert", "header", "secret", "global", "path", "json"];
+const KINDS: [&str; 9] =
+    ["jwt", "jwt-number", "cert", "header", "secret", "cookie", "global", "path", "json"];
 
 /// They hold credentials that are refreshed.
 const REFRESHED: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
@@ -47,9 +48,24 @@ pub(super) fn part(value: &Value, place: &Place, mistakes: &mut Mistakes) -> Opt
         }
         ("jwt", Some(claim)) if !claim.is_empty() => Some(ScopePart::Jwt(claim.to_owned())),
         ("jwt", _) => refuse("`scope`: `jwt:` names no claim", "write \"jwt:sub\""),
+        ("jwt-number", Some(claim)) if !claim.is_empty() => {
+            Some(ScopePart::JwtNumber(claim.to_owned()))
+        }
+        ("jwt-number", _) => {
+            refuse("`scope`: `jwt-number:` names no claim", "write \"jwt-number:tenant\"")
+        }
         ("header" | "secret", Some(name)) => header(kind, name, place, mistakes),
         ("header", None) => refuse("`scope` names no header", "write \"header:x-tenant\""),
         ("secret", None) => refuse("`scope` names no header", "write \"secret:x-api-key\""),
+        ("cookie", Some(name)) if is_token(name) => {
+            let message = format!(
+                "`cookie:{name}` is right only if that cookie keeps its value for as long as clients \
+                 retry: with a new one a retry would execute again"
+            );
+            mistakes.note(place, message);
+            Some(ScopePart::Cookie(name.to_owned()))
+        }
+        ("cookie", _) => refuse("`scope`: `cookie:` names no cookie", "write \"cookie:session\""),
         ("path", Some(name)) if !name.is_empty() => Some(ScopePart::Path(name.to_owned())),
         ("path", _) => refuse("`scope`: `path:` names nothing", "write \"path:tenant\""),
         ("json", Some(pointer)) if is_pointer(pointer) => Some(ScopePart::Json(pointer.to_owned())),
@@ -80,10 +96,17 @@ fn header(kind: &str, name: &str, place: &Place, mistakes: &mut Mistakes) -> Opt
                 "`header:{name}` cannot be a scope: a refreshed token would be a new scope, and \
                  the retry would execute again"
             );
-            let help = format!(
-                "write \"jwt:sub\" for a token; \"secret:{name}\" only if it is an API key that \
-                 never changes"
-            );
+            let help = match name == http::header::COOKIE {
+                true => {
+                    "write \"cookie:session\" with the name of a cookie that keeps its value, or \
+                         \"jwt:sub\" for a token"
+                        .to_owned()
+                }
+                false => format!(
+                    "write \"jwt:sub\" for a token; \"secret:{name}\" only if it is an API key that \
+                     never changes"
+                ),
+            };
             mistakes.error(place, message, help);
             None
         }
@@ -99,8 +122,14 @@ fn header(kind: &str, name: &str, place: &Place, mistakes: &mut Mistakes) -> Opt
     }
 }
 
+/// What a cookie may be called: RFC 6265 takes the tokens of HTTP.
+fn is_token(text: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(is_letter)
+}
+
 /// RFC 6901, without the pointer to the whole document.
-fn is_pointer(text: &str) -> bool {
+pub(super) fn is_pointer(text: &str) -> bool {
     let escapes = text.split('~').skip(1);
     text.starts_with('/') && escapes.into_iter().all(|after| after.starts_with(['0', '1']))
 }
@@ -154,11 +183,19 @@ pub(super) fn check_scope(
 ) {
     check_whole(parts, mistakes);
     for (index, Placed { value, place }) in parts.value.iter().enumerate() {
-        if parts.value[..index].iter().any(|earlier| earlier.value == *value) {
-            mistakes.error(place, format!("`scope` has `{value}` twice"), "remove one of them");
+        let is_same =
+            |earlier: &&Placed<ScopePart>| earlier.value.stored_name() == value.stored_name();
+        if let Some(earlier) = parts.value[..index].iter().find(is_same) {
+            let message = match earlier.value == *value {
+                true => format!("`scope` has `{value}` twice"),
+                false => {
+                    format!("`scope` has `{}` and `{value}`: a claim has one type", earlier.value)
+                }
+            };
+            mistakes.error(place, message, "remove one of them");
         }
         let (lacks, message, help) = match value {
-            ScopePart::Jwt(_) => (!offered.jwt, NEEDS_JWT, JWT_HELP),
+            ScopePart::Jwt(_) | ScopePart::JwtNumber(_) => (!offered.jwt, NEEDS_JWT, JWT_HELP),
             ScopePart::CertificateSubject => {
                 (!offered.client_certificates, NEEDS_CERTIFICATES, CERTIFICATES_HELP)
             }
@@ -171,11 +208,34 @@ pub(super) fn check_scope(
                 check_path(name, pattern, place, mistakes);
                 continue;
             }
-            ScopePart::Secret(_) | ScopePart::Global | ScopePart::Json(_) => continue,
+            ScopePart::Secret(_)
+            | ScopePart::Cookie(_)
+            | ScopePart::Global
+            | ScopePart::Json(_) => continue,
         };
         if lacks {
             mistakes.error(place, message, help);
         }
+    }
+}
+
+/// Two routes that share their keys read a claim in one way: else the number 7 and the text "7" would be one.
+pub(super) fn check_types(
+    route: &Route,
+    other: &Route,
+    at: &Place,
+    place: &Place,
+    mistakes: &mut Mistakes,
+) {
+    let is_other = |part: &&ScopePart, theirs: &ScopePart| {
+        theirs != *part && theirs.stored_name() == part.stored_name()
+    };
+    let differs = |part: &&ScopePart| other.scope.iter().any(|theirs| is_other(part, theirs));
+    if let Some(part) = route.scope.iter().find(differs) {
+        let message = format!(
+            "`{part}`: the route at {at} has the same name and reads this claim as another type"
+        );
+        mistakes.error(place, message, "write the same in both routes, or give them two names");
     }
 }
 

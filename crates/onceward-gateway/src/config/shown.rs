@@ -2,21 +2,39 @@
 
 use std::fmt;
 
+use http::header::AUTHORIZATION;
+use onceward::server::Errors;
+
 use super::{
     Authorize, Config, Guarantee, InFlightRule, KeyRule, Network, Role, Route, RouteEffect,
-    RouteProfile, ScopePart, StoreUrl, limits,
+    RouteProfile, ScopePart, StoreUrl, Unmatched, limits,
 };
 
 impl fmt::Display for ScopePart {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Jwt(claim) => write!(formatter, "jwt:{claim}"),
+            Self::JwtNumber(claim) => write!(formatter, "jwt-number:{claim}"),
             Self::CertificateSubject => formatter.write_str("cert:subject"),
             Self::Header(name) => write!(formatter, "header:{name}"),
             Self::Secret(name) => write!(formatter, "secret:{name}"),
+            Self::Cookie(name) => write!(formatter, "cookie:{name}"),
             Self::Global => formatter.write_str("global"),
             Self::Path(name) => write!(formatter, "path:{name}"),
             Self::Json(pointer) => write!(formatter, "json:{pointer}"),
+        }
+    }
+}
+
+impl ScopePart {
+    /// What the part is called in a record. It says how the value was made: the same name never stands for
+    /// values that were made in another way, so that a change of it shows.
+    pub(crate) fn stored_name(&self) -> String {
+        match self {
+            // A claim of one route has one type, see `check_scope`.
+            Self::JwtNumber(claim) => format!("jwt:{claim}"),
+            Self::CertificateSubject => "cert:subject-sha256".to_owned(),
+            part => part.to_string(),
         }
     }
 }
@@ -73,6 +91,15 @@ impl Guarantee {
     }
 }
 
+impl Unmatched {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Refuse => "refuse",
+        }
+    }
+}
+
 impl Role {
     pub(crate) const ALL: [Self; 3] = [Self::Read, Self::Resolve, Self::Purge];
 
@@ -117,6 +144,7 @@ impl RouteEffect {
 impl RouteProfile {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
+            Self::Standard => "standard",
             Self::Strict => "strict",
             Self::Stripe => "stripe",
             Self::Rerun => "rerun",
@@ -127,8 +155,9 @@ impl RouteProfile {
 impl InFlightRule {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Self::Conflict => "conflict",
             Self::Wait => "wait",
+            Self::Conflict => "conflict",
+            Self::Accepted => "accepted",
             Self::Async => "async",
         }
     }
@@ -174,7 +203,7 @@ impl Route {
     /// effect has none: nothing is read from its answers.
     pub(crate) fn profile_in_force(&self) -> Option<RouteProfile> {
         self.profile.or(match self.effect {
-            RouteEffect::External => Some(RouteProfile::Strict),
+            RouteEffect::External => Some(RouteProfile::Standard),
             RouteEffect::Transactional => None,
             RouteEffect::Repeatable { .. } => Some(RouteProfile::Rerun),
         })
@@ -196,6 +225,13 @@ impl Route {
         self.max_response.min(limits::MAX_INLINE)
     }
 
+    pub(crate) fn errors_text(&self) -> &'static str {
+        match self.errors {
+            Errors::Problem => "problem",
+            Errors::Stripe => "stripe",
+        }
+    }
+
     pub(crate) fn keep_text(&self) -> &'static str {
         if self.status_only { "status" } else { "full" }
     }
@@ -208,6 +244,21 @@ impl Route {
     /// `POST,PATCH`, as in `match`.
     pub(crate) fn methods_text(&self) -> String {
         self.methods.iter().map(http::Method::as_str).collect::<Vec<_>>().join(",")
+    }
+
+    /// What a caller without a scope is asked for: `WWW-Authenticate` of the 401.
+    pub(crate) fn challenge(&self) -> String {
+        let of_part = |part: &ScopePart| match part {
+            ScopePart::Jwt(_) | ScopePart::JwtNumber(_) => Some("Bearer".to_owned()),
+            ScopePart::CertificateSubject => Some("Certificate".to_owned()),
+            ScopePart::Header(name) | ScopePart::Secret(name) if *name != AUTHORIZATION => {
+                Some(format!("ApiKey header=\"{name}\""))
+            }
+            ScopePart::Header(_) | ScopePart::Secret(_) => Some("Bearer".to_owned()),
+            ScopePart::Cookie(name) => Some(format!("Cookie cookie-name=\"{name}\"")),
+            ScopePart::Global | ScopePart::Path(_) | ScopePart::Json(_) => None,
+        };
+        self.scope.iter().find_map(of_part).unwrap_or_else(|| "Bearer".to_owned())
     }
 
     /// `jwt:sub,path:tenant`.

@@ -161,7 +161,7 @@ fn the_defaults_that_a_new_file_shows_are_the_defaults() {
 }
 
 /// Pieces of configurations, and pieces of nothing.
-const PIECES: [&str; 44] = [
+const PIECES: [&str; 47] = [
     "listen",
     "upstream",
     "store",
@@ -176,6 +176,9 @@ const PIECES: [&str; 44] = [
     "defaults",
     "rebuild",
     "not_applied",
+    "final",
+    "key_from",
+    "key_header",
     "trusted_proxies",
     " = ",
     " = ",
@@ -246,7 +249,7 @@ fn a_file_with_any_damage_never_panics() {
 
 #[test]
 fn what_is_accepted_is_accepted_by_the_library() {
-    let choices: [&[&str]; 8] = [
+    let choices: [&[&str]; 10] = [
         &[
             "",
             "effect = \"repeatable\"\nrerun_within = \"1m\"\n",
@@ -255,6 +258,8 @@ fn what_is_accepted_is_accepted_by_the_library() {
         ],
         &["", "profile = \"strict\"\n", "profile = \"stripe\"\n", "profile = \"rerun\"\n"],
         &["", "on_500 = \"hold\"\n"],
+        &["", "released = [409]\n", "released = [429]\nnot_applied = [503]\n"],
+        &["", "final = [429]\n", "final = [409, 503]\n"],
         &["", "lease = \"100ms\"\n", "lease = \"2m\"\n", "lease = \"24h\"\n"],
         &["", "retain = \"1s\"\n", "retain = \"3000d\"\n"],
         &["", "max_run = \"1m\"\n"],

@@ -15,6 +15,8 @@ pub(super) fn check(
         ("profile", place_of(&own.profile)),
         ("on_500", place_of(&own.hold_500)),
         ("not_applied", place_of(&own.not_applied)),
+        ("released", place_of(&own.released)),
+        ("final", place_of(&own.finals)),
     ] {
         if let Some(place) = place {
             let message = format!(
@@ -58,8 +60,8 @@ fn check_store(place: &Place, options: &RouteOptions, commits: Commits, mistakes
         Commits::WithoutAnswer => {
             let message = "`effect = \"transactional\"` with [encryption]: the service stores its \
                            answer by SQL, where there is no key to hide it with";
-            let help = "write keep = \"status\" for this route and give onceward.complete no body, or \
-                        leave [encryption] out";
+            let help = "write keep = \"status\" for this route, so that no more than the status is \
+                        stored, or leave [encryption] out";
             mistakes.error(place, message, help);
         }
         Commits::No => {

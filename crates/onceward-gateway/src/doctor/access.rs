@@ -5,7 +5,7 @@ use std::{env, fs, os::unix::fs::PermissionsExt as _, path::Path, slice};
 use super::finding::{Findings, texts};
 use crate::{
     admin::Access,
-    config::{AdminToken, Config, Encryption, JwtKeys},
+    config::{AdminToken, Config, Encryption, JwtKeys, Unmatched},
 };
 
 /// Others of the same group, and everybody: to read, and to write.
@@ -14,6 +14,16 @@ const OTHERS_READ: u32 = 0o004;
 const ANYBODY_WRITES: u32 = 0o022;
 
 pub(super) fn examine(config: &Config, findings: &mut Findings) {
+    if config.unmatched == Unmatched::Pass {
+        let texts = texts(
+            "a write with a key that matches no route passes",
+            "it is not protected, each of its retries runs again: as /Charges and /charges/, where the \
+             upstream takes them for /charges; its answer says `Onceward-Unprotected: no-route`, and \
+             `onceward_gateway_unmatched_total` counts it",
+            "unmatched = \"refuse\"",
+        );
+        findings.note("unmatched-pass", "unmatched", texts);
+    }
     listeners(config, findings);
     tokens(config, findings);
     if let Some(JwtKeys::SecretEnv(name)) = config.jwt.as_ref().map(|jwt| &jwt.keys)

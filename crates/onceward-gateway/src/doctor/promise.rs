@@ -26,11 +26,9 @@ impl Promise {
                 ("effectively once", repeatable(route, &show_duration(within)))
             }
         };
-        if !route.not_applied.is_empty() {
-            why += &format!(
-                "; {:?} frees the key, on your word that nothing was done",
-                route.not_applied
-            );
+        let freeing = [&route.released[..], &route.not_applied].concat();
+        if !freeing.is_empty() {
+            why += &format!("; {freeing:?} frees the key, on your word that nothing was done");
         }
         if route.pass_when_store_is_down {
             let why = format!(
@@ -54,12 +52,20 @@ const TRANSACTIONAL: &str = "effect = \"transactional\": the service commits its
 fn external(route: &Route) -> String {
     let unknown = match (route.profile_in_force(), route.hold_500) {
         (Some(RouteProfile::Stripe), _) => "no answer",
+        (Some(RouteProfile::Standard), true) => "no answer, or 500, 502 or 504,",
+        (Some(RouteProfile::Standard), false) => "no answer, or 502 or 504,",
         (_, true) => "no answer, or 500, 502, 503 or 504,",
         (_, false) => "no answer, or 502, 503 or 504,",
     };
+    let trusted = match route.profile_in_force() {
+        Some(RouteProfile::Standard) => {
+            "; a 503 frees the key, on the upstream's word that it did not handle the request"
+        }
+        _ => "",
+    };
     format!(
         "effect = \"external\": it is never run again by itself, and {unknown} leaves the outcome \
-         unknown, and says so"
+         unknown, and says so{trusted}"
     )
 }
 

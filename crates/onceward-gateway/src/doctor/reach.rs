@@ -14,7 +14,7 @@ use super::finding::{Findings, texts};
 use crate::config::{Authorize, Config};
 
 /// How long a connection may take; all are tried at once.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(super) fn examine(config: &Config, findings: &mut Findings) {
     let mut asked: Vec<(&'static str, String, mpsc::Receiver<io::Result<()>>)> = Vec::new();

@@ -6,7 +6,7 @@ use http::header;
 
 use super::finding::{Findings, texts};
 use crate::config::{
-    Authorize, KeyRule, Route, RouteEffect, RouteProfile, ScopePart, show_duration,
+    Authorize, KeyRule, KeySource, Route, RouteEffect, RouteProfile, ScopePart, show_duration,
 };
 
 /// So long clients of public APIs retry; no run may be longer.
@@ -18,7 +18,8 @@ const SHORT_LEASE: Duration = Duration::from_secs(5);
 /// Longer than anybody waits for a key that a killed gateway has left.
 const LONG_LEASE: Duration = Duration::from_secs(10 * 60);
 
-pub(super) fn examine(route: &Route, findings: &mut Findings) {
+/// `has_operators`: there is a listener for them.
+pub(super) fn examine(route: &Route, has_operators: bool, findings: &mut Findings) {
     let about = route.match_text();
     keys(route, &about, findings);
     if route.key == KeyRule::Off {
@@ -26,6 +27,7 @@ pub(super) fn examine(route: &Route, findings: &mut Findings) {
     }
     scope(route, &about, findings);
     meaning(route, &about, findings);
+    unknown(route, &about, has_operators, findings);
     outages(route, &about, findings);
     retention(route, &about, findings);
     times(route, &about, findings);
@@ -38,7 +40,7 @@ fn keys(route: &Route, about: &str, findings: &mut Findings) {
             "key-optional",
             about,
             texts(
-                "requests without a key pass",
+                format!("requests without a key{} pass", place(route)),
                 "they are not protected: each of their retries runs again",
                 "key = \"required\"",
             ),
@@ -52,6 +54,16 @@ fn keys(route: &Route, about: &str, findings: &mut Findings) {
                 "key = \"required\", with `scope` and `authorize`",
             ),
         ),
+    }
+}
+
+/// Where a key belongs, if not in the usual header.
+fn place(route: &Route) -> String {
+    let source = &route.key_source;
+    match (source.key_header(), source.key_from()) {
+        _ if *source == KeySource::default() => String::new(),
+        (Some(names), _) => format!(" in {}", names.join(", ")),
+        (None, from) => format!(" in `{}`", from.unwrap_or_default()),
     }
 }
 
@@ -81,6 +93,16 @@ fn scope(route: &Route, about: &str, findings: &mut Findings) {
         );
         findings.warning("scope-authorization", about, texts);
     }
+    let cookie = route.scope.iter().find(|part| matches!(part, ScopePart::Cookie(_)));
+    if let Some(cookie) = cookie {
+        let texts = texts(
+            format!("the caller is told by `{cookie}`"),
+            "it is your word that the cookie keeps its value: with a session that is renewed a retry \
+             belongs to somebody else, and runs again",
+            "scope = [\"jwt:sub\"], or what else names the caller for longer than a session",
+        );
+        findings.note("scope-cookie", about, texts);
+    }
 }
 
 fn meaning(route: &Route, about: &str, findings: &mut Findings) {
@@ -97,6 +119,16 @@ fn meaning(route: &Route, about: &str, findings: &mut Findings) {
     }
     match route.profile_in_force() {
         None | Some(RouteProfile::Strict) => {}
+        Some(RouteProfile::Standard) => findings.note(
+            "profile-standard",
+            about,
+            texts(
+                "profile \"standard\": a 503 frees the key",
+                "the upstream is trusted to send it only when it did not handle the request (RFC 9110): \
+                 if a proxy sends it after the upstream has begun, a retry doubles the effect",
+                "profile = \"strict\", if there is such a proxy",
+            ),
+        ),
         Some(RouteProfile::Rerun) => findings.note(
             "profile-rerun",
             about,
@@ -110,7 +142,7 @@ fn meaning(route: &Route, about: &str, findings: &mut Findings) {
             "profile-stripe",
             about,
             texts(
-                "profile \"stripe\": every complete answer is final, also 502, 503 and 504",
+                "profile \"stripe\": every complete answer but a 400 is final, also 502, 503 and 504",
                 "a proxy before the upstream may have sent it: the client is told of a failure, \
                  though it may have happened",
                 "profile = \"strict\", if there is such a proxy",
@@ -126,9 +158,41 @@ fn meaning(route: &Route, about: &str, findings: &mut Findings) {
         );
         findings.note("not-applied", about, texts);
     }
-    if route.reconcile.is_none() && route.effect == RouteEffect::External {
+    if !route.released.is_empty() {
         let texts = texts(
-            "nobody is asked what became of an unknown outcome",
+            format!("released = {:?}: these answers free the key", route.released),
+            "it is your word that they are sent only when nothing was done: if not, a retry doubles the \
+             effect",
+            "released = []",
+        );
+        findings.note("released", about, texts);
+    }
+    if !route.finals.is_empty() {
+        let texts = texts(
+            format!("final = {:?}: these answers are kept and replayed", route.finals),
+            "a retry gets the same error until the record is forgotten, also if it would succeed by \
+             then; of one that a proxy sends the effect may have happened",
+            "final = []",
+        );
+        findings.note("final", about, texts);
+    }
+}
+
+fn unknown(route: &Route, about: &str, has_operators: bool, findings: &mut Findings) {
+    if route.reconcile.is_some() || route.effect == RouteEffect::Transactional {
+        return;
+    }
+    if !has_operators {
+        let texts = texts(
+            "an outcome can become unknown, and neither `reconcile` nor an operator can say what it was",
+            "its retries are refused until the gateway is stopped and `onceward keys resolve` is used on \
+             its store",
+            "admin = \"127.0.0.1:8081\", or reconcile = \"http://127.0.0.1:3000/did-it-happen\"",
+        );
+        findings.warning("no-way-out", about, texts);
+    } else if route.effect == RouteEffect::External {
+        let texts = texts(
+            "no service is asked what became of an unknown outcome",
             "each waits for a person (`onceward keys resolve`); until then its retries are refused",
             "reconcile = \"http://127.0.0.1:3000/did-it-happen\", where the service can tell",
         );

@@ -1,5 +1,6 @@
 //! Looks into the store as it is: how durable, how full, what is open, whether the clock fits.
 
+mod names;
 mod postgres;
 mod sqlite;
 
@@ -86,7 +87,7 @@ async fn look_into(config: &Config, file: &Path, findings: &mut Findings) -> Opt
     let seen = match &config.store {
         StoreUrl::Sqlite(path) => {
             access::store_file(path, findings);
-            sqlite::examine(path, keys, findings).await
+            sqlite::examine(path, config, keys, findings).await
         }
         StoreUrl::Postgres(url) => postgres::examine(url, config, keys, findings).await,
     }?;
@@ -103,9 +104,17 @@ fn longest_run(config: &Config) -> Duration {
 }
 
 /// Asks a store that was opened; `None`: it did not answer.
-async fn look(store: &dyn Records, promised: Promised, findings: &mut Findings) -> Option<Seen> {
+async fn look(
+    config: &Config,
+    store: &dyn Records,
+    promised: Promised,
+    findings: &mut Findings,
+) -> Option<Seen> {
     let reason = match timeout(PATIENCE, ask(store, promised)).await {
-        Ok(Ok(seen)) => return Some(seen),
+        Ok(Ok(seen)) => {
+            names::examine(config, store, findings).await;
+            return Some(seen);
+        }
         Ok(Err(error)) => error.to_string(),
         Err(_) => "no answer in time".to_owned(),
     };

@@ -13,7 +13,7 @@ fn is_allowed(authorize: &Authorize, caller: &Caller) -> bool {
     match authorize {
         Authorize::None => true,
         Authorize::Jwt => caller.claims().is_ok(),
-        Authorize::Mtls => caller.certificate_subject().is_some(),
+        Authorize::Mtls => caller.certified().is_some(),
         Authorize::Url(_) => false,
     }
 }
@@ -25,9 +25,9 @@ mod tests {
     use super::super::{Peer, Sender, TokenRefused};
     use super::*;
 
-    fn caller(subject: Option<&str>) -> Caller {
+    fn caller(certified: Option<&str>) -> Caller {
         let address = "203.0.113.9:4711".parse().unwrap();
-        let peer = Peer::new(address, &http::uri::Scheme::HTTP, subject.map(Into::into));
+        let peer = Peer::new(address, &http::uri::Scheme::HTTP, certified.map(Into::into));
         let sender = Sender { peer, is_trusted_proxy: false };
         Caller { sender, claims: Err(TokenRefused::Expired) }
     }

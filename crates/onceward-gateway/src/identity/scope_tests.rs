@@ -21,7 +21,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let peer = Peer::new(proxy(), &Scheme::HTTP, Some("CN=ada,O=acme".into()));
+        let peer = Peer::new(proxy(), &Scheme::HTTP, Some("5f3a".into()));
         let claims = json!({
             "sub": "ada", "tenant": 7, "admin": true, "groups": ["x"], "nothing": null, "empty": "",
             "share": 0.5, "huge": 1e30, "a/b": "slash", "realm": {"name": "acme", "a/b": "inner"},
@@ -57,13 +57,13 @@ impl Bench {
         json_parts: &BTreeMap<String, String>,
     ) -> Result<Scope, ScopeMissing> {
         let Self { caller, headers, path_parameters, .. } = self;
-        join(parts, &Known { caller, headers, path_parameters, json_parts })
+        join(parts, &names(parts), &Known { caller, headers, path_parameters, json_parts })
     }
 
     fn value(&self, part: &ScopePart) -> Result<String, ScopeMissing> {
         let scope = self.scope(std::slice::from_ref(part))?;
         let parts: Vec<(&str, &str)> = scope.parts().collect();
-        assert_eq!(parts[0].0, part.to_string());
+        assert_eq!(parts[0].0, part.stored_name());
         Ok(parts[0].1.to_owned())
     }
 
@@ -94,16 +94,19 @@ fn api_key() -> ScopePart {
 }
 
 #[test]
-fn a_claim_can_be_text_a_whole_number_or_a_boolean() {
+fn a_claim_is_a_text_or_by_another_word_a_whole_number() {
     let bench = Bench::new();
     assert_eq!(bench.value(&jwt("sub")).unwrap(), "ada");
-    assert_eq!(bench.value(&jwt("tenant")).unwrap(), "7");
-    assert_eq!(bench.value(&jwt("admin")).unwrap(), "true");
+    assert_eq!(bench.value(&ScopePart::JwtNumber("tenant".into())).unwrap(), "7");
+    let missing = bench.value(&jwt("tenant")).unwrap_err();
+    assert!(missing.to_string().contains("write `jwt-number:tenant`"), "{missing}");
     assert_eq!(bench.value(&jwt("a/b")).unwrap(), "slash");
     assert_eq!(bench.value(&jwt("https://example.com/tenant")).unwrap(), "named by a URL");
-    for claim in ["groups", "realm", "nothing", "empty", "share", "huge", "absent", ""] {
+    for claim in ["groups", "realm", "nothing", "empty", "share", "huge", "absent", "", "admin"] {
         assert!(bench.is_missing(&jwt(claim)), "{claim}");
+        assert!(bench.is_missing(&ScopePart::JwtNumber(claim.into())), "{claim}");
     }
+    assert!(bench.is_missing(&ScopePart::JwtNumber("sub".into())));
 }
 
 #[test]
@@ -125,11 +128,11 @@ fn a_claim_of_a_refused_token_is_missing_with_the_reason() {
 }
 
 #[test]
-fn the_subject_of_the_certificate_is_a_scope() {
+fn whom_the_certificate_names_is_a_scope() {
     let mut bench = Bench::new();
-    assert_eq!(bench.value(&ScopePart::CertificateSubject).unwrap(), "CN=ada,O=acme");
-    for subject in [Some(String::new()), None] {
-        bench.caller.sender.peer = Peer::new(proxy(), &Scheme::HTTP, subject);
+    assert_eq!(bench.value(&ScopePart::CertificateSubject).unwrap(), "5f3a");
+    for certified in [Some(String::new()), None] {
+        bench.caller.sender.peer = Peer::new(proxy(), &Scheme::HTTP, certified);
         assert!(bench.is_missing(&ScopePart::CertificateSubject));
     }
 }
@@ -190,12 +193,44 @@ fn a_credential_is_never_in_the_scope_itself() {
 }
 
 #[test]
+fn a_cookie_stands_for_itself_and_for_no_secret() {
+    let cookie = ScopePart::Cookie("sid".into());
+    let value = |lines: &[&'static str]| {
+        let mut bench = Bench::new();
+        for line in lines {
+            bench.headers.append("cookie", HeaderValue::from_static(line));
+        }
+        bench.value(&cookie).ok()
+    };
+    let digest = value(&["sid=sk_live_7"]).unwrap();
+    assert!(digest.len() == 64 && !digest.contains("sk_live_7"));
+    for same in [
+        &["a=1;sid=sk_live_7 ;b"][..],
+        &["a=sid=x", " sid = sk_live_7"],
+        &["sid=sk_live_7; sid=sk_live_7"],
+    ] {
+        assert_eq!(value(same).as_ref(), Some(&digest), "{same:?}");
+    }
+    for other in ["sid=sk_live_8", "sid=\"sk_live_7\"", "sid=sk_live_7=", "sid==sk_live_7"] {
+        assert!(value(&[other]).is_some_and(|value| value != digest), "{other}");
+    }
+    for none in ["", "Sid=a", "sid", "sid=", "sid= ;a", "sid=a; sid=b", "sid=a; sid="] {
+        assert_eq!(value(&[none]), None, "{none}");
+    }
+    let mut bench = Bench::new();
+    bench.headers.insert("sid", HeaderValue::from_static("sk_live_7"));
+    let secret = ScopePart::Secret(HeaderName::from_static("sid"));
+    assert_ne!(bench.value(&secret).unwrap(), digest, "one credential in two places");
+}
+
+#[test]
 fn the_names_of_parts_stay_the_same_in_every_version() {
     let parts =
         [jwt("sub"), ScopePart::CertificateSubject, user_header(), api_key(), json_at("/list/0")];
     let scope = Bench::new().scope(&parts).unwrap();
     let names: Vec<&str> = scope.parts().map(|(name, _)| name).collect();
-    let expected = ["cert:subject", "header:x-user", "json:/list/0", "jwt:sub", "secret:x-api-key"];
+    let expected =
+        ["cert:subject-sha256", "header:x-user", "json:/list/0", "jwt:sub", "secret:x-api-key"];
     assert_eq!(names, expected);
 }
 
@@ -285,4 +320,8 @@ fn different_values_in_different_places_are_different_scopes() {
         }
     }
     assert_eq!(scopes.len(), 6 * texts.len() * texts.len());
+}
+
+fn names(parts: &[ScopePart]) -> Vec<String> {
+    parts.iter().map(ScopePart::stored_name).collect()
 }

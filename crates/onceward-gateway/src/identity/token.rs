@@ -176,6 +176,10 @@ impl fmt::Display for TokenRefused {
             Self::UnexpectedAudience => {
                 "the token is for an audience; set jwt.audience to accept it"
             }
+            Self::Claim(name) if name == "exp" => {
+                "the token does not say when it expires (claim exp): tokens without that are refused, let \
+                 its issuer add it"
+            }
             Self::Claim(name) => {
                 return write!(
                     formatter,

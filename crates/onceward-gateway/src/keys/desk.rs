@@ -27,12 +27,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const MAX_ANSWER: usize = 64 << 20;
 
 /// The variable that holds the token, if no other is named.
-pub(super) const DEFAULT_TOKEN: &str = "ONCEWARD_ADMIN_TOKEN";
+pub(crate) const DEFAULT_TOKEN: &str = "ONCEWARD_ADMIN_TOKEN";
 
 /// What is asked if nothing is said.
 const USUAL: &str = "onceward.toml";
 
-pub(super) enum Desk {
+pub(crate) enum Desk {
     There {
         listener: Box<Upstream>,
         token: Option<HeaderValue>,
@@ -86,7 +86,8 @@ impl Desk {
         Ok(Self::Here(admin::local(&repair, Operator { name, role: Role::Purge })))
     }
 
-    fn there(url: &str, token_env: &str) -> Result<Self, Failure> {
+    /// The operators' listener at this address, with the token of this variable, if it is set.
+    pub(crate) fn there(url: &str, token_env: &str) -> Result<Self, Failure> {
         let wrong = "--admin is a URL without a path, as http://127.0.0.1:8081";
         let uri: Uri = url.parse().map_err(|_| wrong)?;
         let is_right = matches!(uri.scheme_str(), Some("http" | "https")) && uri.path() == "/";
@@ -104,11 +105,11 @@ impl Desk {
         Ok(Self::There { listener, token, actor, known: OnceCell::new() })
     }
 
-    pub(super) async fn get(&self, path: &str) -> Result<Value, Failure> {
+    pub(crate) async fn get(&self, path: &str) -> Result<Value, Failure> {
         self.ask(Method::GET, path, Body::empty()).await
     }
 
-    pub(super) async fn post(&self, path: &str, document: &Value) -> Result<Value, Failure> {
+    pub(crate) async fn post(&self, path: &str, document: &Value) -> Result<Value, Failure> {
         self.ask(Method::POST, path, Body::from(document.to_string().into_bytes())).await
     }
 

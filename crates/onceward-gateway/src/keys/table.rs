@@ -60,6 +60,7 @@ pub(super) fn whole(document: &Value) -> String {
         "scope",
         "key_digest",
         "state",
+        "cause",
         "effect",
         "attempt",
         "started_at",

@@ -43,6 +43,11 @@ impl Answer {
         self.status.is_success()
     }
 
+    /// Whether it says where to ask for the end of what is running.
+    pub(super) fn is_accepted(&self) -> bool {
+        self.status == StatusCode::ACCEPTED && self.headers.contains_key(header::LOCATION)
+    }
+
     /// Whether the request was refused as it is, as opposed to a failure.
     pub(super) fn is_refusal(&self) -> bool {
         self.status.is_client_error()
@@ -66,6 +71,17 @@ impl Answer {
             ["type", "title", "detail"].iter().any(|member| document[member].is_string())
         };
         kind.eq_ignore_ascii_case("application/problem+json") && document.is_ok_and(says)
+    }
+
+    /// Whether it says that nobody knows what became of the request, as a problem or as Stripe writes
+    /// errors.
+    pub(super) fn is_unknown(&self) -> bool {
+        const CODE: &str = "outcome-unknown";
+        let document: serde_json::Value = serde_json::from_slice(&self.body).unwrap_or_default();
+        let error = &document["error"];
+        let is_stripe =
+            ["idempotency_error", "api_error"].iter().any(|kind| error["type"] == *kind);
+        self.is_problem() && document["code"] == CODE || is_stripe && error["code"] == CODE
     }
 
     /// Whether both speak of the same piece of work.
@@ -157,5 +173,35 @@ mod tests {
         assert!(!said.is_problem());
         said.body = Bytes::from_static(br#"{"type": "about:blank", "status": 422}"#);
         assert!(said.is_problem());
+    }
+
+    #[test]
+    fn an_unknown_outcome_is_read_in_both_shapes_of_errors() {
+        for (kind, body, is_unknown) in [
+            ("application/problem+json", r#"{"title": "t", "code": "outcome-unknown"}"#, true),
+            ("application/problem+json", r#"{"title": "t", "code": "in-progress"}"#, false),
+            ("application/json", r#"{"title": "t", "code": "outcome-unknown"}"#, false),
+            (
+                "application/json",
+                r#"{"error": {"type": "idempotency_error", "code": "outcome-unknown"}}"#,
+                true,
+            ),
+            (
+                "application/json",
+                r#"{"error": {"type": "api_error", "code": "outcome-unknown"}}"#,
+                true,
+            ),
+            (
+                "application/json",
+                r#"{"error": {"type": "idempotency_error", "code": "idempotency_key_in_use"}}"#,
+                false,
+            ),
+            ("application/json", r#"{"error": {"code": "outcome-unknown"}}"#, false),
+            ("application/json", "outcome-unknown", false),
+        ] {
+            let mut said = answer(&[("content-type", kind)]);
+            said.body = Bytes::from_static(body.as_bytes());
+            assert_eq!(said.is_unknown(), is_unknown, "{body}");
+        }
     }
 }

@@ -176,11 +176,12 @@ pub(super) static CHECKS: [Check; 30] = [
     },
     Check {
         id: "in-flight",
-        title: "A duplicate of what is running waits, or is told so with 409",
+        title: "A duplicate of what is running waits, or is told so with 409 or 202",
         severity: everywhere(Major),
         is_refusal: false,
         harm: "Clients take an error for a failure of the operation, and start another one.",
-        fix: "Answer duplicates of a running request with 409, or let them wait for its answer.",
+        fix: "Let duplicates of a running request wait for its answer, or answer them with 409, or with 202 and \
+              the Location of its status.",
     },
     Check {
         id: "retry-after",
@@ -188,7 +189,7 @@ pub(super) static CHECKS: [Check; 30] = [
         severity: [None, None, Some(Minor)],
         is_refusal: false,
         harm: "Clients come back at once and again and again.",
-        fix: "Send Retry-After with the 409 of a running request.",
+        fix: "Send Retry-After with the 409 or 202 of a running request.",
     },
     Check {
         id: "disconnect",

@@ -63,6 +63,8 @@ pub(super) struct Stage<'a> {
     pub(super) patience: Duration,
     /// How long the operation takes.
     pub(super) usual: Duration,
+    /// Whether the operation itself is answered with 202.
+    pub(super) is_accepting: bool,
 }
 
 pub(super) type Verdicts = Vec<(&'static str, Verdict)>;
@@ -107,6 +109,11 @@ impl Stage<'_> {
 
     async fn landed(&self, mark: Mark, answers: &[&Answer]) -> Result<Landed, Trouble> {
         self.counter.landed(self.wire, self.operation, mark, answers).await
+    }
+
+    /// Whether a duplicate is told that the first request is running and where to ask for its end.
+    fn is_pending(&self, answer: &Answer) -> bool {
+        answer.is_accepted() && !self.is_accepting
     }
 
     /// What became of two attempts at the same work: `Some` if it is bad.

@@ -223,6 +223,8 @@ impl Wire {
 /// What is about the moment or the way, and says nothing about keys.
 fn passing(sent: &Sent) -> Option<String> {
     match sent {
+        // Who says that the outcome is unknown is there, and has answered.
+        Ok(answer) if answer.is_unknown() => None,
         Ok(answer) if matches!(answer.status.as_u16(), 502..=504) => {
             Some(format!("the API is not there at times: {}", answer.shown()))
         }

@@ -9,23 +9,27 @@ use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
     request::Parts,
 };
-use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use onceward::{
     Body as KeptBody, Outcome, Resolution,
-    server::{Body, BoxError, Code, IdempotencyBuilder, Problem, Resource, Unresolved},
+    server::{
+        Body, BoxError, Code, IdempotencyBuilder, PeerMemory, Problem, Resource, Unresolved,
+        WholeBody as _,
+    },
     telemetry::event,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
+    body::{self, Begun, Unread},
+    key::{self, InBody},
     may_see,
     timed::Timed,
     upstream::{Lane, Upstream},
 };
 use crate::{
-    config::{Authorize, Rebuild, Route, ScopePart},
+    config::{Authorize, KeySource, Rebuild, Route, ScopePart},
     identity,
     observe::Parent,
 };
@@ -44,6 +48,7 @@ pub(super) fn hooks(
     options: IdempotencyBuilder,
     route: &Arc<Route>,
     upstream: &Upstream,
+    memory: &PeerMemory,
 ) -> IdempotencyBuilder {
     let mut options = match &route.authorize {
         Authorize::None => options,
@@ -61,17 +66,17 @@ pub(super) fn hooks(
         }
     };
     if let Some(url) = route.reconcile.clone() {
-        let upstream = upstream.clone();
+        let asked = Arc::new((upstream.clone(), url, memory.clone()));
         options = options.resolver(move |unresolved| {
-            let (upstream, url) = (upstream.clone(), url.clone());
-            async move { reconcile(&upstream, &url, &unresolved).await }
+            let asked = asked.clone();
+            async move { reconcile(&asked, &unresolved).await }
         });
     }
     if let Some(rebuild) = route.rebuild.clone() {
-        let upstream = upstream.clone();
+        let asked = Arc::new((upstream.clone(), rebuild, memory.clone()));
         options = options.rebuild(move |resource| {
-            let (upstream, rebuild) = (upstream.clone(), rebuild.clone());
-            async move { make_again(&upstream, &rebuild, &resource).await }
+            let asked = asked.clone();
+            async move { make_again(&asked, &resource).await }
         });
     }
     options
@@ -87,7 +92,7 @@ async fn is_allowed(
     for name in [header::CONTENT_LENGTH, header::CONTENT_TYPE, header::HOST, header::EXPECT] {
         headers.remove(name);
     }
-    super::headers::strip_hop_by_hop(&mut headers);
+    super::headers::strip_hop_by_hop(&mut headers, &[]);
     let mut request = Request::new(Body::empty());
     *request.uri_mut() = url.clone();
     *request.headers_mut() = headers;
@@ -105,8 +110,7 @@ async fn is_allowed(
 
 /// Asks the route's `reconcile` URL what became of an operation.
 async fn reconcile(
-    upstream: &Upstream,
-    url: &Uri,
+    (upstream, url, memory): &(Upstream, Uri, PeerMemory),
     unresolved: &Unresolved,
 ) -> Result<Option<Resolution>, BoxError> {
     let (reference, execution) = (unresolved.reference(), unresolved.execution());
@@ -127,7 +131,7 @@ async fn reconcile(
     if !response.status().is_success() {
         return Err(format!("the reconcile URL answered {}", response.status()).into());
     }
-    let answer: Value = serde_json::from_slice(&whole(response).await?)?;
+    let answer: Value = serde_json::from_slice(&whole(response, memory).await?)?;
     match answer["outcome"].as_str() {
         Some("applied") => Ok(Some(Resolution::Applied(outcome(&answer["response"])?))),
         Some("never") => Ok(Some(Resolution::Never)),
@@ -160,8 +164,7 @@ fn outcome(response: &Value) -> Result<Outcome, BoxError> {
 
 /// Makes an answer again that was kept as a reference.
 async fn make_again(
-    upstream: &Upstream,
-    rebuild: &Rebuild,
+    (upstream, rebuild, memory): &(Upstream, Rebuild, PeerMemory),
     resource: &Resource,
 ) -> Result<Option<Response<Bytes>>, BoxError> {
     let path = rebuild.template.replace("{id}", &escaped(resource.id()));
@@ -178,7 +181,7 @@ async fn make_again(
         return Err(format!("the rebuild URL answered {}", response.status()).into());
     }
     let (parts, body) = response.into_parts();
-    let bytes = whole(Response::new(body)).await?;
+    let bytes = whole(Response::new(body), memory).await?;
     Ok(Some(Response::from_parts(parts, bytes)))
 }
 
@@ -194,18 +197,35 @@ fn escaped(id: &str) -> String {
     })
 }
 
-async fn whole(response: Response<Incoming>) -> Result<Bytes, BoxError> {
-    let body = Limited::new(response.into_body(), MAX_ANSWER);
-    let read = tokio::time::timeout(PATIENCE, body.collect()).await;
-    Ok(read.map_err(|_| "it took too long")??.to_bytes())
+async fn whole(response: Response<Incoming>, memory: &PeerMemory) -> Result<Bytes, BoxError> {
+    let body = Body::new(Timed::whole(response.into_body(), Instant::now() + PATIENCE));
+    match body::begin(body, MAX_ANSWER, None, memory).await {
+        Ok(Begun::All(bytes, _, reserved)) => Ok(reserved.hold(bytes)),
+        Ok(Begun::Some(..)) => Err("the answer is too large".into()),
+        Err(Unread::BrokenOff(error)) => Err(error),
+        Err(Unread::Full) => Err("too many bytes are held in memory here".into()),
+    }
 }
 
-/// The values of a route's `json:` parts. Only for such a route the body is read here.
-pub(super) async fn json_parts(
+/// What a route takes from a body, and the body again.
+pub(super) struct ReadBody {
+    /// The values of the `json:` parts of its scope.
+    pub(super) json: BTreeMap<String, String>,
+    pub(super) key: InBody,
+    pub(super) body: Body,
+}
+
+/// Reads what a route takes from a body. Only for such a route the body is read here.
+pub(super) async fn read(
     route: &Route,
     parts: &Parts,
     body: Body,
-) -> Result<(BTreeMap<String, String>, Body), Problem> {
+    memory: &PeerMemory,
+) -> Result<ReadBody, Problem> {
+    let nothing = |body| ReadBody { json: BTreeMap::new(), key: Ok(None), body };
+    if !key::may_be_there(&route.key_source, &parts.headers) {
+        return Ok(nothing(body));
+    }
     let pointers: Vec<&String> = route
         .scope
         .iter()
@@ -214,24 +234,36 @@ pub(super) async fn json_parts(
             _ => None,
         })
         .collect();
-    let has_key = parts.headers.contains_key(super::KEY);
-    if !has_key {
-        return Ok((BTreeMap::new(), body));
-    }
-    let body = Timed::whole(body, Instant::now() + WHOLE);
-    if pointers.is_empty() {
-        return Ok((BTreeMap::new(), Body::new(body)));
-    }
-    let read = Limited::new(body, route.max_request).collect().await;
-    let Ok(collected) = read else {
-        let text = "the request is larger than this route allows, or broke off; nothing was run";
-        return Err(Problem::new(Code::BodyTooLarge, text));
+    let of_key = match &route.key_source {
+        KeySource::Json(pointer) => Some(pointer),
+        KeySource::Headers(_) | KeySource::EventHeader(_) => None,
     };
-    let bytes = collected.to_bytes();
-    let document: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+    let body = Timed::whole(body, Instant::now() + WHOLE);
+    if pointers.is_empty() && of_key.is_none() {
+        return Ok(nothing(Body::new(body)));
+    }
+    let begun = body::begin(Body::new(body), route.max_request, None, memory).await;
+    let (bytes, trailers, reserved) = match begun.map_err(Unread::into_problem)? {
+        Begun::All(bytes, trailers, reserved) => (bytes, trailers, reserved),
+        Begun::Some(..) => {
+            let text = "the request is larger than this route allows; nothing was run";
+            return Err(Problem::new(Code::BodyTooLarge, text));
+        }
+    };
+    let document = identity::document(&bytes);
+    let key = of_key.map_or(Ok(None), |pointer| {
+        key::in_body(pointer, &parts.headers, &bytes, document.as_ref())
+    });
     let value = |pointer: &String| {
-        let value = identity::plain(document.pointer(pointer)?)?;
+        let value = identity::plain(document.as_ref()?.pointer(pointer)?)?;
         Some((pointer.clone(), value))
     };
-    Ok((pointers.into_iter().filter_map(value).collect(), Body::from(bytes)))
+    let json = pointers.into_iter().filter_map(value).collect();
+    let body = match of_key.is_some() && key == Ok(None) {
+        // It may be passed on, and counts until it was sent.
+        true => Body::from_whole(reserved.hold(bytes), trailers),
+        // Given back here: the layer counts the body as it reads it, which it does at once.
+        false => Body::from_whole(bytes, trailers),
+    };
+    Ok(ReadBody { json, key, body })
 }

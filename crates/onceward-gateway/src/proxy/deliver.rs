@@ -7,20 +7,25 @@ use http::{HeaderValue, Request, Response, request::Parts};
 use hyper::body::Incoming;
 use onceward::{
     retry::{Action, Call, Class, Go, Priority, Rules, Share, Stop, Why, decide},
-    server::{Body, Code, Problem},
+    server::{Body, Code, Errors, Problem},
     telemetry::{self, GivenUp, Hedged, Sending, TurnedAway, UpstreamFailure},
 };
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
+    answers::{Answer, Answers},
     forward::refusal,
     judge::{Judged, Stakes},
     parcel::Parcel,
-    room::{Flight, Room, Rooms},
-    upstream::{Failure, Lane, Upstream},
+    room::{Flight, Inside, Room, Rooms},
+    shares::Holder,
+    upstream::{Failure, Lane, Line, Pending, Upstream},
     wishes::{ATTEMPT, Wishes},
 };
-use crate::config::{Delivery, Fallback, RetryRule};
+use crate::{
+    config::{Delivery, Fallback, RetryRule},
+    identity::Origin,
+};
 
 /// How the requests of one route are sent on; clones are the same.
 #[derive(Clone)]
@@ -30,6 +35,8 @@ pub(crate) struct Way {
     pub(super) fallback: Option<Arc<Fallback>>,
     pub(super) priority: Priority,
     pub(super) room: Arc<Room>,
+    /// Those of all routes.
+    answers: Answers,
     rules: Arc<Rules>,
     route: u32,
     share: Share,
@@ -37,6 +44,11 @@ pub(crate) struct Way {
     hedges: bool,
     /// How many may be at the upstream was said for this route.
     pub(super) is_limited: bool,
+    pub(super) is_unmatched: bool,
+    /// The part of the places that one client may hold.
+    peer_share: f64,
+    /// How its refusals are written.
+    pub(super) errors: Errors,
 }
 
 /// An answer's head; what comes behind it still flies.
@@ -44,6 +56,7 @@ pub(super) struct Delivered {
     pub(super) response: Response<Incoming>,
     /// `None`: it is a failure, and gave its place back so that another attempt could be made.
     pub(super) flight: Option<Flight>,
+    pub(super) answer: Answer,
     pub(super) class: Class,
     /// An earlier attempt may have been carried out.
     pub(super) is_doubtful: bool,
@@ -54,6 +67,8 @@ pub(super) enum Undelivered {
     /// Nothing was sent, for this reason; perhaps it is better after that time.
     TurnedAway(TurnedAway, Option<Duration>),
     Failed(Failure),
+    /// It is late, and still counts among the answers.
+    Late(Pending, Answer),
 }
 
 /// What one attempt came to, with its place at the upstream.
@@ -64,6 +79,7 @@ struct Trying<'a> {
     way: &'a Way,
     call: Call,
     phase: Phase,
+    holder: Holder,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,26 +91,43 @@ enum Phase {
     Waiting,
 }
 
+/// What a way is made of besides how its requests are delivered.
+#[derive(Clone, Copy)]
+pub(super) struct OfRoute<'a> {
+    /// `None`: it is for requests that no route speaks of.
+    pub(super) label: Option<&'a str>,
+    pub(super) timeout: Duration,
+    pub(super) peer_share: f64,
+    pub(super) errors: Errors,
+}
+
 impl Way {
     pub(super) fn new(
         upstream: &Upstream,
         rooms: &Rooms,
-        (label, timeout): (&str, Duration),
+        of_route: OfRoute<'_>,
         delivery: &Delivery,
     ) -> Result<Self, super::Failure> {
-        let (room, route) = rooms.of(upstream.address(), label, delivery);
+        let OfRoute { label, timeout, peer_share, errors } = of_route;
+        let rules = delivery.rules(timeout)?;
+        let (room, route) = rooms.of(upstream.address(), label.unwrap_or_default(), delivery);
+        room.fit(&rules);
         Ok(Self {
             upstream: upstream.clone(),
             timeout,
             fallback: delivery.fallback.clone().map(Arc::new),
             priority: delivery.priority,
             room,
-            rules: Arc::new(delivery.rules(timeout)?),
+            answers: rooms.answers.clone(),
+            rules: Arc::new(rules),
             route,
             share: Share::of(delivery.retry_share),
             repeats: delivery.retry != RetryRule::Off,
             hedges: delivery.hedge,
             is_limited: delivery.limit.is_some(),
+            is_unmatched: label.is_none(),
+            peer_share,
+            errors,
         })
     }
 
@@ -108,22 +141,33 @@ impl Way {
         let wishes = parts.extensions.get::<Wishes>();
         let why = match wishes.is_some_and(Wishes::is_over) {
             true => Some(TurnedAway::Deadline),
-            false => self.room.is_shut(),
+            false => self.is_shut(origin(&parts.extensions)),
         };
         why.map(|why| refusal(why, None))
     }
 
     /// Counts what was turned away so.
-    pub(super) fn count_turned_away(&self, code: Code) {
+    pub(super) fn count_turned_away(&self, code: Code, origin: Origin) {
         let why = match code {
             Code::DeadlineExceeded => Some(TurnedAway::Deadline),
-            Code::Overloaded => self.room.is_shut(),
+            Code::Overloaded => self.is_shut(origin),
             _ => None,
         };
         if let Some(why) = why {
             self.room.enter().counts.turned_away += 1;
             telemetry::TURNED_AWAY.add(why);
         }
+    }
+
+    /// Why a request with its body would not be let through now.
+    fn is_shut(&self, origin: Origin) -> Option<TurnedAway> {
+        let holder = self.holder(origin, false);
+        self.room.is_shut(&holder).or_else(|| self.answers.is_shut(&holder))
+    }
+
+    fn holder(&self, origin: Origin, is_arriving: bool) -> Holder {
+        let (peer_share, is_unmatched) = (self.peer_share, self.is_unmatched);
+        Holder { origin, peer_share, is_unmatched, is_arriving }
     }
 
     fn call(&self, stakes: &Stakes, parcel: &Parcel, wishes: &Wishes) -> Call {
@@ -147,7 +191,8 @@ impl Way {
     ) -> Result<Delivered, Undelivered> {
         let call = self.call(stakes, &parcel, wishes);
         let until = Instant::now() + self.timeout;
-        let mut trying = Trying { way: self, call, phase: Phase::Idle };
+        let holder = self.holder(parcel.origin(), parcel.is_arriving());
+        let mut trying = Trying { way: self, call, phase: Phase::Idle, holder };
         let (go, flight) = trying.begin_first(stakes.is_retry(wishes))?;
         let mut next = (go, flight);
         let mut doubt: Option<Failure> = None;
@@ -157,9 +202,10 @@ impl Way {
             let attempt = Attempt { stakes, wishes, patience, hedge_after: go.hedge_after };
             let (result, flight) = trying.attempt(&mut parcel, &attempt, flight).await;
             let may_wait = doubt.is_some() && trying.call.attempts() < self.rules.attempts();
-            let judged = stakes.judge(&result, may_wait);
+            let (judged, answer) =
+                (stakes.judge(&result, &self.rules, may_wait), flight.answer.clone());
             let is_of_client = match &result {
-                Err(Failure::TimedOut) => {
+                Err(Failure::TimedOut(_)) => {
                     let is_hurried = patience < self.rules.attempt_timeout() && wishes.is_over();
                     (stakes.is_safe() && is_hurried) || parcel.kept_waiting(patience)
                 }
@@ -167,28 +213,33 @@ impl Way {
             };
             if is_of_client {
                 trying.abandon();
-                return ended(result, Some(flight), judged, doubt);
+                return ended(result, (Some(flight), answer), judged, doubt);
             }
             // Or with a small limit a retry would stand in its own way.
             let flight = judged.is_good().then_some(flight);
             let Some(wait) = trying.decide(judged) else {
-                return ended(result, flight, judged, doubt);
+                return ended(result, (flight, answer), judged, doubt);
             };
             drop(flight);
             sleep(wait).await;
             // It may have been taken over, or this process may have been stopped for a while.
             if stakes.time_left().is_some_and(|left| left.is_zero()) {
-                return ended(result, None, judged, doubt);
+                return ended(result, (None, answer), judged, doubt);
             }
-            match trying.begin() {
+            match trying.begin(answer.clone()) {
                 Ok(begun) => next = begun,
-                Err(_) => return ended(result, None, judged, doubt),
+                Err(_) => return ended(result, (None, answer), judged, doubt),
             }
             if doubt.is_none() && !matches!(judged.seen.class, Class::NeverSent { .. }) {
                 doubt = Some(result.err().unwrap_or_else(answered_badly));
             }
         }
     }
+}
+
+/// Where a request comes from; it was found out before its layer saw it.
+pub(super) fn origin(extensions: &http::Extensions) -> Origin {
+    extensions.get().copied().unwrap_or(Origin { address: None, connection: None })
 }
 
 /// Whether the request could not be sent, or its client broke off: that says nothing about the upstream.
@@ -204,15 +255,16 @@ fn answered_badly() -> Failure {
 /// What the caller gets: a failure that proves nothing counts more than a later one that does.
 fn ended(
     result: Result<Response<Incoming>, Failure>,
-    flight: Option<Flight>,
+    (flight, answer): (Option<Flight>, Answer),
     judged: Judged,
     doubt: Option<Failure>,
 ) -> Result<Delivered, Undelivered> {
     match (result, doubt) {
         (Ok(response), doubt) => {
             let is_doubtful = doubt.is_some();
-            Ok(Delivered { response, flight, class: judged.seen.class, is_doubtful })
+            Ok(Delivered { response, flight, answer, class: judged.seen.class, is_doubtful })
         }
+        (Err(Failure::TimedOut(Some(pending))), _) => Err(Undelivered::Late(pending, answer)),
         (Err(Failure::NotSent(..)), Some(doubt)) => Err(Undelivered::Failed(doubt)),
         (Err(failure), _) => Err(Undelivered::Failed(failure)),
     }
@@ -232,28 +284,28 @@ impl Trying<'_> {
         let now = self.way.room.now();
         let mut inside = self.way.room.enter();
         if !inside.admits(self.way.route, self.way.share, is_retry, now) {
-            inside.counts.turned_away += 1;
-            telemetry::TURNED_AWAY.add(TurnedAway::RetryShare);
-            return Err(Undelivered::TurnedAway(TurnedAway::RetryShare, None));
+            return Err(not_begun(&mut inside, TurnedAway::RetryShare, None));
         }
+        if !inside.has_share(&self.holder) {
+            return Err(not_begun(&mut inside, TurnedAway::Share, None));
+        }
+        let taken = self.way.answers.take(self.holder);
+        let answer = taken.map_err(|why| not_begun(&mut inside, why, None))?;
         let begun = inside.context(&self.way.rules, &mut self.call).begin(now, fastrand::u64(..));
         match begun {
             Ok(go) => {
                 inside.counts.attempts += 1;
+                let flight = self.way.room.flight(&mut inside, self.holder, answer);
                 drop(inside);
-                Ok((go, self.started(Sending::First)))
+                self.started(Sending::First);
+                Ok((go, flight))
             }
-            Err(stop) => {
-                inside.counts.turned_away += 1;
-                let why = turned_away(stop);
-                telemetry::TURNED_AWAY.add(why);
-                Err(Undelivered::TurnedAway(why, self.call.hint()))
-            }
+            Err(stop) => Err(not_begun(&mut inside, turned_away(stop), self.call.hint())),
         }
     }
 
-    /// Another attempt, after its wait.
-    fn begin(&mut self) -> Result<(Go, Flight), Stop> {
+    /// Another attempt, after its wait; its answer is one with that of the one before.
+    fn begin(&mut self, answer: Answer) -> Result<(Go, Flight), Stop> {
         let now = self.way.room.now();
         let mut inside = self.way.room.enter();
         let begun = inside.context(&self.way.rules, &mut self.call).begin(now, fastrand::u64(..));
@@ -261,8 +313,10 @@ impl Trying<'_> {
             Ok(go) => {
                 inside.counts.attempts += 1;
                 inside.counts.retries += 1;
+                let flight = self.way.room.flight(&mut inside, self.holder, answer);
                 drop(inside);
-                Ok((go, self.started(Sending::Retry)))
+                self.started(Sending::Retry);
+                Ok((go, flight))
             }
             Err(stop) => {
                 drop(inside);
@@ -273,10 +327,9 @@ impl Trying<'_> {
         }
     }
 
-    fn started(&mut self, kind: Sending) -> Flight {
+    fn started(&mut self, kind: Sending) {
         self.phase = Phase::Running;
         telemetry::UPSTREAM_ATTEMPTS.add(kind);
-        Flight(self.way.room.clone())
     }
 
     /// How long to wait before the next attempt; `None`: there is none.
@@ -313,7 +366,7 @@ impl Trying<'_> {
     ) -> Attempted {
         let Some(after) = attempt.hedge_after.filter(|_| self.way.hedges && parcel.is_kept())
         else {
-            let request = self.pack(parcel, attempt);
+            let request = self.pack(parcel, attempt, &flight.answer);
             let sent = self.way.upstream.send(attempt.stakes.lane(), request, attempt.patience);
             return (sent.await, flight);
         };
@@ -329,29 +382,29 @@ impl Trying<'_> {
         after: Duration,
     ) -> Attempted {
         let (way, stakes) = (self.way, attempt.stakes);
-        let request = self.pack(parcel, attempt);
+        let request = self.pack(parcel, attempt, &flight.answer);
         let mut first = pin!(way.upstream.send(stakes.lane(), request, attempt.patience));
         if let Ok(answer) = timeout(after, first.as_mut()).await {
             return (answer, flight);
         }
         let Some(second_flight) = self.hedge() else { return (first.await, flight) };
         let rest = Attempt { patience: attempt.patience.saturating_sub(after), ..*attempt };
-        let request = self.pack(parcel, &rest);
+        let request = self.pack(parcel, &rest, &second_flight.answer);
         let mut second = pin!(way.upstream.send(stakes.lane(), request, rest.patience));
         tokio::select! {
             answer = first.as_mut() => {
-                if stakes.judge(&answer, false).is_good() {
+                if stakes.judge(&answer, &way.rules, false).is_good() {
                     telemetry::UPSTREAM_HEDGES.add(Hedged::Lost);
                     return (answer, flight);
                 }
                 // The second may still make it good.
                 let other = second.await;
-                match self.hedge_is_taken(stakes.judge(&other, false)) {
+                match self.hedge_is_taken(stakes.judge(&other, &way.rules, false)) {
                     true => (other, second_flight),
                     false => (answer, flight),
                 }
             }
-            other = second.as_mut() => match self.hedge_is_taken(stakes.judge(&other, false)) {
+            other = second.as_mut() => match self.hedge_is_taken(stakes.judge(&other, &way.rules, false)) {
                 true => (other, second_flight),
                 false => (first.await, flight),
             },
@@ -360,17 +413,15 @@ impl Trying<'_> {
 
     /// Leave for a second request beside the first.
     fn hedge(&mut self) -> Option<Flight> {
+        let answer = self.way.answers.take(self.holder).ok()?;
         let now = self.way.room.now();
         let mut inside = self.way.room.enter();
         let may = inside.context(&self.way.rules, &mut self.call).hedge(now);
-        if may {
+        may.then(|| {
             inside.counts.attempts += 1;
             inside.counts.hedges += 1;
-        }
-        drop(inside);
-        may.then(|| {
             telemetry::UPSTREAM_ATTEMPTS.add(Sending::Hedge);
-            Flight(self.way.room.clone())
+            self.way.room.flight(&mut inside, self.holder, answer)
         })
     }
 
@@ -390,8 +441,9 @@ impl Trying<'_> {
     }
 
     /// The request of one attempt.
-    fn pack(&self, parcel: &mut Parcel, attempt: &Attempt<'_>) -> Request<Body> {
-        let mut request = parcel.request();
+    fn pack(&self, parcel: &mut Parcel, attempt: &Attempt<'_>, answer: &Answer) -> Request<Body> {
+        let mut request = parcel.request(answer);
+        request.extensions_mut().insert(Line::of(answer.number()));
         let lines = request.headers_mut();
         attempt.wishes.tell(lines, attempt.patience, self.way.priority);
         // With a key it is the record's count, which is there already.
@@ -424,6 +476,13 @@ impl Drop for Trying<'_> {
     fn drop(&mut self) {
         self.abandon();
     }
+}
+
+/// Counts a request that is not sent.
+fn not_begun(inside: &mut Inside, why: TurnedAway, hint: Option<Duration>) -> Undelivered {
+    inside.counts.turned_away += 1;
+    telemetry::TURNED_AWAY.add(why);
+    Undelivered::TurnedAway(why, hint)
 }
 
 fn turned_away(stop: Stop) -> TurnedAway {

@@ -1,30 +1,30 @@
 //! One request to the upstream and its answer back: what a route's layer runs, once.
 
 use std::{
+    pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
-use http_body::Body as _;
-use http_body_util::BodyExt as _;
+use http_body::{Frame, SizeHint};
 use onceward::{
-    BoxFuture, Meaning, Policy, Reply,
+    BoxFuture, Cause, Meaning, Policy, Reply,
     retry::{self, Class},
-    server::{Body, BoxError, Claim, Code, NotKept, Problem, Resource},
+    server::{Body, BoxError, Claim, Code, CompleteWithin, NoAnswer, NotKept, Problem, Resource},
     telemetry::{self, TurnedAway, event},
 };
 use tokio::time::Instant;
 use tower_service::Service;
 
 use super::{
+    answers::Answer,
     deliver::{Delivered, Undelivered, Way},
     headers::{self, Outcome},
     judge::Stakes,
     parcel::Parcel,
-    place::Place,
     room::Flight,
     timed::Timed,
     upstream::Failure,
@@ -61,43 +61,73 @@ impl Forward {
         let way = &*self.way;
         let wishes = request.extensions().get::<Wishes>().copied().unwrap_or(Wishes::NONE);
         let claim = request.extensions().get::<Claim>().cloned();
-        let Some(claim) = claim else {
-            return Ok(pass(way, request, &wishes).await);
-        };
-        let until = Instant::now() + way.timeout;
-        prepare(request.headers_mut(), &claim);
+        if let Some(claim) = &claim {
+            prepare(request.headers_mut(), claim);
+        }
+        let begun = Instant::now();
         let parcel = Parcel::held(request, way.may_repeat()).await;
         let parcel = parcel.map_err(|error| Failure::BrokenOff(error.to_string()))?;
+        let Some(claim) = claim else { return Ok(pass(way, parcel, &wishes).await) };
         let stakes = Stakes::keyed(&claim, &self.policy, way.timeout);
         let delivered = match way.deliver(parcel, &stakes, &wishes).await {
             Ok(delivered) => delivered,
             Err(Undelivered::TurnedAway(why, hint)) => return Ok(released(refusal(why, hint))),
             Err(Undelivered::Failed(Failure::NotSent(_, reason))) => return Ok(not_sent(&reason)),
-            Err(Undelivered::Failed(failure)) => return Err(failure),
+            Err(Undelivered::Late(pending, answer)) => {
+                let cause = Cause::NoAnswer { within: way.timeout, awaited_until: None };
+                let until = claim.deadline().instant();
+                let late = async move {
+                    let body = |body| flying(Timed::whole(body, until), answer, None);
+                    Some(received(pending.0.await?.map(body)))
+                };
+                return Ok(NoAnswer::new(cause).until_answered(late).into_response());
+            }
+            Err(Undelivered::Failed(failure)) => return Ok(self.no_answer(&failure)),
         };
-        let Delivered { response, flight, class, is_doubtful } = delivered;
+        let Delivered { response, flight, answer, class, is_doubtful } = delivered;
         let flight = flight.filter(|_| way.is_limited);
-        let mut response = response.map(|body| flying(Timed::whole(body, until), flight));
-        listen(&mut response);
+        let until = match stakes.listens() {
+            true => claim.deadline().instant(),
+            false => begun + way.timeout,
+        };
+        let mut response =
+            received(response.map(|body| flying(Timed::whole(body, until), answer, flight)));
+        if stakes.listens() {
+            response.extensions_mut().insert(CompleteWithin::since(begun, way.timeout));
+        }
         if is_doubtful {
             self.bind(&mut response, class);
         }
-        headers::strip_hop_by_hop(response.headers_mut());
-        headers::strip_own(response.headers_mut());
         Ok(response)
+    }
+
+    /// The request may have been carried out: the layer goes by the route's policy, and says why.
+    fn no_answer(&self, failure: &Failure) -> Response<Body> {
+        tracing::warn!(event = event::UPSTREAM_FAILED, %failure, "a request with a key has no answer");
+        let cause = match failure {
+            Failure::TimedOut(_) => {
+                Cause::NoAnswer { within: self.way.timeout, awaited_until: None }
+            }
+            _ => Cause::ConnectionLost,
+        };
+        NoAnswer::new(cause).into_response()
     }
 
     /// An answer that would give the key free says nothing about an earlier attempt, which may have been
     /// carried out, nor does one that may mean that it is still running.
     fn bind(&self, response: &mut Response<Body>, class: Class) {
         let said = response.extensions().get::<Meaning>().copied();
-        let by_policy = || self.policy.meaning(Reply::Complete(response.status().as_u16()));
-        let meaning = said.unwrap_or_else(by_policy);
+        let reply = Reply::Complete(response.status().as_u16());
+        let no_answer = self.policy.meaning(Reply::Incomplete);
         let is_busy = matches!(response.status(), StatusCode::CONFLICT | StatusCode::TOO_EARLY);
-        let may_run = is_busy && said.is_none() && class != Class::Bound;
-        if meaning == Meaning::Released || may_run {
-            let no_answer = self.policy.meaning(Reply::Incomplete);
-            response.extensions_mut().insert(no_answer);
+        let meaning = match said {
+            None if is_busy && class != Class::Bound => no_answer,
+            None => self.policy.meaning_in_doubt(reply),
+            Some(Meaning::Released) => no_answer,
+            Some(said) => said,
+        };
+        if meaning != said.unwrap_or_else(|| self.policy.meaning(reply)) {
+            response.extensions_mut().insert(meaning);
         }
     }
 }
@@ -117,25 +147,27 @@ impl Service<Request<Body>> for Forward {
 }
 
 /// Passes a request on that has no key, and its answer back, both as they come.
-pub(super) async fn pass(way: &Way, mut request: Request<Body>, wishes: &Wishes) -> Response<Body> {
-    announce_length(&mut request);
-    let stakes = Stakes::Unkeyed(retry::Method::of(request.method().as_str()));
-    let parcel = match Parcel::passing(request, way.may_repeat()).await {
-        Ok(parcel) => parcel,
-        Err(error) => return unanswered(&Failure::BrokenOff(error.to_string())),
-    };
+pub(super) async fn pass(way: &Way, parcel: Parcel, wishes: &Wishes) -> Response<Body> {
+    let method = retry::Method::of(parcel.method().as_str());
+    let stakes = Stakes::Unkeyed(method);
     let delivered = way.deliver(parcel, &stakes, wishes).await;
     if let Some(fallback) = way.fallback.as_ref().filter(|_| calls_for_fallback(&delivered)) {
         return instead(fallback);
     }
-    let Delivered { response, flight, .. } = match delivered {
+    let Delivered { response, flight, answer, .. } = match delivered {
         Ok(delivered) => delivered,
-        Err(Undelivered::TurnedAway(why, hint)) => return refusal(why, hint).into_response(),
-        Err(Undelivered::Failed(failure)) => return unanswered(&failure),
+        Err(undelivered) => {
+            let problem = match undelivered {
+                Undelivered::TurnedAway(why, hint) => refusal(why, hint),
+                Undelivered::Failed(failure) => unanswered(&failure, method),
+                Undelivered::Late(..) => unanswered(&Failure::TimedOut(None), method),
+            };
+            return problem.errors(way.errors).into_response();
+        }
     };
     let flight = flight.filter(|_| way.is_limited);
-    let mut response = response.map(|body| flying(Timed::pieces(body, PAUSE), flight));
-    headers::strip_hop_by_hop(response.headers_mut());
+    let mut response = response.map(|body| flying(Timed::pieces(body, PAUSE), answer, flight));
+    headers::strip_hop_by_hop(response.headers_mut(), &[]);
     headers::strip_own(response.headers_mut());
     response
 }
@@ -144,7 +176,10 @@ pub(super) async fn pass(way: &Way, mut request: Request<Body>, wishes: &Wishes)
 fn calls_for_fallback(delivered: &Result<Delivered, Undelivered>) -> bool {
     match delivered {
         Ok(delivered) => delivered.class.is_failure(),
-        Err(Undelivered::TurnedAway(TurnedAway::Deadline | TurnedAway::RetryShare, _)) => false,
+        Err(Undelivered::TurnedAway(
+            TurnedAway::Deadline | TurnedAway::RetryShare | TurnedAway::Share,
+            _,
+        )) => false,
         Err(Undelivered::Failed(Failure::BrokenOff(_))) => false,
         Err(_) => true,
     }
@@ -179,6 +214,11 @@ pub(super) fn refusal(why: TurnedAway, hint: Option<Duration>) -> Problem {
             "the service behind this gateway keeps failing and is left alone for a while; nothing was \
              run, try again later",
         ),
+        TurnedAway::Share => (
+            Code::Overloaded,
+            "too many requests of this kind or from your address are here, and this was not run; try \
+             again later",
+        ),
         TurnedAway::Limit | TurnedAway::Shed | TurnedAway::Other => {
             (Code::Overloaded, "there is too much to do, and this was not run; try again later")
         }
@@ -187,34 +227,64 @@ pub(super) fn refusal(why: TurnedAway, hint: Option<Duration>) -> Problem {
     Problem::new(code, text).retry_after(pause)
 }
 
-/// Nothing was run: the key is free again.
+/// Nothing was run: the key is free again. The layer writes the refusal, and names the operation in it.
 fn released(problem: Problem) -> Response<Body> {
-    let mut response = problem.into_response();
+    let mut response = problem.clone().into_response();
     response.extensions_mut().insert(Meaning::Released);
+    response.extensions_mut().insert(problem);
     response
 }
 
-/// A body that is at the upstream until it has ended. Without a limit of its own a route does not count
-/// it: clients that do not read would take the places of all others.
-fn flying<B>(body: B, flight: Option<Flight>) -> Body
+/// A body that counts until it has ended. Only with a limit of its own a route also counts it as a request
+/// at the upstream: clients that do not read would take the places of all others.
+fn flying<B>(body: B, answer: Answer, flight: Option<Flight>) -> Body
 where
     B: http_body::Body<Data = Bytes, Error = BoxError> + Send + Unpin + 'static,
 {
-    let Some(flight) = flight.filter(|_| !body.is_end_stream()) else { return Body::new(body) };
-    let place = Place::new(flight, PAUSE);
-    Body::new(body.map_frame(move |frame| {
-        place.used();
-        frame
-    }))
+    match body.is_end_stream() {
+        true => Body::new(body),
+        false => Body::new(Flying { body, answer, has_ended: false, _flight: flight }),
+    }
 }
 
-/// hyper leaves out the body of a GET whose length nobody has said.
-fn announce_length(request: &mut Request<Body>) {
-    let is_known = request.headers().contains_key(header::CONTENT_LENGTH)
-        || request.body().size_hint().exact().is_some();
-    if !is_known && !request.body().is_end_stream() {
-        let chunked = HeaderValue::from_static("chunked");
-        request.headers_mut().insert(header::TRANSFER_ENCODING, chunked);
+struct Flying<B> {
+    body: B,
+    answer: Answer,
+    has_ended: bool,
+    _flight: Option<Flight>,
+}
+
+impl<B> http_body::Body for Flying<B>
+where
+    B: http_body::Body<Data = Bytes, Error = BoxError> + Unpin,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let has_more = matches!(&frame, Some(Ok(frame)) if frame.is_data());
+        self.has_ended = !has_more || self.body.is_end_stream();
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl<B> Drop for Flying<B> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.answer.leave();
+        }
     }
 }
 
@@ -226,6 +296,14 @@ fn prepare(lines: &mut HeaderMap, claim: &Claim) {
     lines.insert(KEY, text(claim.key_for("upstream").as_str().to_owned()));
     // What is stored is replayed to clients that may not know the same encodings.
     lines.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+}
+
+/// An answer as the layer takes it: what the upstream says about it is in its extensions.
+fn received(mut response: Response<Body>) -> Response<Body> {
+    listen(&mut response);
+    headers::strip_hop_by_hop(response.headers_mut(), &[]);
+    headers::strip_own(response.headers_mut());
+    response
 }
 
 /// What the upstream says about its answer.
@@ -270,25 +348,41 @@ fn not_sent(reason: &str) -> Response<Body> {
     released(Problem::new(Code::UpstreamUnreachable, text).retry_after(SOON))
 }
 
-pub(super) fn unanswered(failure: &Failure) -> Response<Body> {
+/// What the client of a request without a record is told. Without a key no repeat is recognised: where
+/// the upstream may have done it, only a method that may be repeated makes another attempt harmless.
+pub(super) fn unanswered(failure: &Failure, method: retry::Method) -> Problem {
     tracing::warn!(event = event::UPSTREAM_FAILED, %failure, "a request without a key has no answer");
     let problem = match failure {
         Failure::NotSent(..) => {
-            let text = "the service behind this gateway cannot be reached";
-            Problem::new(Code::UpstreamUnreachable, text).retry_after(SOON)
+            let text = "the service behind this gateway cannot be reached, and nothing was sent to it; \
+                        try again";
+            return Problem::new(Code::UpstreamUnreachable, text).retry_after(SOON);
         }
         Failure::BrokenOff(_) => {
-            let text = "your request broke off while it was sent on";
-            Problem::new(Code::RequestMalformed, text)
+            let text = "your request broke off while it was sent on, and the service behind this \
+                        gateway may have seen a part of it";
+            return Problem::new(Code::RequestMalformed, text).not_retryable();
         }
-        Failure::MaybeSent(_) => {
-            let text = "the service behind this gateway gave no complete answer";
-            Problem::new(Code::UpstreamFailed, text)
-        }
-        Failure::TimedOut => {
-            let text = "the service behind this gateway took too long";
-            Problem::new(Code::UpstreamFailed, text).status(StatusCode::GATEWAY_TIMEOUT)
-        }
+        Failure::MaybeSent(_) => Problem::new(Code::UpstreamFailed, no_answer(method)),
+        Failure::TimedOut(_) => Problem::new(Code::UpstreamFailed, no_answer(method))
+            .status(StatusCode::GATEWAY_TIMEOUT),
     };
-    problem.into_response()
+    match method {
+        retry::Method::Safe | retry::Method::Idempotent => problem,
+        retry::Method::Other => problem.not_retryable(),
+    }
+}
+
+fn no_answer(method: retry::Method) -> &'static str {
+    match method {
+        retry::Method::Safe | retry::Method::Idempotent => {
+            "the service behind this gateway gave no complete answer in time; the method allows to \
+             send the same request again"
+        }
+        retry::Method::Other => {
+            "the service behind this gateway gave no complete answer in time and may have carried the \
+             request out; the gateway has no record of it, so that a repeat may double it: find out \
+             first, and send a key with the next one"
+        }
+    }
 }

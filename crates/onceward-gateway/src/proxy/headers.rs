@@ -19,8 +19,9 @@ const OWN: &str = "onceward-";
 
 const OUTCOME: HeaderName = HeaderName::from_static("onceward-outcome");
 
-/// Takes away what belongs to the connection that the message came on.
-pub(super) fn strip_hop_by_hop(lines: &mut HeaderMap) {
+/// Takes away what belongs to the connection that the message came on. `keys` are headers that may hold a
+/// key: no `Connection` line takes them away.
+pub(super) fn strip_hop_by_hop(lines: &mut HeaderMap, keys: &[HeaderName]) {
     // Most messages have nothing of it.
     let is_about_connection =
         |name: &HeaderName| HOP_BY_HOP.contains(name) || *name == header::TRAILER;
@@ -33,25 +34,25 @@ pub(super) fn strip_hop_by_hop(lines: &mut HeaderMap) {
         .filter_map(|line| line.to_str().ok())
         .flat_map(|line| line.split(','))
         .filter_map(|name| name.trim().parse().ok())
-        .filter(|name| !is_end_to_end(name))
+        .filter(|name| !is_end_to_end(name) && !keys.contains(name))
         .collect();
     for name in named.iter().chain(&HOP_BY_HOP) {
         lines.remove(name);
     }
-    strip_trailer_names(lines);
+    strip_trailer_names(lines, keys);
 }
 
 /// Only trailers that are announced are sent in HTTP/1.1, so it suffices not to announce those that
 /// mean something in a head. Node, for one, takes `Connection: close` from them, and the next request
 /// on that connection, somebody else's, would fail.
-fn strip_trailer_names(lines: &mut HeaderMap) {
+fn strip_trailer_names(lines: &mut HeaderMap, keys: &[HeaderName]) {
     let announced: Vec<HeaderName> = lines
         .get_all(header::TRAILER)
         .iter()
         .filter_map(|line| line.to_str().ok())
         .flat_map(|line| line.split(','))
         .filter_map(|name| name.trim().parse().ok())
-        .filter(|name| !HOP_BY_HOP.contains(name) && !is_end_to_end(name))
+        .filter(|name| !HOP_BY_HOP.contains(name) && !is_end_to_end(name) && !keys.contains(name))
         .collect();
     lines.remove(header::TRAILER);
     for name in announced {
@@ -131,7 +132,7 @@ mod tests {
             ("te", "trailers"),
             ("x-yours", "2"),
         ]);
-        strip_hop_by_hop(&mut lines);
+        strip_hop_by_hop(&mut lines, &[]);
         assert_eq!(lines.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-yours"]);
     }
 
@@ -139,7 +140,7 @@ mod tests {
     fn only_harmless_trailers_are_announced() {
         let mut lines =
             lines(&[("trailer", "Connection, X-Sum, Idempotency-Key,"), ("trailer", "x-more")]);
-        strip_hop_by_hop(&mut lines);
+        strip_hop_by_hop(&mut lines, &[]);
         assert_eq!(lines.get_all("trailer").iter().collect::<Vec<_>>(), ["x-sum", "x-more"]);
     }
 
@@ -158,7 +159,7 @@ mod tests {
             ("authorization", "Bearer x"),
             ("content-length", "3"),
         ]);
-        strip_hop_by_hop(&mut lines);
+        strip_hop_by_hop(&mut lines, &[]);
         assert_eq!(lines.len(), 3);
     }
 }

@@ -6,7 +6,7 @@ use http::{HeaderName, Response};
 use hyper::body::Incoming;
 use onceward::{
     Effect, Meaning, Policy, Reply, client,
-    retry::{Answer, Class, Method, Seen},
+    retry::{Answer, Class, Method, Rules, Seen},
     server::Claim,
     telemetry::UpstreamFailure,
 };
@@ -87,8 +87,16 @@ impl Stakes {
     pub(super) fn lane(&self) -> Lane {
         match self {
             Self::Unkeyed(_) => Lane::Other,
-            Self::Keyed { .. } => Lane::Keyed,
+            Self::Keyed { claim, .. } => {
+                Lane::Keyed { deadline: claim.deadline(), listens: self.listens() }
+            }
         }
+    }
+
+    /// Whether an answer that comes late is worth listening for: without it the outcome stays unknown.
+    pub(super) fn listens(&self) -> bool {
+        let Self::Keyed { claim, policy, .. } = self else { return false };
+        claim.effect() == Effect::External && policy.meaning(Reply::Incomplete) == Meaning::Unknown
     }
 
     /// Whether the upstream knows a repeat by its key.
@@ -118,28 +126,32 @@ impl Stakes {
     pub(super) fn judge(
         &self,
         result: &Result<Response<Incoming>, Failure>,
+        rules: &Rules,
         may_wait: bool,
     ) -> Judged {
         match result {
-            Ok(response) => self.judge_answer(response, may_wait),
+            Ok(response) => self.judge_answer(response, rules, may_wait),
             // It is the request that cannot be sent, and its client that broke off.
             Err(Failure::NotSent(UpstreamFailure::Malformed, _) | Failure::BrokenOff(_)) => {
                 Class::Final.into()
             }
             Err(Failure::NotSent(..)) => Class::NeverSent { reused: false }.into(),
-            Err(Failure::MaybeSent(_) | Failure::TimedOut) => Class::Ambiguous.into(),
+            Err(Failure::MaybeSent(_) | Failure::TimedOut(_)) => Class::Ambiguous.into(),
         }
     }
 
-    fn judge_answer(&self, response: &Response<Incoming>, may_wait: bool) -> Judged {
+    fn judge_answer(&self, response: &Response<Incoming>, rules: &Rules, may_wait: bool) -> Judged {
         let (status, lines) = (response.status().as_u16(), response.headers());
         let hint = client::hint(lines);
         let has = |name: &'static str| lines.contains_key(HeaderName::from_static(name));
         let bound = has("idempotent-replayed") || has("idempotency-expires");
         let answer = Answer { hinted: hint.is_some(), bound, ..Answer::of(status) };
-        let class = match answer.class() {
-            // Too many requests, say: that is between the upstream and one client.
-            class if class.is_failure() && status < 500 => Class::Final,
+        let (seen, is_named) = (rules.seen(&answer, hint), rules.names_retry_status(status));
+        let class = match seen.class {
+            // Too many requests, say: that is between the upstream and one client. A lock is not.
+            class if class.is_failure() && status < 500 && status != 423 && !is_named => {
+                Class::Final
+            }
             // Else it is nobody of ours that it is busy with, and the answer is the client's.
             Class::InProgress
                 if !may_wait || !self.is_repeatable() || headers::outcome(lines).is_some() =>
@@ -148,11 +160,14 @@ impl Stakes {
             }
             class => class,
         };
-        let seen = Seen { class, ..answer.seen(hint) };
+        let seen = Seen { class, ..seen };
         match self {
             Self::Keyed { policy, claim, .. } if class.is_failure() => {
                 let said = headers::outcome(lines);
-                judge_failure(seen, said, policy.meaning(Reply::Complete(status)), claim.effect())
+                let by_policy = policy.meaning(Reply::Complete(status));
+                let judged = judge_failure(seen, said, by_policy, claim.effect());
+                // A status that the route names is stored only when no attempt is left.
+                Judged { is_last: judged.is_last && (said.is_some() || !is_named), ..judged }
             }
             _ => Judged { seen, is_last: false },
         }

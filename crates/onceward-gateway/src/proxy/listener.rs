@@ -4,9 +4,9 @@ use std::{
     convert::Infallible,
     future::Future,
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -15,11 +15,11 @@ use std::{
 use http::{Request, Response, uri::Scheme};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
+    rt::{TokioIo, TokioTimer},
     server::{conn::auto, graceful::GracefulShutdown},
 };
 use onceward::{
-    server::Body,
+    server::{Body, peer_network},
     telemetry::{self, event},
 };
 use tokio::{
@@ -31,24 +31,26 @@ use tokio::{
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 
-use crate::identity::Peer;
+use crate::identity::{Origin, Peer};
 
-use super::{framing, tls};
-
-/// How many connections are served at once; others wait to be accepted.
-const MAX_CONNECTIONS: usize = 16_384;
+use super::{
+    framing,
+    shares::{Holder, Shares},
+    streams::{Pieces, Streams},
+    tls,
+};
 
 /// How long a client may take to agree on TLS, and to send the head of a request.
 const HEAD: Duration = Duration::from_secs(15);
-
-/// How long a client may take none of the bytes of its answer.
-const STALL: Duration = Duration::from_secs(60);
 
 /// How much of a head is read before it is refused.
 const MAX_HEAD: usize = 64 << 10;
 
 /// How many requests one connection of HTTP/2 may have at the same time.
 const MAX_STREAMS: u32 = 200;
+
+/// How much of one answer hyper holds for a client of HTTP/2 that has granted a window and does not read.
+const MAX_SENDING: usize = 64 << 10;
 
 /// Whether connections count as those of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,18 +59,38 @@ pub(crate) enum Counted {
     No,
 }
 
+/// What a listener allows.
+pub(crate) struct Entrance<A> {
+    pub(crate) counted: Counted,
+    /// How many connections are served at once; others wait to be accepted.
+    pub(crate) connections: usize,
+    /// What the client at an address may do.
+    pub(crate) allowed: A,
+}
+
+/// What one client may do.
+#[derive(Clone, Copy)]
+pub(crate) struct Allowed {
+    /// The part of all connections that it may have.
+    pub(crate) share: f64,
+    /// How long it may take none of the bytes of its answer.
+    pub(crate) stall: Duration,
+}
+
 /// Serves until `stopped`, then lets what is under way end, for so long.
 pub(crate) async fn serve<F, Fut>(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     answer: F,
     (stopped, patience): (impl Future<Output = ()>, Duration),
-    counted: Counted,
+    entrance: Entrance<impl Fn(IpAddr) -> Allowed>,
 ) where
     F: Fn(Request<Incoming>, Arc<Peer>) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Response<Body>> + Send + 'static,
 {
-    let (room, graceful) = (Arc::new(Semaphore::new(MAX_CONNECTIONS)), GracefulShutdown::new());
+    let Entrance { counted, connections, allowed } = entrance;
+    let (room, graceful) = (Arc::new(Semaphore::new(connections)), GracefulShutdown::new());
+    let guests = Guests::of(connections);
     let mut stopped = std::pin::pin!(stopped);
     loop {
         let accepted = async {
@@ -87,28 +109,28 @@ pub(crate) async fn serve<F, Fut>(
                 }
             },
         };
+        let Allowed { share, stall } = allowed(address.ip());
+        let Some(guest) = guests.admit(address.ip(), share) else {
+            telemetry::CONNECTIONS_REFUSED.add(());
+            continue;
+        };
         let (tls, answer, watcher) = (tls.clone(), answer.clone(), graceful.watcher());
         tokio::spawn(async move {
             let _open = (counted == Counted::Yes).then(|| telemetry::CONNECTIONS.hold(1));
             let served = match tls {
                 None => {
-                    connection(
-                        plain(stream),
-                        Peer::new(address, &Scheme::HTTP, None),
-                        answer,
-                        watcher,
-                    )
-                    .await
+                    let peer = Peer::new(address, &Scheme::HTTP, None);
+                    connection(plain(stream), peer, answer, watcher, stall).await
                 }
                 Some(tls) => match agree(&tls, stream, address).await {
-                    Ok((stream, peer)) => connection(stream, peer, answer, watcher).await,
+                    Ok((stream, peer)) => connection(stream, peer, answer, watcher, stall).await,
                     Err(error) => Err(error.into()),
                 },
             };
             if let Err(error) = served {
                 tracing::debug!(event = event::CONNECTION_FAILED, %address, %error, "a connection ended with an error");
             }
-            drop(place);
+            drop((place, guest));
         });
     }
     drop(listener);
@@ -117,6 +139,42 @@ pub(crate) async fn serve<F, Fut>(
             event = event::CONNECTION_FAILED,
             "some connections did not end in time and were closed"
         );
+    }
+}
+
+/// How many connections each client has; clones are the same.
+#[derive(Clone)]
+struct Guests {
+    most: u32,
+    shares: Arc<Mutex<Shares>>,
+}
+
+impl Guests {
+    fn of(connections: usize) -> Self {
+        Self { most: u32::try_from(connections).unwrap_or(u32::MAX), shares: Arc::default() }
+    }
+
+    /// Counts a connection until it is dropped; `None`: its client has its share.
+    fn admit(&self, address: IpAddr, peer_share: f64) -> Option<Guest> {
+        let origin = Origin { address: Some(peer_network(address)), connection: None };
+        let holder = Holder { origin, peer_share, is_unmatched: false, is_arriving: false };
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        shares.admit(&holder, self.most).then(|| {
+            shares.take(&holder);
+            Guest { of: self.clone(), holder }
+        })
+    }
+}
+
+struct Guest {
+    of: Guests,
+    holder: Holder,
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let mut shares = self.of.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        shares.give_back(&self.holder);
     }
 }
 
@@ -133,15 +191,17 @@ async fn agree(
 ) -> io::Result<(tokio_rustls::server::TlsStream<TcpStream>, Arc<Peer>)> {
     let agreed = timeout(HEAD, tls.accept(plain(stream))).await;
     let stream = agreed.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-    let certificate_subject = tls::subject(stream.get_ref().1);
-    Ok((stream, Peer::new(address, &Scheme::HTTPS, certificate_subject)))
+    let certified = tls::certified(stream.get_ref().1);
+    Ok((stream, Peer::new(address, &Scheme::HTTPS, certified)))
 }
 
-async fn connection<S, F, Fut>(
+/// Serves one connection to its end.
+pub(super) async fn connection<S, F, Fut>(
     stream: S,
     peer: Arc<Peer>,
     answer: F,
     watcher: hyper_util::server::graceful::Watcher,
+    stall: Duration,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -153,24 +213,28 @@ where
     let service = service_fn(move |request: Request<Incoming>| {
         begins.store(true, Ordering::Relaxed);
         let version = request.version();
-        let answering = framing::checked(request).map(|request| answer(request, peer.clone()));
+        // In a box: the block below would have room for it twice, in each connection that does nothing.
+        let answering =
+            framing::checked(request).map(|request| Box::pin(answer(request, peer.clone())));
         async move {
-            Ok::<_, Infallible>(match answering {
+            let response = match answering {
                 Ok(answering) => answering.await,
                 Err(problem) => framing::refusal(problem, version),
-            })
+            };
+            Ok::<_, Infallible>(response.map(|body| Pieces::of(body, version)))
         }
     });
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = auto::Builder::new(Streams { stall });
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(MAX_HEAD);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
+        .max_send_buf_size(MAX_SENDING)
         .max_header_list_size(MAX_HEAD as u32)
         .keep_alive_interval(Some(Duration::from_secs(30)));
     let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(STALL));
+    stream.set_write_timeout(Some(stall));
     let serving = builder.serve_connection(TokioIo::new(Box::pin(stream)), service);
     let mut serving = std::pin::pin!(watcher.watch(serving.into_owned()));
     // hyper's own bound starts only when the first bytes have told which HTTP it is.
@@ -195,6 +259,8 @@ mod tests {
 
     type Served = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
+    const STALL: Duration = Duration::from_secs(60);
+
     /// A client's end of a connection that holds so many bytes on their way, and what becomes of it.
     fn served(room: usize) -> (DuplexStream, JoinHandle<Served>) {
         let (client, server) = duplex(room);
@@ -206,18 +272,27 @@ mod tests {
         };
         let serving = async move {
             let graceful = GracefulShutdown::new();
-            connection(server, peer, answer, graceful.watcher()).await
+            connection(server, peer, answer, graceful.watcher(), STALL).await
         };
         (client, tokio::spawn(serving))
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_does_not_take_the_answer_is_left() {
-        let (mut client, served) = served(1000);
-        let begun = Instant::now();
-        client.write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
-        assert!(served.await.unwrap().is_err());
-        assert_eq!(begun.elapsed().as_secs(), STALL.as_secs());
+        for (requests, is_half_closed) in [(1, false), (3, false), (1, true), (3, true)] {
+            let (mut client, served) = served(1000);
+            let begun = Instant::now();
+            for _ in 0..requests {
+                client.write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
+            }
+            if is_half_closed {
+                client.shutdown().await.unwrap();
+            }
+            let _ = served.await.unwrap();
+            let waited = begun.elapsed().as_secs();
+            assert!(waited <= STALL.as_secs(), "{requests} {is_half_closed}: {waited}");
+            assert!(is_half_closed || waited == STALL.as_secs(), "{requests}: {waited}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -11,18 +11,29 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, Request, header, request::Parts};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;
-use onceward::server::{Body, BoxError};
+use onceward::server::{Body, BoxError, PeerMemory};
 use tokio::time::Instant;
 
+use super::{
+    answers::Answer,
+    body::{self, Begun, Unread},
+    deliver::origin,
+};
+use crate::identity::Origin;
+
 /// A body without a key is kept up to this length, so that it can be sent again.
-const MAX_KEPT: u64 = 64 << 10;
+const MAX_KEPT: usize = 64 << 10;
+
+/// A client that pauses for so long within its first bytes may wait for an answer to them.
+const READ_AHEAD: Duration = Duration::from_millis(250);
 
 pub(super) struct Parcel {
     parts: Parts,
     body: Contents,
+    is_arriving: bool,
     /// Until when the upstream waited for the body, while that is passed on.
     waited: Waited,
 }
@@ -37,15 +48,25 @@ enum Contents {
 
 impl Parcel {
     /// A request without a key. Its body is kept only if it may be of use, and is small and announced.
-    pub(super) async fn passing(request: Request<Body>, keeps: bool) -> Result<Self, BoxError> {
+    ///
+    /// Before it takes a place at the upstream its body is read, to the end or until it is clear that
+    /// it comes as a stream: a client that takes its time takes no place.
+    pub(super) async fn passing(
+        mut request: Request<Body>,
+        keeps: bool,
+        memory: &PeerMemory,
+    ) -> Result<Self, Unread> {
+        announce_length(&mut request);
         let (parts, body) = request.into_parts();
-        let is_small = body.size_hint().exact().is_some_and(|length| length <= MAX_KEPT);
-        let has_trailers = parts.headers.contains_key(header::TRAILER);
-        let body = match keeps && is_small && !has_trailers {
-            true => Contents::Kept(body.collect().await?.to_bytes(), None),
-            false => Contents::Stream(body),
+        let begun = body::begin(body, MAX_KEPT, Some(READ_AHEAD), memory).await?;
+        let is_arriving = matches!(begun, Begun::Some(..));
+        let body = match begun {
+            Begun::All(bytes, trailers, reserved) if keeps => {
+                Contents::Kept(reserved.hold(bytes), trailers)
+            }
+            begun => Contents::Stream(begun.into_body()),
         };
-        Ok(Self { parts, body, waited: Waited::default() })
+        Ok(Self { parts, body, is_arriving, waited: Waited::default() })
     }
 
     /// A request with a key, whose body is there already.
@@ -59,7 +80,20 @@ impl Parcel {
             }
             false => Contents::Stream(body),
         };
-        Ok(Self { parts, body, waited: Waited::default() })
+        Ok(Self { parts, body, is_arriving: false, waited: Waited::default() })
+    }
+
+    pub(super) fn method(&self) -> &Method {
+        &self.parts.method
+    }
+
+    pub(super) fn origin(&self) -> Origin {
+        origin(&self.parts.extensions)
+    }
+
+    /// Whether its client still sends it.
+    pub(super) fn is_arriving(&self) -> bool {
+        self.is_arriving
     }
 
     /// Whether most of this time went by while the upstream waited for the client's body.
@@ -72,8 +106,8 @@ impl Parcel {
         matches!(self.body, Contents::Kept(..))
     }
 
-    /// The request, as it is sent now.
-    pub(super) fn request(&mut self) -> Request<Body> {
+    /// The request, as it is sent now, for this answer.
+    pub(super) fn request(&mut self, answer: &Answer) -> Request<Body> {
         match &self.body {
             Contents::Kept(bytes, None) => {
                 Request::from_parts(self.parts.clone(), Body::from(bytes.clone()))
@@ -89,13 +123,24 @@ impl Parcel {
                     Contents::Stream(body) if body.is_end_stream() => body,
                     Contents::Stream(body) => {
                         self.waited.begin();
-                        Body::new(Passing { body, waited: self.waited.clone() })
+                        let (waited, answer) = (self.waited.clone(), answer.clone());
+                        Body::new(Passing { body, waited, answer })
                     }
                     _ => Body::empty(),
                 };
                 Request::from_parts(parts, body)
             }
         }
+    }
+}
+
+/// hyper leaves out the body of a GET whose length nobody has said.
+fn announce_length(request: &mut Request<Body>) {
+    let is_known = request.headers().contains_key(header::CONTENT_LENGTH)
+        || request.body().size_hint().exact().is_some();
+    if !is_known && !request.body().is_end_stream() {
+        let chunked = HeaderValue::from_static("chunked");
+        request.headers_mut().insert(header::TRANSFER_ENCODING, chunked);
     }
 }
 
@@ -136,6 +181,8 @@ impl Waited {
 struct Passing {
     body: Body,
     waited: Waited,
+    /// Counts for as long as this goes on.
+    answer: Answer,
 }
 
 impl http_body::Body for Passing {
@@ -146,6 +193,10 @@ impl http_body::Body for Passing {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        // With HTTP/2 the upstream would be sent the rest also when there is nothing to answer.
+        if self.answer.is_left() {
+            return Poll::Ready(Some(Err("its client left the answer".into())));
+        }
         let frame = Pin::new(&mut self.body).poll_frame(context);
         match &frame {
             Poll::Pending => self.waited.waits(),

@@ -15,8 +15,13 @@ use onceward::{
 };
 use serde_json::{Value, json};
 
-use super::deliver::Way;
-use crate::config::Delivery;
+use super::{
+    answers::{Answer, Answers},
+    deliver::Way,
+    shares::{Holder, Shares},
+    sockets::Sockets,
+};
+use crate::{config::Delivery, descriptors::Descriptors};
 
 /// The upstream is all there is, and clients wait for it: it is looked at again soon, also after a long
 /// outage. Three trials in a few seconds are no load.
@@ -27,9 +32,13 @@ const OPEN_MOST: Duration = Duration::from_secs(5);
 const SHARED: &str = "shared";
 
 /// All rooms; clones are the same. They outlive a configuration: what is at the upstream stays counted.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Rooms {
     known: Arc<Mutex<Known>>,
+    /// The answers of all rooms.
+    pub(super) answers: Answers,
+    pub(super) sockets: Sockets,
+    pub(super) descriptors: Descriptors,
 }
 
 #[derive(Default)]
@@ -52,6 +61,8 @@ pub(super) struct Inside {
     target: Target,
     /// For each route, how many of its requests were retries of clients: rule 27.
     traffic: BTreeMap<u32, (Share, Shared)>,
+    /// Who is at the upstream.
+    shares: Shares,
     pub(super) counts: Counts,
 }
 
@@ -65,6 +76,11 @@ pub(super) struct Counts {
 }
 
 impl Rooms {
+    pub(super) fn new(descriptors: Descriptors) -> Self {
+        let sockets = Sockets::new(descriptors.upstream());
+        Self { known: Arc::default(), answers: Answers::new(), sockets, descriptors }
+    }
+
     /// The room for a route, and the route's number.
     pub(super) fn of(&self, upstream: &str, label: &str, delivery: &Delivery) -> (Arc<Room>, u32) {
         let mut known = lock(&self.known);
@@ -150,7 +166,12 @@ fn state(circuit: Circuit) -> CircuitState {
 impl Room {
     fn new(rules: Rules) -> Self {
         let target = Target::new(&rules);
-        let inside = Inside { target, traffic: BTreeMap::new(), counts: Counts::default() };
+        let inside = Inside {
+            target,
+            traffic: BTreeMap::new(),
+            shares: Shares::default(),
+            counts: Counts::default(),
+        };
         Self { rules, started: Instant::now(), inside: Mutex::new(inside) }
     }
 
@@ -163,46 +184,46 @@ impl Room {
         lock(&self.inside)
     }
 
-    /// Why nothing would be let through now: a look, which changes nothing.
-    pub(super) fn is_shut(&self) -> Option<TurnedAway> {
+    /// Why this request would not be let through now: a look, which changes nothing.
+    pub(super) fn is_shut(&self, holder: &Holder) -> Option<TurnedAway> {
         let now = self.now();
-        let target = &mut self.enter().target;
-        if target.circuit(now) == Circuit::Open {
+        let inside = &mut *self.enter();
+        if inside.target.circuit(now) == Circuit::Open {
             return Some(TurnedAway::Breaker);
         }
-        (target.in_flight() >= target.limit()).then_some(TurnedAway::Limit)
+        if inside.target.in_flight() >= inside.target.limit() {
+            return Some(TurnedAway::Limit);
+        }
+        (!inside.has_share(holder)).then_some(TurnedAway::Share)
     }
 
-    #[cfg(test)]
-    pub(super) fn alone() -> Self {
-        Self::new(rules(&Delivery::default()))
+    /// One call by these rules can use all its attempts.
+    pub(super) fn fit(&self, rules: &Rules) {
+        self.enter().target.fit(rules);
     }
 
-    #[cfg(test)]
-    pub(super) fn take_off(self: &Arc<Self>) -> Flight {
-        let rules = Rules::standard();
-        let now = self.now();
-        let mut call = Call::new(&rules, onceward::retry::Method::Safe, now);
-        self.enter().context(&rules, &mut call).begin(now, 1).expect("there is room");
-        Flight(self.clone())
-    }
-
-    #[cfg(test)]
-    pub(super) fn in_flight(&self) -> u32 {
-        self.enter().target.in_flight()
+    /// Counts a request that is sent, until it is dropped.
+    pub(super) fn flight(
+        self: &Arc<Self>,
+        inside: &mut Inside,
+        holder: Holder,
+        answer: Answer,
+    ) -> Flight {
+        inside.shares.take(&holder);
+        Flight { room: self.clone(), holder, answer }
     }
 
     fn document(&self, name: &str) -> Value {
         let now = self.now();
         let Inside { target, counts, .. } = &mut *self.enter();
-        let budget = self.rules.budget().zip(target.budget_left());
+        let budget = target.budget_capacity().zip(target.budget_left());
         json!({
             "name": name,
             "circuit": target.circuit(now).name(),
             "in_flight": target.in_flight(),
             "limit": target.limit(),
             "saturation": (target.saturation(now) * 1000.0).round() / 1000.0,
-            "budget": budget.map(|(rules, left)| json!({"left": left, "capacity": rules.capacity})),
+            "budget": budget.map(|(capacity, left)| json!({"left": left, "capacity": capacity})),
             "attempts": counts.attempts,
             "retries": counts.retries,
             "hedges": counts.hedges,
@@ -214,6 +235,11 @@ impl Room {
 impl Inside {
     pub(super) fn context<'a>(&'a mut self, rules: &'a Rules, call: &'a mut Call) -> Context<'a> {
         Context { rules, call, target: &mut self.target }
+    }
+
+    /// Whether the shares of a request leave a place for it.
+    pub(super) fn has_share(&self, holder: &Holder) -> bool {
+        self.shares.admit(holder, self.target.limit())
     }
 
     /// Counts a request of a client; `false`: it is a retry, and there are too many of them.
@@ -233,11 +259,18 @@ impl Inside {
 
 /// A request at the upstream: it is there until its answer has begun, or with a limit of its own until it
 /// was read to the end, or dropped.
-pub(super) struct Flight(pub(super) Arc<Room>);
+pub(super) struct Flight {
+    room: Arc<Room>,
+    holder: Holder,
+    /// What it is to be answered with.
+    pub(super) answer: Answer,
+}
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        self.0.enter().target.landed();
+        let mut inside = self.room.enter();
+        inside.target.landed();
+        inside.shares.give_back(&self.holder);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use http::{Method, Response, StatusCode, request::Parts};
+use http::{HeaderValue, Method, Response, StatusCode, request::Parts};
 use onceward::{
     Digest, Key, OperationId, OperationName, Record, Scope,
     server::{Body, Code, Problem},
@@ -10,7 +10,7 @@ use onceward::{
 
 use super::Routes;
 use crate::{
-    config::{Route, ScopePart},
+    config::{Names, Route, ScopePart},
     identity::{self, Caller},
 };
 
@@ -50,27 +50,34 @@ fn owns(routes: &Routes, record: &Record, parts: &Parts, caller: &Caller) -> boo
     routes
         .config
         .named(record.operation.as_str())
-        .any(|route| owns_by(route, record, parts, caller))
+        .flat_map(|route| route.names.iter().map(move |names| (route, names)))
+        .filter(|(route, names)| names.includes(record.operation.as_str(), &route.pattern))
+        .any(|named| owns_by(named, record, parts, caller))
 }
 
-fn owns_by(route: &Route, record: &Record, parts: &Parts, caller: &Caller) -> bool {
-    let of_record = |name: String| {
+fn owns_by(
+    (route, names): (&Route, &Names),
+    record: &Record,
+    parts: &Parts,
+    caller: &Caller,
+) -> bool {
+    let of_record = |name: &String| {
         let mut parts = record.scope.parts();
-        parts.find_map(|(part, value)| (part == name).then(|| value.to_owned()))
+        parts.find_map(|(part, value)| (part == *name).then(|| value.to_owned()))
     };
     let (mut parameters, mut json) = (BTreeMap::new(), BTreeMap::new());
-    for part in &route.scope {
+    for (part, stored) in route.scope.iter().zip(&names.parts) {
         match part {
             ScopePart::Path(name) => {
-                parameters.extend(of_record(format!("path:{name}")).map(|it| (name.clone(), it)));
+                parameters.extend(of_record(stored).map(|it| (name.clone(), it)));
             }
             ScopePart::Json(pointer) => {
-                json.extend(of_record(format!("json:{pointer}")).map(|it| (pointer.clone(), it)));
+                json.extend(of_record(stored).map(|it| (pointer.clone(), it)));
             }
             _ => {}
         }
     }
-    let scope = identity::scope_of(route, caller, parts, &parameters, &json);
+    let scope = identity::scope_of(route, names, caller, parts, &parameters, &json);
     scope.is_ok_and(|scope| scope == record.scope)
 }
 
@@ -98,16 +105,35 @@ fn named(routes: &Routes, parts: &Parts, caller: &Caller) -> Result<Vec<Operatio
     };
     let name = OperationName::new(name).map_err(|_| malformed("`operation` is not a name"))?;
     let key = Key::new(key).map_err(|_| malformed("`key` is not a key"))?;
-    let scopes = routes.config.named(name.as_str()).map(|route| plain_scope(route, parts, caller));
-    let (known, missing): (Vec<_>, Vec<_>) = scopes.partition(Result::is_ok);
+    let meant = routes.config.named(name.as_str()).flat_map(|route| {
+        let names = route.names.iter().filter(|names| means(route, names, &name));
+        names.map(move |names| (route, names))
+    });
+    let operations = meant.map(|(route, names)| {
+        let scope = plain_scope(route, names, parts, caller)?;
+        // A parameter may have another name by now than its records have.
+        let kept = names.operation.as_ref().and_then(|kept| OperationName::new(kept).ok());
+        Ok(OperationId::new(scope, kept.unwrap_or_else(|| name.clone()), key.clone()))
+    });
+    let (known, missing): (Vec<_>, Vec<_>) = operations.partition(Result::is_ok);
     if known.is_empty() {
         return Err(missing.into_iter().find_map(Result::err).unwrap_or_else(not_found));
     }
-    let operation = |scope| OperationId::new(scope, name.clone(), key.clone());
-    Ok(known.into_iter().flatten().map(operation).collect())
+    Ok(known.into_iter().flatten().collect())
 }
 
-fn plain_scope(route: &Route, parts: &Parts, caller: &Caller) -> Result<Scope, Problem> {
+/// Whether somebody who says this name speaks of these records.
+fn means(route: &Route, names: &Names, name: &OperationName) -> bool {
+    let is_method = |text: &str| text.split(' ').next() == Some(names.method.as_str());
+    route.name.is_some() || is_method(name.as_str())
+}
+
+fn plain_scope(
+    route: &Route,
+    names: &Names,
+    parts: &Parts,
+    caller: &Caller,
+) -> Result<Scope, Problem> {
     let nothing = BTreeMap::new();
     let from_request = |part: &ScopePart| matches!(part, ScopePart::Path(_) | ScopePart::Json(_));
     if route.scope.iter().any(from_request) {
@@ -115,9 +141,11 @@ fn plain_scope(route: &Route, parts: &Parts, caller: &Caller) -> Result<Scope, P
             "the scope of this operation is in its request: ask by its reference instead",
         ));
     }
-    identity::scope_of(route, caller, parts, &nothing, &nothing).map_err(|_| {
-        let text = "it is not known whose operation this is; sign in and ask again";
-        Problem::new(Code::ScopeMissing, text)
+    identity::scope_of(route, names, caller, parts, &nothing, &nothing).map_err(|missing| {
+        let text =
+            format!("it is not known whose operation this is ({missing}); sign in and ask again");
+        let problem = Problem::new(Code::ScopeMissing, text);
+        HeaderValue::try_from(route.challenge()).into_iter().fold(problem, Problem::challenge)
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::{error::Error, sync::Arc};
 
+use crate::{config::Tls, identity};
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{
@@ -10,9 +11,6 @@ use tokio_rustls::{
         server::WebPkiClientVerifier,
     },
 };
-use x509_parser::prelude::{FromDer as _, X509Certificate};
-
-use crate::config::Tls;
 
 /// What agrees with clients on TLS: HTTP/2 if they can, else HTTP/1.1.
 pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, Box<dyn Error + Send + Sync>> {
@@ -36,9 +34,7 @@ pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, Box<dyn Error + Send + 
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// The subject of the certificate that a client has shown and that was verified.
-pub(super) fn subject(connection: &ServerConnection) -> Option<String> {
-    let certificate = connection.peer_certificates()?.first()?;
-    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-    Some(certificate.subject().to_string())
+/// Whom the certificate names that a client has shown and that was verified.
+pub(super) fn certified(connection: &ServerConnection) -> Option<String> {
+    identity::certified(connection.peer_certificates()?.first()?)
 }

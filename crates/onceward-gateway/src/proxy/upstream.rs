@@ -17,31 +17,43 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 use onceward::{
-    server::Body,
+    BoxFuture,
+    server::{Body, Deadline},
     telemetry::{self, Begun, UpstreamFailure, UpstreamLane},
 };
-use tokio::time::timeout;
+use tokio::{sync::Semaphore, time::timeout};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
+use super::{
+    connections::{Connections, Gating},
+    sockets::{Bounded, Sockets},
+};
 use crate::observe::UpstreamSpan;
 
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// A keyed request never goes out on a connection that was idle for longer: the upstream may be
-/// closing it in this moment, and then nobody could tell whether the request arrived.
-const FRESH: Duration = Duration::from_millis(900);
-
 /// How long a connection for other requests is kept.
 const IDLE: Duration = Duration::from_secs(60);
 
+/// How many answers without a key are on one connection of HTTP/2: as many as every server should allow
+/// (RFC 9113, section 6.5.2). More get another connection, so that answers that their clients do not take
+/// hold neither the streams nor the window that others need.
+const STREAMS: u32 = 100;
+
 /// How much of one answer may be on its way with HTTP/2.
-const STREAM_WINDOW: u32 = 256 << 10;
+pub(super) const STREAM_WINDOW: u32 = 128 << 10;
+
+/// More than all streams of a connection can take up.
+pub(super) const CONNECTION_WINDOW: u32 = 256 * STREAM_WINDOW;
+
+/// How much of an answer is read ahead with HTTP/1.1, and how long its head may be.
+pub(super) const MAX_READ: usize = 64 << 10;
 
 /// How often a connection of HTTP/2 is asked whether it lives, and how long it may take to say so.
-const PING: Duration = Duration::from_secs(5);
+pub(super) const PING: Duration = Duration::from_secs(5);
 
-type Connections = Client<HttpsConnector<HttpConnector>, Body>;
+type Pool = Client<HttpsConnector<Bounded>, Body>;
 
 /// The upstream.
 #[derive(Clone)]
@@ -50,13 +62,14 @@ pub(crate) struct Upstream {
     address: String,
     protocol: Protocol,
     keyed: Connections,
-    other: Connections,
+    /// With HTTP/2 one connection each, and one more for what is no answer to a client.
+    other: Vec<Pool>,
     /// To those who are asked, wherever they are.
-    asked: Connections,
+    asked: Pool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Protocol {
+pub(super) enum Protocol {
     Http1,
     Http2,
 }
@@ -64,9 +77,24 @@ enum Protocol {
 /// Which connections a request may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// New ones, or those that were used a moment ago.
-    Keyed,
+    /// New ones, or those that were used a moment ago; no byte leaves after the deadline of the claim.
+    /// Where an external effect is at stake, a late answer is worth listening for.
+    Keyed {
+        deadline: Deadline,
+        listens: bool,
+    },
     Other,
+}
+
+/// Which connection of HTTP/2 a request without a key goes on: an extension of that request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line(usize);
+
+impl Line {
+    /// Of the answer with this number.
+    pub(super) fn of(number: u32) -> Self {
+        Self((number / STREAMS) as usize)
+    }
 }
 
 /// Why there is no answer.
@@ -78,8 +106,17 @@ pub(crate) enum Failure {
     MaybeSent(String),
     /// The client broke off while its request was sent on.
     BrokenOff(String),
-    /// It took too long.
-    TimedOut,
+    /// It took too long; the answer may still come.
+    TimedOut(Option<Pending>),
+}
+
+/// An answer that comes after its time; dropped, it ends its connection.
+pub(crate) struct Pending(pub(super) BoxFuture<'static, Option<Response<Incoming>>>);
+
+impl fmt::Debug for Pending {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Pending")
+    }
 }
 
 impl Failure {
@@ -87,7 +124,7 @@ impl Failure {
         match self {
             Self::NotSent(kind, _) => *kind,
             Self::MaybeSent(_) | Self::BrokenOff(_) => UpstreamFailure::Broken,
-            Self::TimedOut => UpstreamFailure::TimedOut,
+            Self::TimedOut(_) => UpstreamFailure::TimedOut,
         }
     }
 }
@@ -98,7 +135,7 @@ impl fmt::Display for Failure {
             Self::NotSent(_, reason) => write!(formatter, "the request was not sent: {reason}"),
             Self::MaybeSent(reason) => write!(formatter, "there is no answer: {reason}"),
             Self::BrokenOff(reason) => write!(formatter, "the request broke off: {reason}"),
-            Self::TimedOut => formatter.write_str("the answer took too long"),
+            Self::TimedOut(_) => formatter.write_str("the answer took too long"),
         }
     }
 }
@@ -106,6 +143,15 @@ impl fmt::Display for Failure {
 impl Upstream {
     /// `base` is scheme, host and port; `h2c` and `h2` stand for HTTP/2, in the clear or with TLS.
     pub(crate) fn new(base: &Uri) -> Result<Self, Box<dyn Error + Send + Sync>> {
+        Self::bounded(base, &Sockets::new(Semaphore::MAX_PERMITS), 0)
+    }
+
+    /// With so many connections at most, for so many answers.
+    pub(super) fn bounded(
+        base: &Uri,
+        sockets: &Sockets,
+        answers: usize,
+    ) -> Result<Self, Box<dyn Error + Send + Sync>> {
         let (scheme, protocol) = match base.scheme_str() {
             Some("h2c") => (Scheme::HTTP, Protocol::Http2),
             Some("h2") => (Scheme::HTTPS, Protocol::Http2),
@@ -118,21 +164,28 @@ impl Upstream {
         let base = Uri::from_parts(parts)?;
         let trust = trust(&base)?;
         let client = |protocol, idle| {
-            let connector = connector(trust.clone(), protocol);
+            let connector = connector(trust.clone(), protocol, tcp(sockets));
             Client::builder(TokioExecutor::new())
                 .pool_timer(TokioTimer::new())
                 .pool_idle_timeout(idle)
                 .timer(TokioTimer::new())
                 .http2_only(protocol == Protocol::Http2)
+                .http1_max_buf_size(MAX_READ)
                 // Who reads an answer slowly shall not stop the others on the connection.
                 .http2_initial_stream_window_size(STREAM_WINDOW)
-                .http2_initial_connection_window_size(256 * STREAM_WINDOW)
+                .http2_initial_connection_window_size(CONNECTION_WINDOW)
                 .http2_keep_alive_interval(Some(PING))
                 .http2_keep_alive_timeout(PING)
                 .build(connector)
         };
-        let (keyed, other) = (client(protocol, FRESH), client(protocol, IDLE));
+        let lines = match protocol {
+            Protocol::Http1 => 1,
+            Protocol::Http2 => answers.div_ceil(STREAMS as usize) + 1,
+        };
+        let other = (0..lines).map(|_| client(protocol, IDLE)).collect();
         let asked = client(Protocol::Http1, IDLE);
+        let gating = connector(trust.clone(), protocol, Gating(tcp(sockets)));
+        let keyed = Connections::new(gating, base.clone(), protocol);
         Ok(Self { base, address, protocol, keyed, other, asked })
     }
 
@@ -162,14 +215,19 @@ impl Upstream {
             request.headers_mut().insert(header::TE, HeaderValue::from_static("trailers"));
         }
         let watched = Watched::begin(lane.into(), &mut request);
+        let line = request.extensions().get().map_or(usize::MAX, |Line(line)| *line);
+        let other = &self.other[line.min(self.other.len() - 1)];
         let answer = match (lane, self.protocol) {
-            (Lane::Keyed, _) => exchange(&self.keyed, request, patience, Duration::ZERO).await,
+            (Lane::Keyed { deadline, listens }, _) => {
+                let bounds = (deadline, listens);
+                self.keyed.exchange(http_11(request), patience, bounds).await
+            }
             // A client in a hurry must not take the connection from all others: who waits for less than a
             // ping does not find out whether it is dead.
-            (Lane::Other, Protocol::Http2) => exchange(&self.other, request, patience, PING).await,
+            (Lane::Other, Protocol::Http2) => exchange(other, request, patience, PING).await,
             (Lane::Other, Protocol::Http1) => {
-                let answer = timeout(patience, self.other.request(http_11(request))).await;
-                answer.map_err(|_| Failure::TimedOut).and_then(judged)
+                let answer = timeout(patience, other.request(http_11(request))).await;
+                answer.map_err(|_| Failure::TimedOut(None)).and_then(judged)
             }
         };
         watched.end(&answer);
@@ -225,7 +283,7 @@ impl Watched {
 impl From<Lane> for UpstreamLane {
     fn from(lane: Lane) -> Self {
         match lane {
-            Lane::Keyed => Self::Keyed,
+            Lane::Keyed { .. } => Self::Keyed,
             Lane::Other => Self::Other,
         }
     }
@@ -233,7 +291,7 @@ impl From<Lane> for UpstreamLane {
 
 /// A connection that gave no answer for as long as is suspicious is not used again.
 async fn exchange(
-    client: &Connections,
+    client: &Pool,
     mut request: Request<Body>,
     patience: Duration,
     suspicious: Duration,
@@ -251,7 +309,7 @@ async fn exchange(
                 if patience >= suspicious {
                     connection.poison();
                 }
-                Err(Failure::TimedOut)
+                Err(Failure::TimedOut(None))
             }
         },
     }
@@ -266,19 +324,32 @@ fn judged(
     answer: Result<Response<Incoming>, legacy::Error>,
 ) -> Result<Response<Incoming>, Failure> {
     match answer {
-        // No upgrade is passed on, so nobody has asked for it, and there is no answer.
-        Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-            Err(Failure::MaybeSent("the upstream switched protocols".to_owned()))
-        }
-        Ok(response) => Ok(response),
+        Ok(response) => no_upgrade(response),
         Err(error) if error.is_connect() => {
             Err(Failure::NotSent(UpstreamFailure::Connect, chain(&error)))
         }
-        Err(error) if is_disowned(&error) => {
-            Err(Failure::NotSent(UpstreamFailure::Disowned, chain(&error)))
+        Err(error) => Err(broken(&error)),
+    }
+}
+
+/// No upgrade is passed on, so nobody has asked for it, and there is no answer.
+pub(super) fn no_upgrade(response: Response<Incoming>) -> Result<Response<Incoming>, Failure> {
+    match response.status() {
+        StatusCode::SWITCHING_PROTOCOLS => {
+            Err(Failure::MaybeSent("the upstream switched protocols".to_owned()))
         }
-        Err(error) if is_of_client(&error) => Err(Failure::BrokenOff(chain(&error))),
-        Err(error) => Err(Failure::MaybeSent(chain(&error))),
+        _ => Ok(response),
+    }
+}
+
+/// What an error proves that came when there was a connection.
+pub(super) fn broken(error: &(dyn Error + 'static)) -> Failure {
+    if is_disowned(error) {
+        return Failure::NotSent(UpstreamFailure::Disowned, chain(error));
+    }
+    match is_of_client(error) {
+        true => Failure::BrokenOff(chain(error)),
+        false => Failure::MaybeSent(chain(error)),
     }
 }
 
@@ -300,11 +371,16 @@ fn is_of_client(error: &(dyn Error + 'static)) -> bool {
     causes.any(|error| error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_user))
 }
 
-fn connector(trust: ClientConfig, protocol: Protocol) -> HttpsConnector<HttpConnector> {
+/// Connections of TCP that count.
+fn tcp(sockets: &Sockets) -> Bounded {
     let mut tcp = HttpConnector::new();
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(CONNECT));
     tcp.enforce_http(false);
+    sockets.bound(tcp, CONNECT)
+}
+
+fn connector<C>(trust: ClientConfig, protocol: Protocol, tcp: C) -> HttpsConnector<C> {
     let builder = HttpsConnectorBuilder::new().with_tls_config(trust).https_or_http();
     match protocol {
         Protocol::Http1 => builder.enable_http1().wrap_connector(tcp),
@@ -325,7 +401,7 @@ fn trust(base: &Uri) -> Result<ClientConfig, Box<dyn Error + Send + Sync>> {
 }
 
 /// An error with its causes, in one line.
-fn chain(error: &dyn Error) -> String {
+pub(super) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

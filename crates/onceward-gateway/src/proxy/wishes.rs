@@ -4,18 +4,12 @@
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use onceward::retry::Priority;
+use onceward::{AttemptHeaders, retry::Priority};
 use tokio::time::Instant;
 
-pub(super) const DEADLINE: HeaderName = HeaderName::from_static("onceward-deadline");
-pub(super) const PRIORITY: HeaderName = HeaderName::from_static("onceward-priority");
-pub(super) const ATTEMPT: HeaderName = HeaderName::from_static("onceward-attempt");
-
-/// Nobody waits for longer: a larger number is as good as this one.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
-
-/// More attempts than these are not told apart.
-const MOST_ATTEMPTS: u32 = 1_000;
+pub(super) const DEADLINE: HeaderName = AttemptHeaders::DEADLINE;
+pub(super) const PRIORITY: HeaderName = AttemptHeaders::PRIORITY;
+pub(super) const ATTEMPT: HeaderName = AttemptHeaders::ATTEMPT;
 
 /// What a client wishes; whatever it says that cannot be read was not said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,19 +36,14 @@ impl Wishes {
         if !lines.keys().any(|name| name.as_str().starts_with("onceward-")) {
             return Self { is_trusted, ..Self::NONE };
         }
-        let attempt =
-            one(lines, &ATTEMPT).and_then(|text| number(&text)).filter(|count| *count > 0);
-        let attempt = attempt.map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-        let time = one(lines, &DEADLINE).and_then(|text| number(&text));
-        let time = time.map(|millis| Duration::from_millis(millis).min(LONGEST));
-        let priority = one(lines, &PRIORITY).and_then(|text| Priority::parse(&text));
+        let AttemptHeaders { attempt, time, priority } = AttemptHeaders::of(lines);
         for name in [DEADLINE, PRIORITY, ATTEMPT] {
             lines.remove(name);
         }
         Self {
             deadline: time.map(|time| arrived + time),
             priority,
-            attempt: attempt.unwrap_or(1).min(MOST_ATTEMPTS),
+            attempt: attempt.unwrap_or(1),
             counts: attempt.is_some(),
             is_trusted,
         }
@@ -96,19 +85,6 @@ impl Wishes {
     }
 }
 
-/// The only line of this name.
-fn one(lines: &HeaderMap, name: &HeaderName) -> Option<String> {
-    let mut all = lines.get_all(name).iter();
-    let (first, second) = (all.next()?, all.next());
-    second.is_none().then(|| first.to_str().ok().map(|text| text.trim().to_owned()))?
-}
-
-/// A whole number, however long it is.
-fn number(text: &str) -> Option<u64> {
-    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    is_plain.then(|| text.parse().unwrap_or(u64::MAX))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,40 +101,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_deadline_is_a_number_of_milliseconds_and_bounded() {
-        for (said, millis) in [
-            ("250", Some(250)),
-            ("0", Some(0)),
-            (" 7 ", Some(7)),
-            ("1000000000000000000", Some(86_400_000)),
-            ("99999999999999999999999999", Some(86_400_000)),
-            ("-5", None),
-            ("1.5", None),
-            ("soon", None),
-            ("", None),
-            ("5, 6", None),
-        ] {
-            let (wishes, now) = taken(&[("onceward-deadline", said)], false);
-            let expected = millis.map(|millis| now + Duration::from_millis(millis));
-            assert_eq!(wishes.deadline, expected, "{said:?}");
-        }
-        let twice = [("onceward-deadline", "5"), ("onceward-deadline", "6")];
-        assert_eq!(taken(&twice, false).0.deadline, None);
-    }
-
-    #[tokio::test]
-    async fn attempts_are_counted_from_one_and_bounded() {
-        for (said, attempt, counts) in [
-            ("1", 1, true),
-            ("3", 3, true),
-            ("0", 1, false),
-            ("4294967297", 1_000, true),
-            ("-1", 1, false),
-            ("two", 1, false),
-        ] {
-            let (wishes, _) = taken(&[("onceward-attempt", said)], false);
-            assert_eq!((wishes.attempt, wishes.counts), (attempt, counts), "{said}");
-        }
+    async fn what_a_client_says_is_counted_from_its_arrival() {
+        let said = [("onceward-deadline", "250"), ("onceward-attempt", "3")];
+        let (wishes, arrived) = taken(&said, false);
+        assert_eq!(wishes.deadline, Some(arrived + Duration::from_millis(250)));
+        assert_eq!((wishes.attempt, wishes.counts), (3, true));
+        let (silent, _) = taken(&[("onceward-deadline", "soon"), ("onceward-attempt", "0")], false);
+        assert_eq!(silent, Wishes::NONE);
     }
 
     #[tokio::test]

@@ -159,10 +159,13 @@ mod tests {
         let mut random = Random::new(1, 0);
         let mut tries = |rules: &Rules| {
             let mut ours = Ours::new(rules);
-            let mut call = ours.open(Origin::FIRST, 0);
+            // Two that take turns: what one fails at is held against the other.
+            let mut calls = [ours.open(Origin::FIRST, 0), ours.open(Origin::FIRST, 0)];
             let mut goes_on = |now: &Nanos| {
-                matches!(ours.begin(&mut call, *now, &mut random), Start::Go { .. })
-                    && ours.ended(&mut call, Outcome::Fault, *now, &mut random) != Next::GiveUp
+                calls.rotate_left(1);
+                let call = &mut calls[0];
+                matches!(ours.begin(call, *now, &mut random), Start::Go { .. })
+                    && ours.ended(call, Outcome::Fault, *now, &mut random) != Next::GiveUp
             };
             (0..1000).map(|number| number * MILLISECOND).take_while(|now| goes_on(now)).count()
         };

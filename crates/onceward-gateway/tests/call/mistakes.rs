@@ -18,6 +18,14 @@ fn a_wrong_command_line_is_refused_before_anything_is_sent() {
             "more time than the whole call",
         ),
         (&["POST", "http://127.0.0.1:1/", "--priority", "9"], "0 (lowest)"),
+        (&["GET", "http://127.0.0.1:1/", "--backoff", "equall"], "did you mean \"equal\"?"),
+        (&["GET", "http://127.0.0.1:1/", "--backoff", "fixed:20s"], "outlast the deadline"),
+        (&["GET", "http://127.0.0.1:1/", "--retry-status", "200"], "between 400 and 599"),
+        (&["GET", "http://127.0.0.1:1/", "--retry-status", "4xx"], "invalid"),
+        (
+            &["GET", "http://127.0.0.1:1/", "--retry-status", "500", "--no-retry-status", "500"],
+            "cannot be both",
+        ),
         (&["-d", "x"], "required"),
         (
             &["POST", "http://127.0.0.1:1/", "--no-key", "--resume", "no-such-file"],

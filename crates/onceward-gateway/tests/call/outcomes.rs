@@ -174,3 +174,123 @@ fn bytes_that_are_no_text_are_told_in_base64_and_written_as_they_are() {
     assert_eq!(request.header("content-type"), None);
     assert_eq!(request.header("idempotency-key"), None, "a PUT needs none");
 }
+
+/// Each of its attempts was given: what it paid and failed at itself does not take them away.
+#[test]
+fn a_call_makes_all_the_attempts_that_it_was_given() {
+    for (arguments, sent) in [
+        (&["--attempts", "5"][..], 5),
+        (&["--attempts", "7", "--priority", "0"], 7),
+        (&["--patient"], 8),
+        (&["--attempts", "20"], 20),
+    ] {
+        let server = Server::doing(&[Do::Answer(500, "", "")]);
+        let url = server.url("/charges");
+        let line = ["POST", url.as_str(), "-d", BODY, "--backoff", "fixed:1ms", "--json"];
+        let called = call(&[&line[..], arguments].concat());
+        assert_eq!((called.code, server.arrived().len()), (5, sent), "{called}");
+        assert_eq!(called.json()["stop"], "attempts", "{called}");
+        assert!(called.stderr.contains("gave up: all attempts are used up"), "{called}");
+    }
+    let server = Server::doing(&[Do::Answer(500, "", "")]);
+    let url = server.url("/charges");
+    let called = call(&["POST", &url, "--backoff", "none", "--attempts", "99", "--deadline", "1m"]);
+    assert_eq!((called.code, server.arrived().len()), (5, 31), "{called}");
+    assert!(called.stderr.contains("gave up: retry budget exhausted"), "{called}");
+}
+
+/// What a gateway of ours says that has no answer of the service behind it, and does not keep the key.
+fn no_answer(status: u16, retryable: bool) -> Do {
+    let document = format!(
+        "{{\"type\": \"urn:onceward:problem:upstream-failed\", \"code\": \"upstream-failed\", \
+         \"retryable\": {retryable}}}"
+    );
+    Do::Answer(status, "content-type: application/problem+json\r\n", document.leak())
+}
+
+#[test]
+fn a_post_is_not_repeated_because_a_problem_says_that_it_may_be() {
+    for (failure, no_key) in [
+        (no_answer(502, true), true),
+        (no_answer(504, true), true),
+        (no_answer(502, true), false),
+        (no_answer(504, false), false),
+        (Do::Answer(502, "onceward-unprotected: no-route\r\n", ""), false),
+    ] {
+        let server = Server::doing(&[failure, CREATED]);
+        let url = server.url("/charges");
+        let line = ["POST", url.as_str(), "-d", BODY, "--json", "--no-key"];
+        let called = call(&line[..line.len() - usize::from(!no_key)]);
+        assert_eq!((called.code, server.arrived().len()), (4, 1), "{called}");
+        assert_eq!(called.json()["stop"], "unsafe", "{called}");
+        assert!(no_key || called.json()["unprotected"] == true, "{called}");
+        assert!(called.stderr.contains("look"), "{called}");
+        assert!(!called.stderr.contains("Find out with the same request"), "{called}");
+    }
+}
+
+#[test]
+fn a_pending_call_that_the_server_does_not_keep_a_key_for_is_not_sent_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("charge.pending");
+    let file = file.to_str().unwrap();
+    let server = Server::doing(&[no_answer(502, false), CREATED]);
+    let called = call(&["POST", &server.url("/charges"), "-d", BODY, "--resume", file]);
+    assert_eq!((called.code, server.arrived().len()), (4, 1), "{called}");
+    let called = call(&["--resume", file]);
+    assert!(called.stderr.contains("nothing in"), "{called}");
+    assert_eq!(server.arrived().len(), 1, "{called}");
+}
+
+#[test]
+fn statuses_to_try_again_after_can_be_named() {
+    let locked = Do::Answer(423, "retry-after: 0\r\n", "");
+    let full = Do::Answer(507, "retry-after: 0\r\n", "");
+    let bound = Do::Answer(507, "retry-after: 0\r\nidempotent-replayed: true\r\n", "");
+    for (first, arguments, code, sent) in [
+        (locked, &[][..], 0, 2),
+        (full, &[], 0, 2),
+        (full, &["--no-key"], 5, 1),
+        (bound, &["--retry-status", "507"], 3, 1),
+        (Do::Answer(423, "", ""), &[], 3, 1),
+        (Do::Answer(507, "", ""), &[], 3, 1),
+        (Do::Answer(404, "", ""), &["--retry-status", "404,507"], 0, 2),
+        (Do::Answer(507, "", ""), &["--retry-status", "404,507"], 0, 2),
+        (Do::Answer(404, "", ""), &["--retry-status", "404", "--no-key"], 5, 1),
+        (Do::Answer(500, "", ""), &["--no-retry-status", "500,502"], 3, 1),
+        (Do::Answer(503, "retry-after: 0\r\n", ""), &["--no-retry-status", "503"], 3, 1),
+    ] {
+        let server = Server::doing(&[first, CREATED]);
+        let url = server.url("/charges");
+        let called = call(&[&["POST", url.as_str(), "-d", BODY], arguments].concat());
+        assert_eq!((called.code, server.arrived().len()), (code, sent), "{arguments:?} {called}");
+    }
+}
+
+#[test]
+fn the_kind_of_back_off_can_be_chosen() {
+    for (kind, waits) in [
+        ("fixed:30ms", [30..=30, 30..=30]),
+        ("none", [0..=0, 0..=0]),
+        ("equal:20ms..1s", [10..=20, 20..=40]),
+        ("ranges:5ms..6ms,30ms..40ms", [5..=6, 30..=40]),
+        ("decorrelated:10ms..15ms", [10..=15, 10..=15]),
+        ("additive:20ms..1s", [20..=40, 40..=60]),
+        ("full:1ms..2ms", [0..=1, 0..=2]),
+    ] {
+        let server = Server::doing(&[Do::Answer(500, "", "")]);
+        let called = call(&["GET", &server.url("/"), "--backoff", kind, "--json"]);
+        let document = called.json();
+        for (number, wait) in waits.iter().enumerate() {
+            let waited = document["attempts"][number]["wait_ms"].as_u64().unwrap();
+            assert!(wait.contains(&waited), "{kind}: {called}");
+        }
+    }
+}
+
+#[test]
+fn one_attempt_leaves_time_for_another() {
+    let server = Server::doing(&[Do::Hang, CREATED]);
+    let called = call(&["POST", &server.url("/charges"), "-d", BODY, "--deadline", "2s"]);
+    assert_eq!((called.code, server.arrived().len()), (0, 2), "{called}");
+}

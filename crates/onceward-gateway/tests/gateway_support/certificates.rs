@@ -2,10 +2,13 @@
 
 use std::{fs, path::Path, process::Command};
 
+use base64ct::Encoding as _;
 use tokio_rustls::rustls::{
     ClientConfig, RootCertStore, ServerConfig,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
+
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 /// In a directory: `ca.pem`, `server.pem` with `server.key`, and one pair for each client.
 pub(crate) struct Certificates;
@@ -24,6 +27,41 @@ impl Certificates {
             one(directory, client, "basicConstraints = CA:FALSE", Some("ca"));
         }
         Some(Self)
+    }
+
+    /// Another authority, for whose clients `clients` speaks from now on.
+    pub(crate) fn add_authority(directory: &Path, authority: &str, clients: &[&str]) {
+        one(directory, authority, "basicConstraints = critical, CA:TRUE", None);
+        for client in clients {
+            one(directory, client, "basicConstraints = CA:FALSE", Some(authority));
+        }
+    }
+
+    /// Has the authority sign another certificate of this client, with these bytes as its subject:
+    /// openssl itself would not write every name.
+    pub(crate) fn rename(directory: &Path, authority: &str, client: &str, subject: &[u8]) {
+        let pem = |name: &str| directory.join(format!("{name}.pem"));
+        let old = CertificateDer::from_pem_file(pem(client)).unwrap();
+        let (_, parsed) = X509Certificate::from_der(&old).unwrap();
+        let body = parsed.tbs_certificate.as_ref();
+        let at = parsed.subject().as_raw().as_ptr() as usize - body.as_ptr() as usize;
+        let end = at + parsed.subject().as_raw().len();
+        let start = body.len() - element_content(body).len();
+        let body = element(0x30, &[&body[start..at], subject, &body[end..]].concat());
+        fs::write(directory.join("body.der"), &body).unwrap();
+        let key = format!("{authority}.key");
+        let signed = Command::new("openssl")
+            .current_dir(directory)
+            .args(["dgst", "-sha256", "-sign", &key, "body.der"])
+            .output()
+            .unwrap();
+        assert!(signed.status.success(), "{}", String::from_utf8_lossy(&signed.stderr));
+        let ecdsa_with_sha256 = b"\x30\x0a\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x02";
+        let signature = element(3, &[&[0], &signed.stdout[..]].concat());
+        let whole = element(0x30, &[&body[..], ecdsa_with_sha256, &signature].concat());
+        let text = base64ct::Base64::encode_string(&whole);
+        let text = format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n");
+        fs::write(pem(client), text).unwrap();
     }
 
     /// Shows the certificate of the server, and speaks both versions.
@@ -46,6 +84,25 @@ impl Certificates {
         let Some(name) = name else { return builder.with_no_client_auth() };
         let key = PrivateKeyDer::from_pem_file(directory.join(format!("{name}.key"))).unwrap();
         builder.with_client_auth_cert(vec![certificate(name).unwrap()], key).unwrap()
+    }
+}
+
+/// One element of DER.
+pub(crate) fn element(tag: u8, content: &[u8]) -> Vec<u8> {
+    let length = content.len().to_be_bytes();
+    let length = &length[length.iter().take_while(|byte| **byte == 0).count()..];
+    let mut bytes = match content.len() {
+        short @ 0..128 => vec![tag, short as u8],
+        _ => [&[tag, 0x80 | length.len() as u8], length].concat(),
+    };
+    bytes.extend(content);
+    bytes
+}
+
+fn element_content(bytes: &[u8]) -> &[u8] {
+    match bytes[1] {
+        short @ 0..128 => &bytes[2..2 + usize::from(short)],
+        long => &bytes[2 + usize::from(long & 0x7f)..],
     }
 }
 

@@ -13,7 +13,7 @@ use std::{
 use tempfile::TempDir;
 use testbed::{Process, Signal};
 
-use super::{Call, Finished, Link, Reply, Upstream, Version, command};
+use super::{Call, Link, Reply, Upstream, Version, command};
 
 /// A running gateway; it is killed when this is dropped.
 pub(crate) struct Gateway {
@@ -86,13 +86,20 @@ impl Plan {
 
     /// What it says when it does not start.
     pub(crate) fn refusal(&self) -> String {
-        let refused = Finished::of(&mut self.command());
-        assert_eq!(refused.code, 1, "{refused}");
-        refused.stderr
+        let process = Process::start(&mut self.command()).unwrap();
+        let ended = process.wait_for_end().unwrap();
+        let said = process.stderr.text();
+        assert_eq!(ended.code(), Some(1), "{said}");
+        said
     }
 
     pub(crate) fn start(&self) -> Gateway {
-        let process = Process::start(&mut self.command()).unwrap();
+        self.start_by(&mut self.command())
+    }
+
+    /// With a command that ends in serving by it.
+    pub(crate) fn start_by(&self, command: &mut Command) -> Gateway {
+        let process = Process::start(command).unwrap();
         let address = process.stderr.wait_for_address().unwrap();
         // Where operators ask is said before.
         let said = process.stderr.heard();
@@ -183,6 +190,13 @@ impl Gateway {
     pub(crate) fn kill(self) -> Arc<TempDir> {
         self.process.kill().unwrap();
         self.directory
+    }
+
+    /// What a metric says; `name` is the whole series.
+    pub(crate) async fn metric(&self, name: &str) -> u64 {
+        let reply = self.ask(&Call::new("GET", "/metrics")).await;
+        let line = reply.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("there is no {name}")).parse().unwrap()
     }
 
     /// It runs, and no part of it has panicked.

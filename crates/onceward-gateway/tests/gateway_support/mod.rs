@@ -43,7 +43,7 @@ mod upstream;
 
 use std::time::Duration;
 
-pub(crate) use certificates::Certificates;
+pub(crate) use certificates::{Certificates, element};
 pub(crate) use client::{Call, Link, Pipe, Version, raw, read_until};
 pub(crate) use command::{Finished, command, run};
 pub(crate) use gateway::{Gateway, Plan, route, route_for};

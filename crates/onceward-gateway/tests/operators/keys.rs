@@ -12,7 +12,7 @@ fn pay(key: &str) -> Call {
 }
 
 async fn lose(gateway: &Gateway, key: &str) -> String {
-    let reply = gateway.send(&pay(key).told(json!({"status": 503}))).await;
+    let reply = gateway.send(&pay(key).told(json!({"status": 502}))).await;
     reply.header("onceward-operation").unwrap().to_owned()
 }
 

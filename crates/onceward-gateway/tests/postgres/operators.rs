@@ -173,3 +173,17 @@ async fn the_doctor_says_what_the_server_promises() {
     eventually("the gateway goes on", || async { gateway.send(&pay("paid")).await.is_replay() })
         .await;
 }
+
+/// Another role may plant functions there, which services then call.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_doctor_says_where_others_may_plant_functions() {
+    let database = testbed::postgres().database();
+    database.sql("REVOKE CREATE ON SCHEMA public FROM PUBLIC");
+    let (_upstream, gateway) = used(&database).await;
+    let found = |code: &str| doctor(&gateway).1.contains(&code.into());
+    assert!(!found("public-create") && !found("search-path"));
+    database.sql("GRANT CREATE ON SCHEMA public TO PUBLIC");
+    let name = database.name();
+    database.sql(&format!("ALTER DATABASE {name} SET search_path = public, pg_catalog"));
+    assert!(found("public-create") && found("search-path"));
+}

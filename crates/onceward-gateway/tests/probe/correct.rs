@@ -37,6 +37,32 @@ fn an_api_that_serves_everybody_gives_nothing_away() {
     probed.assert_perfect("open", &["unauthenticated", "gate"]);
 }
 
+/// Who does not know what became of a request and says so misleads nobody, in whatever shape.
+#[test]
+fn an_api_that_says_that_an_outcome_is_unknown_is_no_finding() {
+    const PROBLEM: &str = r#"{"title": "outcome unknown", "code": "outcome-unknown"}"#;
+    const STRIPE: &str = r#"{"error": {"type": "idempotency_error", "code": "outcome-unknown"}}"#;
+    const FAULT: &str = r#"{"error": {"type": "api_error", "code": "outcome-unknown"}}"#;
+    const BUSY: &str = r#"{"error": {"type": "idempotency_error", "code": "busy"}}"#;
+    thread::scope(|scope| {
+        for (status, document, result) in [
+            (409, PROBLEM, "pass"),
+            (409, STRIPE, "pass"),
+            (504, PROBLEM, "pass"),
+            (504, FAULT, "pass"),
+            (409, BUSY, "fail"),
+            (504, BUSY, "skip"),
+        ] {
+            scope.spawn(move || {
+                let lost = Some((status, document));
+                let server = Server::start(Nature { lost, ..Nature::default() });
+                let probed = probe_counted(&server, &["--only", "disconnect"]);
+                assert_eq!(probed.ids(result), ["disconnect"], "{status} {document}: {probed}");
+            });
+        }
+    });
+}
+
 #[test]
 fn an_api_that_takes_the_same_data_once_only_is_no_finding() {
     let server = Server::start(Nature { is_unique: true, ..Nature::default() });

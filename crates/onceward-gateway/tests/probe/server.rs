@@ -24,7 +24,7 @@ use axum::{
 use serde_json::json;
 use tokio::{net::TcpListener, runtime::Runtime};
 
-use answer::{Kept, problem};
+use answer::{Kept, lost, problem};
 use request::Asked;
 
 pub(crate) use answer::Answers;
@@ -86,6 +86,8 @@ pub(crate) struct Nature {
     pub(crate) flaky: Option<u64>,
     /// Whether answers repeat the credential.
     pub(crate) is_talkative: bool,
+    /// The status and the document of a retry whose first request lost its client.
+    pub(crate) lost: Option<(u16, &'static str)>,
 }
 
 impl Default for Nature {
@@ -100,6 +102,7 @@ impl Default for Nature {
             budget: None,
             flaky: None,
             is_talkative: false,
+            lost: None,
         }
     }
 }
@@ -214,6 +217,7 @@ impl Api {
             None => self.run(slot, fingerprint, asked).await,
             Some(known) if known.fingerprint != fingerprint => self.mismatch(&asked, known).await,
             Some(Slot { kept: Some(kept), .. }) => kept.replayed(&self),
+            Some(_) if self.nature.lost.is_some() => lost(&self),
             Some(_) if self.has(Defect::BusyIs500) => problem(&self, 500, "locked").response(),
             Some(_) => {
                 let busy = problem(&self, 409, "it is running");
@@ -285,7 +289,8 @@ impl Api {
             }
             kept.first(&api)
         };
-        match self.has(Defect::LockedAfterDisconnect) || is_released {
+        let is_lost = self.has(Defect::LockedAfterDisconnect) || self.nature.lost.is_some();
+        match is_lost || is_released {
             true => work.await,
             false => tokio::spawn(work).await.unwrap(),
         }
@@ -301,6 +306,7 @@ impl Api {
                 | Defect::BusyIs500
                 | Defect::NoRetryAfter,
             ) => LONG_WORK,
+            _ if self.nature.lost.is_some() => LONG_WORK,
             _ => WORK,
         }
     }

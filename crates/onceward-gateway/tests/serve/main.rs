@@ -3,6 +3,8 @@
 
 #[path = "../gateway_support/mod.rs"]
 mod gateway_support;
+mod names;
 mod observe;
 mod protection;
 mod rules;
+mod stripe;

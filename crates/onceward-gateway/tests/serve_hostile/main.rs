@@ -14,8 +14,11 @@ mod cut;
 mod cutting_upstream;
 mod duplicates;
 mod kills;
+mod large_upstream;
 mod malformed;
 mod requests;
+mod shares;
+mod stalls;
 mod witnesses;
 
 use std::{

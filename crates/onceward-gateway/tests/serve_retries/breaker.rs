@@ -2,7 +2,7 @@
 
 use crate::{
     gateway_support::{Gateway, Link, Version, eventually, route},
-    get, keyless, metric, pay, room, start,
+    get, keyless, pay, room, start,
     switched::{Mode, Switched},
 };
 
@@ -47,8 +47,8 @@ async fn it_opens_answers_by_itself_and_recovers() {
     let replay = gateway.send(&pay("done")).await;
     assert!(replay.is_replay() && replay.body == done.body, "a replay needs no upstream");
     assert_eq!(upstream.count(), before, "it was left alone");
-    assert!(metric(&gateway, "onceward_gateway_turned_away_total{why=\"breaker\"}").await >= 2);
-    assert_eq!(metric(&gateway, "onceward_gateway_circuits{state=\"open\"}").await, 1);
+    assert!(gateway.metric("onceward_gateway_turned_away_total{why=\"breaker\"}").await >= 2);
+    assert_eq!(gateway.metric("onceward_gateway_circuits{state=\"open\"}").await, 1);
 
     upstream.mode(Mode::Good);
     eventually("it recovers", async || {

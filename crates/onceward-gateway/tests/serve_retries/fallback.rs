@@ -1,7 +1,7 @@
 //! What a route says instead of an upstream that has no good answer.
 
 use crate::{
-    get, metric, safe, start,
+    get, safe, start,
     switched::{Mode, Switched},
 };
 
@@ -28,7 +28,7 @@ async fn it_stands_in_for_what_failed_and_says_so() {
     let reply = gateway.send(&get("/safe/1").retarget("HEAD", "/safe/1")).await;
     assert_eq!((reply.status, reply.header("onceward-fallback")), (203, Some("true")));
     assert_eq!(gateway.send(&get("/other")).await.problem(), (502, "upstream-unreachable".into()));
-    assert_eq!(metric(&gateway, "onceward_gateway_fallbacks_total").await, 4);
+    assert_eq!(gateway.metric("onceward_gateway_fallbacks_total").await, 4);
 }
 
 #[tokio::test]

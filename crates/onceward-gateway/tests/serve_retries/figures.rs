@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::{
     gateway_support::{Call, route},
-    get, keyless, metric, pay, room, start,
+    get, keyless, pay, room, start,
     switched::{Mode, Switched},
     warm_up,
 };
@@ -36,10 +36,10 @@ async fn the_state_of_every_room_is_shown() {
     let shared = room(&gateway, "shared").await;
     assert_eq!((&shared["attempts"], &shared["retries"]), (&json!(7), &json!(1)));
     assert_eq!(shared["budget"]["left"], 35, "given back, because it succeeded");
-    assert_eq!(metric(&gateway, "onceward_gateway_retry_budget").await, 30, "where it is least");
+    assert_eq!(gateway.metric("onceward_gateway_retry_budget").await, 30, "where it is least");
     for (kind, count) in [("first", 6), ("retry", 1), ("hedge", 0)] {
         let series = format!("onceward_gateway_upstream_attempts_total{{kind=\"{kind}\"}}");
-        assert_eq!(metric(&gateway, &series).await, count, "{kind}");
+        assert_eq!(gateway.metric(&series).await, count, "{kind}");
     }
     let posted = gateway.ask(&Call::post("/v1/upstream").json(json!({}))).await;
     assert_eq!(posted.problem(), (405, "method-not-allowed".into()));

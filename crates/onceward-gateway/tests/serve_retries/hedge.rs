@@ -6,7 +6,7 @@ use tokio::{task::JoinHandle, time::timeout};
 
 use crate::{
     gateway_support::{Gateway, PATIENCE, Reply, eventually},
-    get, keyless, metric, room, safe, start,
+    get, keyless, room, safe, start,
     switched::{Mode, Switched},
     warm_up,
 };
@@ -23,7 +23,7 @@ async fn the_first_good_answer_is_taken() {
     assert_eq!((reply.status, reply.text()), (200, "done"), "not that of the one that is held");
     assert_eq!(upstream.count() - before, 2);
     assert!(hedges(&gateway).await >= 1);
-    assert!(metric(&gateway, "onceward_gateway_upstream_hedges_total{result=\"won\"}").await >= 1);
+    assert!(gateway.metric("onceward_gateway_upstream_hedges_total{result=\"won\"}").await >= 1);
     eventually("the loser is dropped", async || room(&gateway, "shared").await["in_flight"] == 0)
         .await;
 }
@@ -34,7 +34,7 @@ async fn a_hedge_that_fails_changes_nothing() {
     let gateway = start(&upstream, &safe("hedge = true"));
     let (before, late) = hedged(&gateway, &upstream, [Mode::Held(200), Mode::Status(500)]).await;
     let series = "onceward_gateway_upstream_hedges_total{result=\"failed\"}";
-    eventually("it fails", async || metric(&gateway, series).await >= 1).await;
+    eventually("it fails", async || gateway.metric(series).await >= 1).await;
     upstream.release();
     let reply = late.await.unwrap();
     assert_eq!((reply.status, reply.text()), (200, "held"));

@@ -9,6 +9,7 @@ mod gateway_support;
 mod bad_input;
 mod blame;
 mod breaker;
+mod called;
 mod crowd;
 mod deadline;
 mod fallback;
@@ -17,6 +18,7 @@ mod hedge;
 mod outage;
 mod repeats;
 mod share;
+mod statuses;
 mod switched;
 
 use gateway_support::{Call, Gateway, Link, Plan, Version};
@@ -54,13 +56,6 @@ async fn room(gateway: &Gateway, name: &str) -> Value {
     let document = gateway.ask(&get("/v1/upstream")).await.json();
     let rooms = document["rooms"].as_array().unwrap().iter();
     rooms.clone().find(|room| room["name"] == name).cloned().unwrap_or_else(|| panic!("{document}"))
-}
-
-/// What a metric says; `name` is the whole series.
-async fn metric(gateway: &Gateway, name: &str) -> u64 {
-    let text = gateway.ask(&get("/metrics")).await;
-    let line = text.text().lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("there is no {name}")).parse().unwrap()
 }
 
 /// So many requests that succeed, one after the other on one connection: they fill the budget.

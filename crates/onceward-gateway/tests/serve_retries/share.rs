@@ -2,7 +2,7 @@
 
 use crate::{
     gateway_support::{Call, Gateway, Reply, route},
-    get, keyless, metric, pay, start,
+    get, keyless, pay, start,
     switched::{Mode, Switched},
 };
 
@@ -37,7 +37,7 @@ async fn without_a_key_the_client_says_that_it_is_a_retry() {
     assert_eq!(gateway.send(&again(get("/else"))).await.status, 200, "nor where there is no crowd");
     assert_eq!(upstream.count(), 60 + 15 + 2);
     let series = "onceward_gateway_turned_away_total{why=\"retry_share\"}";
-    assert_eq!(metric(&gateway, series).await, 25);
+    assert_eq!(gateway.metric(series).await, 25);
 }
 
 #[tokio::test]
@@ -54,6 +54,8 @@ async fn with_a_key_only_what_would_run_is_refused() {
     assert_eq!(admitted, 6, "6 of 67 are less than a tenth, 7 of 68 are more");
     let number = retries.iter().position(|reply| reply.status != 201).unwrap();
     assert_eq!(retries[number].problem(), (429, "retry-budget-exhausted".into()));
+    let operation = &retries[number].json()["operation"];
+    assert_eq!(operation.as_str(), retries[number].header("onceward-operation"), "it is named");
     let state = gateway.status_of(&retries[number], &pay(&format!("r{number}"))).await.json();
     assert_eq!(state["state"], "released", "its key is free");
     assert_eq!(

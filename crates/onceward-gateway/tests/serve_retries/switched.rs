@@ -39,6 +39,8 @@ pub(crate) enum Mode {
     Busy(&'static str),
     /// 409 with this `Retry-After`.
     Taken(&'static str),
+    /// Answers so, with `Retry-After: 0`.
+    Hinted(u16),
     /// Answers so when it is released.
     Held(u16),
     /// A byte of the answer every 50 ms, without end.
@@ -175,6 +177,11 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
         Mode::Taken(hint) => {
             let mut answer = text(409, "taken");
             answer.headers_mut().insert("retry-after", hint.parse().unwrap());
+            Ok(answer)
+        }
+        Mode::Hinted(status) => {
+            let mut answer = text(status, "not now");
+            answer.headers_mut().insert("retry-after", "0".parse().unwrap());
             Ok(answer)
         }
         Mode::Held(status) => {

@@ -23,7 +23,12 @@ const MAX_READ: usize = 64 << 10;
 
 const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
 const OPERATION: HeaderName = HeaderName::from_static("onceward-operation");
+const OUTCOME: HeaderName = HeaderName::from_static("onceward-outcome");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+const UNPROTECTED: HeaderName = HeaderName::from_static("onceward-unprotected");
+
+/// What the `type` of our problem documents begins with.
+const PROBLEM: &str = "urn:onceward:problem:";
 
 /// How an attempt has ended.
 pub(super) struct Ended<B> {
@@ -44,8 +49,7 @@ where
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send,
 {
     let About { number, hedge, started, begun, timeout: time, flight, retry, uri } = about;
-    let whole = retry.options().whole_answers;
-    let understood = async { understand(answer.await?, &uri, whole, flight).await };
+    let understood = async { understand(answer.await?, &uri, &retry, flight).await };
     let reply = match timeout(time, understood).await {
         Ok(reply) => reply,
         Err(_) => {
@@ -95,7 +99,7 @@ pub(super) struct About {
 async fn understand<B>(
     response: Response<B>,
     uri: &Uri,
-    whole: Option<usize>,
+    retry: &Retry,
     flight: Flight,
 ) -> Result<(Response<AnswerBody<B>>, Seen), BoxError>
 where
@@ -106,7 +110,8 @@ where
     let ours = parts.status == StatusCode::ACCEPTED
         && headers.contains_key(OPERATION)
         && follow::location(headers, uri).is_some();
-    let telling = ours || (matches!(parts.status.as_u16(), 409 | 502..=504) && is_json(headers));
+    let telling = ours || (matches!(parts.status.as_u16(), 409 | 500..=504) && is_json(headers));
+    let whole = retry.options().whole_answers;
     let body = if let Some(most) = whole.or_else(|| telling.then_some(MAX_READ)) {
         let read = read_up_to(Box::pin(body), most).await;
         AnswerBody::read(read.map_err(|error| CutShort(error.into()))?, flight)
@@ -114,15 +119,22 @@ where
         AnswerBody::streamed(body, flight)
     };
     let hint = retry_after::hint(headers);
-    let code = if telling && !ours { body.whole().and_then(code) } else { None };
+    let problem = body.whole().filter(|_| telling && !ours).map(Said::read).unwrap_or_default();
+    let code = problem.code.as_deref();
+    let is_nameless = !problem.names_operation && !headers.contains_key(OPERATION);
     let answer = Answer {
         status: parts.status.as_u16(),
-        code: code.as_deref(),
+        code,
         hinted: hint.is_some(),
         bound: headers.contains_key(REPLAYED) || headers.contains_key(EXPIRES),
         ours,
+        retryable: problem.retryable,
+        // A gateway of ours names the operation whenever it keeps the key.
+        unprotected: headers.contains_key(UNPROTECTED)
+            || (problem.is_ours && is_nameless && code == Some("upstream-failed")),
+        unknown: headers.get(OUTCOME).is_some_and(|outcome| outcome == "unknown"),
     };
-    let seen = answer.seen(hint);
+    let seen = retry.rules().seen(&answer, hint);
     Ok((Response::from_parts(parts, body), seen))
 }
 
@@ -133,14 +145,29 @@ fn is_json(headers: &HeaderMap) -> bool {
         || kind.eq_ignore_ascii_case("application/json")
 }
 
-/// The `code` of a problem document.
-fn code(body: &[u8]) -> Option<String> {
-    match serde_json::from_slice(body).ok()? {
-        Value::Object(mut fields) => match fields.remove("code")? {
-            Value::String(code) => Some(code),
-            _ => None,
-        },
-        _ => None,
+/// What a problem document says.
+#[derive(Default)]
+struct Said {
+    code: Option<String>,
+    is_ours: bool,
+    /// Only of ours: what others mean by it is not known.
+    retryable: Option<bool>,
+    names_operation: bool,
+}
+
+impl Said {
+    fn read(body: &[u8]) -> Self {
+        let Ok(Value::Object(fields)) = serde_json::from_slice(body) else {
+            return Self::default();
+        };
+        let text = |name: &str| fields.get(name).and_then(Value::as_str);
+        let is_ours = text("type").is_some_and(|kind| kind.starts_with(PROBLEM));
+        Self {
+            code: text("code").map(str::to_owned),
+            is_ours,
+            retryable: fields.get("retryable").and_then(Value::as_bool).filter(|_| is_ours),
+            names_operation: text("operation").is_some(),
+        }
     }
 }
 

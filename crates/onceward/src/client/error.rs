@@ -58,7 +58,7 @@ impl fmt::Display for CallError {
         if let Some(last) = report.attempts.last() {
             write!(f, "; the last one: {last}")?;
         }
-        match (stop, report.key_digest()) {
+        match (stop, report.key_digest().filter(|_| !report.unprotected)) {
             (Stop::Failed(_), _) => f.write_str("; it did not happen, as far as is known")?,
             (Stop::Unknown(_), None) => {
                 f.write_str("; it may have happened: look before you send it again")?;

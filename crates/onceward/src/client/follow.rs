@@ -61,9 +61,11 @@ async fn ask<X: Exchange>(exchange: &mut X, request: Request<Body>) -> Result<Se
 fn class(document: &[u8]) -> Class {
     let document: Value = serde_json::from_slice(document).unwrap_or_default();
     match document.get("state").and_then(Value::as_str) {
-        Some("succeeded" | "failed_final" | "failed_retryable" | "interrupted" | "released") => {
-            Class::Ended
-        }
+        // Also where the clock is suspect it has ended: its key is answered as soon as that is settled.
+        Some(
+            "succeeded" | "failed_final" | "failed_retryable" | "interrupted" | "released"
+            | "clock_suspect",
+        ) => Class::Ended,
         Some("unknown") => Class::Unknown,
         _ => Class::Pending,
     }
@@ -147,6 +149,7 @@ mod tests {
             ("failed_retryable", Class::Ended),
             ("interrupted", Class::Ended),
             ("released", Class::Ended),
+            ("clock_suspect", Class::Ended),
             ("unknown", Class::Unknown),
             ("something new", Class::Pending),
         ] {

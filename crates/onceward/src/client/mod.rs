@@ -22,6 +22,7 @@ mod body;
 mod call;
 mod chance;
 mod conditional;
+mod credentials;
 mod error;
 mod etag;
 mod event;
@@ -46,10 +47,10 @@ mod target;
 #[cfg(test)]
 mod target_tests;
 mod tower;
-mod wire;
 
 #[cfg(feature = "reqwest")]
 pub use self::reqwest::{ReqwestService, SendWith, redirects, reqwest_client};
+pub use crate::Incoming;
 pub use answer_body::AnswerBody;
 pub use body::{Body, BoxError};
 pub use conditional::{Conditional, ConditionalError, Current, Next, Updated};
@@ -64,4 +65,3 @@ pub use resume::{Pending, Resume, ResumeError};
 pub use retry::{Retry, Route, TargetState, Within};
 pub use retry_after::hint;
 pub use tower::{RetryLayer, Retrying};
-pub use wire::Incoming;

@@ -29,12 +29,14 @@ pub struct Report {
     pub(super) hint: Option<Duration>,
     pub(super) once: bool,
     pub(super) ambiguous: bool,
+    pub(super) unprotected: bool,
     pub(super) fallback: bool,
     pub(super) total: Duration,
 }
 
 impl Report {
-    /// The key under which it was sent: with it, and only with it, it can be sent again safely.
+    /// The key under which it was sent: with it, and only with it, it can be sent again safely, unless
+    /// the server [does not keep it](Self::is_unprotected).
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.key.as_ref().map(Key::as_str)
@@ -86,6 +88,13 @@ impl Report {
     #[must_use]
     pub fn is_ambiguous(&self) -> bool {
         self.ambiguous
+    }
+
+    /// Whether the server said that it does not keep the key: then a repeat, also with the same key, may
+    /// be a second run.
+    #[must_use]
+    pub fn is_unprotected(&self) -> bool {
+        self.unprotected
     }
 
     /// Whether the answer is a fallback, and not the server's.

@@ -2,7 +2,7 @@
 
 use std::{mem, sync::Arc, time::Duration};
 
-use http::{HeaderMap, HeaderName, Request, Response, header, request::Parts};
+use http::{Request, Response, request::Parts};
 use onceward_core::retry::{
     self, Action, Call, Class, Context, Go, Method, Moment, Priority, Seen, Stop, Why,
 };
@@ -12,12 +12,15 @@ use super::{
     AnswerBody, Attempt, BoxError, CallError, Event, Incoming, Report, Retry, Route, Within,
     answer::{self, About, Ended},
     body::Replay,
+    credentials,
     exchange::{Exchange, Sent},
     key,
     target::Known,
-    wire,
 };
-use crate::telemetry::{self, ClientAttempt, ClientEnd, ClientStop};
+use crate::{
+    AttemptHeaders,
+    telemetry::{self, ClientAttempt, ClientEnd, ClientStop},
+};
 
 pub(super) struct Run<'a> {
     pub(super) retry: &'a Retry,
@@ -177,7 +180,12 @@ impl<'a> Run<'a> {
         });
         let mut parts = self.parts.clone();
         if self.retry.options().headers {
-            wire::tell(&mut parts.headers, self.sent, time, self.priority);
+            let said = AttemptHeaders {
+                attempt: Some(self.sent),
+                time: Some(time.max(Duration::from_millis(1))),
+                priority: Some(self.priority),
+            };
+            said.write(&mut parts.headers);
         }
         let body = self.body.next().expect("a body that is gone is not sent again");
         let about = About {
@@ -271,7 +279,7 @@ impl<'a> Run<'a> {
         self.tick();
         match refreshed {
             Ok(Ok(fresh)) => {
-                replace(&mut self.parts.headers, fresh);
+                credentials::replace(&mut self.parts.headers, fresh);
                 Ok(())
             }
             Ok(Err(_)) => Err(refused(Why::Unauthorised)),
@@ -294,6 +302,7 @@ impl<'a> Run<'a> {
         report.stop = stop;
         report.hint = self.call.hint();
         report.ambiguous = self.call.is_ambiguous();
+        report.unprotected = self.call.is_unprotected();
         report.total = self.now.saturating_sub(self.start);
         if let Some(stop) = stop {
             self.retry.tell(Event::Stopped { stop });
@@ -322,7 +331,8 @@ impl<'a> Run<'a> {
         match stop {
             None => !accepted && !moved,
             Some(Stop::Failed(why)) => why.is_answer() || (self.sent == 0 && !self.resumed),
-            Some(Stop::Unknown(_)) => false,
+            // To send it again would be another run, so it is not kept for that.
+            Some(Stop::Unknown(_)) => self.call.is_unprotected(),
         }
     }
 
@@ -372,27 +382,6 @@ impl Drop for Run<'_> {
             self.with(|context, _, _| context.abandon());
         } else if mem::take(&mut self.decided) {
             self.with(|context, _, _| context.forgo());
-        }
-    }
-}
-
-/// What belongs to the operation, its body and its target: no credentials.
-const FIXED: [HeaderName; 4] =
-    [key::KEY, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::HOST];
-
-/// New lines take the place of all old ones of their names.
-fn replace(headers: &mut HeaderMap, mut fresh: HeaderMap) {
-    for name in FIXED {
-        fresh.remove(name);
-    }
-    for name in fresh.keys() {
-        headers.remove(name);
-    }
-    let mut last = None;
-    for (name, line) in fresh {
-        last = name.or(last);
-        if let Some(name) = &last {
-            headers.append(name.clone(), line);
         }
     }
 }

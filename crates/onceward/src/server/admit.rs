@@ -3,14 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use http::request::Parts;
-use onceward_core::{Ending, Found, Request, Scope, Status, StoreError, Timestamp, Verdict};
+use onceward_core::{
+    Ending, Found, Request, Scope, Status, StoreError, Stored, Timestamp, Verdict,
+};
 use tokio::time::Instant;
 
 use super::{
-    Claim, Code, Idempotency, Problem,
-    prefer::Patience,
+    Claim, Code, Deadline, Idempotency, Problem, cause_of,
+    prefer::{Patience, Then},
     recall::{self, Recalled},
-    unknown,
+    shed, unknown,
     wait::{self, News},
 };
 use crate::{
@@ -18,6 +20,9 @@ use crate::{
     open::Slot,
     telemetry::{self, Answered, event},
 };
+
+/// A clock is set right by a person.
+const CLOCK_PAUSE: Duration = Duration::from_secs(10);
 
 /// What becomes of a request.
 pub(super) enum Admitted {
@@ -42,7 +47,7 @@ pub(super) async fn admit(
     let mut answered = Answered::Replayed;
     loop {
         // In a box: thousands of duplicates may wait below, and few ask at a time.
-        let retry_after = match Box::pin(ask(idempotency, request, parts)).await? {
+        let otherwise = match Box::pin(ask(idempotency, request, parts)).await? {
             // Whoever waited until now has so much less patience left.
             Said::Run(claim, counted, slot) => {
                 let wait = until.saturating_duration_since(Instant::now());
@@ -51,12 +56,15 @@ pub(super) async fn admit(
             }
             Said::Replay(recalled) => return Ok(Admitted::Replay { recalled, answered }),
             Said::Unprotected => return Ok(Admitted::Unprotected),
-            Said::Busy { retry_after } => retry_after,
+            Said::Wait(otherwise) => otherwise,
             Said::Changed => continue,
         };
         let news = match patience.wait.is_zero() {
             true => None,
-            false => wait::wait(idempotency, request.operation.digest(), until).await,
+            false => {
+                let memory = idempotency.memory_for(parts);
+                wait::wait(idempotency, request.operation.digest(), until, memory).await
+            }
         };
         answered = Answered::Waited;
         match news {
@@ -67,8 +75,10 @@ pub(super) async fn admit(
                 return Ok(Admitted::Replay { recalled, answered });
             }
             Some(_) => {}
-            None if patience.asynchronous => return Ok(Admitted::Accepted(patience)),
-            None => return Err(in_progress().retry_after(retry_after)),
+            None if patience.then == Then::Conflict || otherwise.code() != Code::InProgress => {
+                return Err(otherwise);
+            }
+            None => return Ok(Admitted::Accepted(patience)),
         }
     }
 }
@@ -79,9 +89,8 @@ enum Said {
     Run(Claim, Tracked, Slot),
     Replay(Arc<Recalled>),
     Unprotected,
-    Busy {
-        retry_after: Duration,
-    },
+    /// Its answer may come soon; this is the refusal if it does not.
+    Wait(Problem),
     /// The record has just been changed: ask again.
     Changed,
 }
@@ -89,13 +98,15 @@ enum Said {
 async fn ask(idempotency: &Idempotency, request: &Request, parts: &Parts) -> Result<Said, Problem> {
     let (options, id) = (idempotency.options(), request.operation.digest());
     turn_away(idempotency, request, parts).await?;
-    let (asked_at, counted) = (Instant::now(), idempotency.engine().track_other());
+    let deadline = Deadline::within(request.terms.max_run());
+    let counted = idempotency.engine().track_other();
     let verdict = match idempotency.engine().admit(request.clone()).await {
         Ok(verdict) => verdict,
         // A record of newer software is there: it only cannot be read here.
         Err(AdmitError::Store(error))
             if options.pass_when_store_is_down && !matches!(error, StoreError::Newer(_)) =>
         {
+            shed::refuse_expired(shed::incoming(parts))?;
             telemetry::UNPROTECTED.raise(format_args!("{id} runs unprotected: {error}"));
             return Ok(Said::Unprotected);
         }
@@ -104,21 +115,31 @@ async fn ask(idempotency: &Idempotency, request: &Request, parts: &Parts) -> Res
     match verdict {
         Verdict::Run(claim) => {
             refuse_stale_key(idempotency, &claim).await?;
+            if let Err(shed) = options.traffic.admit(shed::incoming(parts), claim.is_repeat()) {
+                give_back(idempotency, &claim).await;
+                return Err(shed);
+            }
             let slot = take_slot(idempotency, &claim).await?;
             idempotency.remember(claim.operation().name());
-            Ok(Said::Run(Claim::new(idempotency.clone(), claim, asked_at), counted, slot))
+            let by = (deadline, idempotency.memory_for(parts));
+            Ok(Said::Run(Claim::new(idempotency.clone(), claim, by), counted, slot))
         }
         Verdict::Replay(replay) => {
-            Ok(Said::Replay(Arc::new(recall::recall(idempotency, id, replay).await?)))
+            let memory = idempotency.memory_for(parts);
+            Ok(Said::Replay(Arc::new(recall::recall(idempotency, id, replay, memory).await?)))
         }
-        Verdict::Busy { retry_after } => Ok(Said::Busy { retry_after }),
+        Verdict::Busy { retry_after } => Ok(Said::Wait(in_progress().retry_after(retry_after))),
         Verdict::Mismatch => Err(key_reused().status(options.mismatch)),
-        Verdict::Unknown(None) => Err(outcome_unknown()),
+        Verdict::ClockSuspect => Err(clock_suspect()),
+        Verdict::Unknown(None) => Err(outcome_unknown(None)),
         Verdict::Unknown(Some(stored)) => {
             let (route, operation) = ((idempotency, options), Some(&request.operation));
             match unknown::resolve(route, id, operation, &stored).await {
                 true => Ok(Said::Changed),
-                false => Err(outcome_unknown()),
+                false if stored.answer_awaited().is_some() => {
+                    Ok(Said::Wait(outcome_unknown(Some(&stored))))
+                }
+                false => Err(outcome_unknown(Some(&stored))),
             }
         }
     }
@@ -163,7 +184,9 @@ async fn turn_away(
     let principal = options.principal(request.operation.scope());
     let reason = match engine.open().is_full(&principal, options.max_open) {
         true => Some(too_many_open()),
-        false => options.turn_away.as_ref().and_then(|reason| reason(parts)),
+        false => shed::refuse_expired(shed::incoming(parts))
+            .err()
+            .or_else(|| options.turn_away.as_ref().and_then(|reason| reason(parts))),
     };
     let Some(reason) = reason else { return Ok(()) };
     let is_new = match engine.read(&request.operation.digest()).await {
@@ -187,6 +210,12 @@ async fn take_slot(
     if let Some(slot) = slot(idempotency, claim.operation().scope()) {
         return Ok(slot);
     }
+    give_back(idempotency, claim).await;
+    Err(too_many_open())
+}
+
+/// Ends a claim under which nothing was run.
+async fn give_back(idempotency: &Idempotency, claim: &onceward_core::Claim) {
     // What ran before stays bound to its request.
     let ending = match claim.attempt() {
         1 => Ending::Released,
@@ -194,7 +223,6 @@ async fn take_slot(
     };
     // It ends by itself, also when nobody waits for it.
     let _ = idempotency.engine().settle(claim.clone(), ending).await;
-    Err(too_many_open())
 }
 
 /// `None`: there are as many as may be.
@@ -240,8 +268,19 @@ pub(super) fn in_progress() -> Problem {
     Problem::new(Code::InProgress, text)
 }
 
-pub(super) fn outcome_unknown() -> Problem {
-    let text = "nobody knows yet whether it happened, and it will not run again by itself; ask later \
-                with the same key, never with a new one";
-    Problem::new(Code::OutcomeUnknown, text)
+pub(super) fn outcome_unknown(stored: Option<&Stored>) -> Problem {
+    let text = "it is not known whether it happened, and it will not run again by itself; ask later with \
+                the same key, never with a new one; if that does not help, the operator of this service \
+                has to find out and resolve it";
+    let cause = match stored {
+        Some(stored) => cause_of(stored),
+        None => Some("the record is damaged".to_owned()),
+    };
+    Problem::new(Code::OutcomeUnknown, text).because(cause)
+}
+
+pub(super) fn clock_suspect() -> Problem {
+    let text = "the clock of the store jumped, and only by that this key would be new again; nothing was run; try \
+                again later with the same key, never with a new one";
+    Problem::new(Code::ClockSuspect, text).retry_after(CLOCK_PAUSE)
 }

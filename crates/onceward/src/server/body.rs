@@ -3,7 +3,6 @@
 use std::{
     fmt,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -11,8 +10,6 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt as _, combinators::UnsyncBoxBody};
-
-use super::room::Reserved;
 
 /// In a box, because few bodies have any.
 pub(super) type Trailers = Option<Box<HeaderMap>>;
@@ -31,16 +28,8 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub struct Body(Kind);
 
 enum Kind {
-    Whole {
-        bytes: Option<Bytes>,
-        trailers: Trailers,
-        _room: Option<Arc<Reserved>>,
-    },
-    Stream {
-        first: Option<Bytes>,
-        rest: UnsyncBoxBody<Bytes, BoxError>,
-        _room: Option<Arc<Reserved>>,
-    },
+    Whole { bytes: Option<Bytes>, trailers: Trailers },
+    Stream { first: Option<Bytes>, rest: UnsyncBoxBody<Bytes, BoxError> },
 }
 
 impl Body {
@@ -50,24 +39,31 @@ impl Body {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        Self::after(Bytes::new(), body, None)
+        Self::after(Bytes::new(), body)
     }
 
-    /// Bytes that were already read, with the room that they take up, and then the rest.
-    pub(super) fn after<B>(first: Bytes, rest: B, room: Option<Arc<Reserved>>) -> Self
+    /// Bytes that were already read, and then the rest as it comes.
+    ///
+    /// ```
+    /// use onceward::server::Body;
+    ///
+    /// let body = Body::after("{\"cents\":".into(), Body::from(" 500}"));
+    /// # let _ = body;
+    /// ```
+    pub fn after<B>(first: Bytes, rest: B) -> Self
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
         let first = Some(first).filter(|first| !first.is_empty());
         let rest = rest.map_err(Into::into).boxed_unsync();
-        Self(Kind::Stream { first, rest, _room: room })
+        Self(Kind::Stream { first, rest })
     }
 
-    /// A whole body, with the room that it takes up until it is sent.
-    pub(super) fn held(bytes: Bytes, trailers: Trailers, room: Option<Arc<Reserved>>) -> Self {
+    /// A whole body.
+    pub(super) fn whole(bytes: Bytes, trailers: Trailers) -> Self {
         let bytes = Some(bytes).filter(|bytes| !bytes.is_empty());
-        Self(Kind::Whole { bytes, trailers, _room: room })
+        Self(Kind::Whole { bytes, trailers })
     }
 
     /// No bytes at all.
@@ -165,7 +161,7 @@ pub trait WholeBody: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send
 
 impl WholeBody for Body {
     fn from_whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
-        Self::held(bytes, trailers.map(Box::new), None)
+        Self::whole(bytes, trailers.map(Box::new))
     }
 }
 
@@ -269,21 +265,20 @@ mod tests {
     async fn pieces_and_trailers_are_joined_in_order() {
         let mut trailers = HeaderMap::new();
         trailers.insert("x-sum", "7".parse().unwrap());
-        let body =
-            Body::after("ab".into(), Body::from_whole("cd".into(), Some(trailers.clone())), None);
+        let body = Body::after("ab".into(), Body::from_whole("cd".into(), Some(trailers.clone())));
         let whole = read_whole(body, &HeaderMap::new(), |_| true).await.ok().unwrap();
         assert_eq!((&whole.bytes[..], whole.trailers), (&b"abcd"[..], Some(trailers.into())));
     }
 
     #[tokio::test]
     async fn a_body_over_the_limit_is_given_back_unharmed() {
-        let body = Body::after("ab".into(), Body::from("cd"), None);
+        let body = Body::after("ab".into(), Body::from("cd"));
         let Err(Unread::TooLarge(first, rest)) =
             read_whole(body, &HeaderMap::new(), |length| length <= 3).await
         else {
             panic!("three bytes were allowed");
         };
-        let again = Body::after(first, rest, None).collect().await.unwrap().to_bytes();
+        let again = Body::after(first, rest).collect().await.unwrap().to_bytes();
         assert_eq!(&again[..], b"abcd");
     }
 

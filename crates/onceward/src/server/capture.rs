@@ -1,39 +1,72 @@
 //! Step 5: read the answer to its end. Rule 18 of the contract.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header, response};
-use onceward_core::{Effect, Meaning, Policy, Reply};
+use onceward_core::{Cause, Effect, Meaning, Policy, Reply};
 
 use super::{
     Body, BoxError, Idempotency,
     body::{self, Unread, Whole},
     commit::Refused,
-    room::Reserved,
+    late::LateAnswer,
+    memory::{PeerMemory, Reservation},
 };
 
-/// The length up to which answers do not take up room that is counted.
+/// The length up to which an answer is read without room for it: it has run, and is to be kept.
 const UNCOUNTED: usize = 64 << 10;
 
 /// What came back from a run.
 pub(super) enum Captured {
     /// An answer, read to its end.
-    Whole { head: response::Parts, whole: Whole, room: Reserved },
+    Whole { head: response::Parts, whole: Whole, room: Reservation },
     /// An answer that is too large to be kept, or an event stream: it is passed on as it comes.
     Stream(Response<Body>),
     /// None, or one that broke off.
-    Nothing,
+    Nothing(Unanswered),
     /// The service never saw the request.
     NotSent,
 }
 
+/// Why there is no answer.
+pub(super) struct Unanswered {
+    pub(super) cause: Cause,
+    /// The answer that may still come.
+    pub(super) late: Option<LateAnswer>,
+}
+
 impl Captured {
+    pub(super) fn nothing(cause: Cause) -> Self {
+        Self::Nothing(Unanswered { cause, late: None })
+    }
+
+    /// Why it does not tell what happened, if that is what it means.
+    pub(super) fn cause(&self) -> Cause {
+        let (status, is_said) = match (self, self.head()) {
+            (Self::Nothing(unanswered), _) => return unanswered.cause,
+            (_, None) => return Cause::ServiceFailed,
+            (_, Some((status, _, extensions))) => {
+                (status.as_u16(), extensions.get::<Meaning>() == Some(&Meaning::Unknown))
+            }
+        };
+        match is_said || !(502..=504).contains(&status) {
+            true => Cause::Held(status),
+            false => Cause::Answered(status),
+        }
+    }
+
+    /// Whether there is room for it until its client has taken it.
+    pub(super) fn has_room(&mut self) -> bool {
+        match self {
+            Self::Whole { whole, room, .. } => room.grow_to(whole.bytes.len()),
+            Self::Stream(_) | Self::Nothing(_) | Self::NotSent => true,
+        }
+    }
+
     pub(super) fn head(&self) -> Option<(StatusCode, &HeaderMap, &http::Extensions)> {
         match self {
             Self::Whole { head, .. } => Some((head.status, &head.headers, &head.extensions)),
             Self::Stream(answer) => Some((answer.status(), answer.headers(), answer.extensions())),
-            Self::Nothing | Self::NotSent => None,
+            Self::Nothing(_) | Self::NotSent => None,
         }
     }
 
@@ -57,7 +90,11 @@ impl Captured {
     }
 }
 
-pub(super) async fn capture<R>(idempotency: &Idempotency, response: Response<R>) -> Captured
+pub(super) async fn capture<R>(
+    idempotency: &Idempotency,
+    memory: &PeerMemory,
+    response: Response<R>,
+) -> Captured
 where
     R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
@@ -66,7 +103,7 @@ where
     if is_event_stream(&head.headers) {
         return Captured::Stream(Response::from_parts(head, Body::new(body)));
     }
-    let mut room = Reserved::none(&idempotency.shared().room);
+    let mut room = memory.nothing();
     let declared = match has_no_body(head.status) {
         true => &HeaderMap::new(),
         false => &head.headers,
@@ -77,10 +114,10 @@ where
     match read.await {
         Ok(whole) => Captured::Whole { head, whole, room },
         Err(Unread::TooLarge(first, rest)) => {
-            let body = Body::after(first, rest, Some(Arc::new(room)));
+            let body = Body::after(room.hold(first), rest);
             Captured::Stream(Response::from_parts(head, body))
         }
-        Err(Unread::Truncated) => Captured::Nothing,
+        Err(Unread::Truncated) => Captured::nothing(Cause::ConnectionLost),
     }
 }
 

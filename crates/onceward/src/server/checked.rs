@@ -2,17 +2,20 @@
 
 use std::{any::Any, borrow::Cow, sync::Arc, time::Duration};
 
-use http::{HeaderName, Method, StatusCode};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
 use onceward_core::{
-    Effect, OperationName, Policy, PolicyBuilder, Profile, Scope, Spool, Terms, TermsBuilder,
+    Effect, Keeps, OperationName, Policy, PolicyBuilder, Profile, Scope, Spool, Terms, TermsBuilder,
 };
 
 use super::{
-    Idempotency, IdempotencyBuilder, InFlight, OptionsError, headers,
+    Errors, Idempotency, IdempotencyBuilder, InFlight, OptionsError, headers,
     hooks::{
-        AuthorizeHook, FingerprintHook, NameHook, PrincipalHook, RebuildHook, RedactHook,
+        AuthorizeHook, FingerprintHook, NameHook, Peers, PrincipalHook, RebuildHook, RedactHook,
         ResolveHook, ScopeHook, TurnAwayHook,
     },
+    key::{KeyPlace, KeySource},
+    shed::Traffic,
+    stripe,
 };
 use crate::{Engine, telemetry::Route};
 
@@ -23,6 +26,7 @@ pub(super) struct Chosen {
     pub(super) spool: Option<Arc<dyn Spool>>,
     pub(super) name: Option<Name>,
     pub(super) methods: Vec<Method>,
+    pub(super) key_place: KeyPlace,
     pub(super) key_required: bool,
     pub(super) effect: Effect,
     pub(super) lease: Option<Duration>,
@@ -33,10 +37,15 @@ pub(super) struct Chosen {
     pub(super) profile: Option<Profile>,
     pub(super) hold_500: bool,
     pub(super) not_applied: Vec<u16>,
-    pub(super) in_flight: InFlight,
+    pub(super) released_statuses: Vec<u16>,
+    pub(super) final_statuses: Vec<u16>,
+    pub(super) in_flight: Option<InFlight>,
     pub(super) deferred: Option<Duration>,
     pub(super) prefer: bool,
-    pub(super) mismatch: u16,
+    pub(super) challenge: String,
+    pub(super) scope_errors_told: bool,
+    pub(super) errors: Option<Errors>,
+    pub(super) mismatch: Option<u16>,
     pub(super) stale_keys_refused: bool,
     pub(super) max_request: usize,
     pub(super) max_inline: usize,
@@ -52,7 +61,9 @@ pub(super) struct Chosen {
     pub(super) status_only: bool,
     pub(super) max_open: usize,
     pub(super) turn_away: Option<TurnAwayHook>,
+    pub(super) retry_share: f64,
     pub(super) principal: Option<PrincipalHook>,
+    pub(super) peers: Option<Peers>,
     pub(super) pass_when_store_is_down: bool,
     pub(super) status_path: String,
     pub(super) route: Option<String>,
@@ -72,6 +83,7 @@ pub(super) struct Options {
     pub(super) spool: Option<Arc<dyn Spool>>,
     pub(super) name: OperationNaming,
     pub(super) methods: Vec<Method>,
+    pub(super) key_source: KeySource,
     pub(super) key_required: bool,
     pub(super) terms: Terms,
     pub(super) policy: Policy,
@@ -79,6 +91,9 @@ pub(super) struct Options {
     /// Claims are made by the handlers; so long a duplicate waits in its transaction for another one.
     pub(super) deferred: Option<Duration>,
     pub(super) prefer: bool,
+    pub(super) challenge: HeaderValue,
+    pub(super) scope_errors_told: bool,
+    pub(super) errors: Errors,
     pub(super) mismatch: StatusCode,
     pub(super) stale_keys_refused: bool,
     pub(super) max_request: usize,
@@ -94,11 +109,19 @@ pub(super) struct Options {
     pub(super) status_only: bool,
     pub(super) max_open: usize,
     pub(super) turn_away: Option<TurnAwayHook>,
+    pub(super) traffic: Traffic,
     pub(super) principal: Option<PrincipalHook>,
+    pub(super) peers: Option<Peers>,
     pub(super) pass_when_store_is_down: bool,
     pub(super) status_path: String,
     /// Where its requests are counted, if that is not said by the router.
     pub(super) route: Option<Route>,
+    /// What it is called: the route's label, or the operation's fixed name.
+    #[cfg_attr(
+        not(feature = "axum"),
+        expect(dead_code, reason = "only the status routes show it")
+    )]
+    pub(super) label: Option<String>,
 }
 
 impl Options {
@@ -125,10 +148,10 @@ pub(super) enum OperationNaming {
 }
 
 impl Options {
-    /// Large answers that are committed by a handler are written in its transaction, so beside the
-    /// record, whichever spool was chosen: that is where they are looked for first.
+    /// Large answers that a handler commits are written in its transaction, and SQL functions keep theirs
+    /// there, too: beside the record, whichever spool was chosen. The layer looks there first.
     pub(super) fn spooled_beside(self, engine: &Engine) -> Self {
-        let beside = self.spool.as_ref().and_then(|_| spool_of(engine.store().as_any()?));
+        let beside = engine.store().as_any().and_then(spool_of);
         Self { beside, ..self }
     }
 
@@ -176,13 +199,26 @@ impl Chosen {
         self.check_methods()?;
         self.check_sizes()?;
         self.check_protection()?;
-        if let InFlight::Wait(wait) = self.in_flight
+        let in_flight = self.in_flight();
+        if let InFlight::Wait(wait) = in_flight
             && wait > IdempotencyBuilder::MAX_WAIT
         {
             return refuse("in_flight", format!("a wait of {wait:?}: choose 30 s or less"));
         }
-        if ![422, 409, 400].contains(&self.mismatch) {
-            let text = format!("{} is not a status for it: choose 422, 409 or 400", self.mismatch);
+        let Ok(challenge) = HeaderValue::try_from(&self.challenge) else {
+            let text = format!("{:?} is no header value: write it as `Bearer`", self.challenge);
+            return refuse("challenge", text);
+        };
+        let errors = self.errors.unwrap_or(match self.profile {
+            Some(Profile::Stripe) => Errors::Stripe,
+            _ => Errors::Problem,
+        });
+        let mismatch = self.mismatch.unwrap_or(match errors {
+            Errors::Problem => 422,
+            Errors::Stripe => stripe::MISMATCH,
+        });
+        if ![422, 409, 400].contains(&mismatch) {
+            let text = format!("{mismatch} is not a status for it: choose 422, 409 or 400");
             return refuse("mismatch_status", text);
         }
         let path = &self.status_path;
@@ -204,20 +240,25 @@ impl Chosen {
             OperationNaming::Fixed(name) => Some(name.as_str()),
             OperationNaming::By(_) | OperationNaming::ByRoute => None,
         };
-        let route = self.route.as_deref().or(fixed).map(Route::named);
+        let label = self.route.as_deref().or(fixed).map(str::to_owned);
+        let route = label.as_deref().map(Route::named);
         Ok(Options {
             scope: self.scope,
             spool: self.spool,
             beside: None,
             name,
             methods: self.methods,
+            key_source: self.key_place.check()?,
             key_required: self.key_required,
             terms,
             policy,
-            in_flight: self.in_flight,
+            in_flight,
             deferred: self.deferred,
             prefer: self.prefer,
-            mismatch: StatusCode::from_u16(self.mismatch).expect("one of three statuses"),
+            challenge,
+            scope_errors_told: self.scope_errors_told,
+            errors,
+            mismatch: StatusCode::from_u16(mismatch).expect("one of three statuses"),
             stale_keys_refused: self.stale_keys_refused,
             max_request: self.max_request,
             max_inline: self.max_inline,
@@ -234,12 +275,23 @@ impl Chosen {
             rebuild: self.rebuild,
             redact: self.redact,
             turn_away: self.turn_away,
+            traffic: Traffic::new(self.retry_share),
             status_only: self.status_only,
             max_open: self.max_open,
             principal: self.principal,
+            peers: self.peers,
             pass_when_store_is_down: self.pass_when_store_is_down,
             status_path: self.status_path,
             route,
+            label,
+        })
+    }
+
+    /// Of a deferred claim nobody can see that it runs, so that nobody waits for it.
+    fn in_flight(&self) -> InFlight {
+        self.in_flight.unwrap_or(match self.deferred {
+            None => InFlight::Wait(IdempotencyBuilder::DEFAULT_WAIT),
+            Some(_) => InFlight::Conflict,
         })
     }
 
@@ -254,11 +306,19 @@ impl Chosen {
         ] {
             terms = value.into_iter().fold(terms, set);
         }
-        terms
+        // A handler may end its operation by SQL, which can hide nothing in an answer.
+        terms.keeps(match (self.redact.is_some(), self.status_only) {
+            (true, _) => Keeps::Status,
+            (false, true) => Keeps::StatusAndLocation,
+            (false, false) => Keeps::Everything,
+        })
     }
 
     fn policy(&self) -> PolicyBuilder {
-        let mut policy = Policy::of(self.effect).not_applied(self.not_applied.iter().copied());
+        let mut policy = Policy::of(self.effect)
+            .not_applied(self.not_applied.iter().copied())
+            .released_statuses(self.released_statuses.iter().copied())
+            .final_statuses(self.final_statuses.iter().copied());
         if let Some(profile) = self.profile {
             policy = policy.profile(profile);
         }
@@ -291,7 +351,7 @@ impl Chosen {
                         be in the same database: say `.effect(Effect::Transactional)`, or leave it out";
             return refuse("deferred", text);
         }
-        if self.in_flight != InFlight::Conflict {
+        if self.in_flight() != InFlight::Conflict {
             let text = "a claim that is not committed cannot be seen, so that nobody can wait for it or be \
                         told later: leave `in_flight` out, and see `deferred_wait`";
             return refuse("deferred", text);
@@ -325,6 +385,10 @@ impl Chosen {
         if self.max_open == 0 {
             return refuse("max_open", "0 would refuse every operation: choose 1 at least");
         }
+        if !(0.0..=1.0).contains(&self.retry_share) {
+            let text = "a part of all that runs: choose between 0 and 1, as 0.2 for a fifth";
+            return refuse("retry_share", text);
+        }
         if self.status_only && self.rebuild.is_some() {
             let text = "of an answer that is rebuilt a resource is stored, and here only its status \
                         shall be: leave one of the two out";
@@ -343,6 +407,16 @@ impl Chosen {
             if bytes == 0 || bytes > most {
                 return refuse(option, format!("{bytes} bytes: choose between 1 and {most}"));
             }
+        }
+        let largest = self.max_request.max(self.max_response);
+        if let Some(Peers { most, .. }) = &self.peers
+            && !(largest..=Idempotency::MAX_BUFFERED).contains(most)
+        {
+            let most_of_all = Idempotency::MAX_BUFFERED;
+            let text = format!(
+                "{most} bytes: choose between {largest}, the largest request or answer, and {most_of_all}"
+            );
+            return refuse("peer_memory", text);
         }
         if self.max_inline > self.max_response {
             let text = "larger than `max_response`, the largest answer that is kept at all: lower it, or \

@@ -12,7 +12,7 @@ use std::{
 use onceward_core::{Digest, Replay};
 use tokio::time::Instant;
 
-use super::Idempotency;
+use super::{Deadline, Idempotency, PeerMemory};
 use crate::Engine;
 
 /// The claim under which a handler runs, in the request's extensions and as an axum extractor.
@@ -29,7 +29,9 @@ pub struct Claim {
 struct Owned {
     idempotency: Idempotency,
     claim: onceward_core::Claim,
-    until: Instant,
+    /// What its answer takes up.
+    memory: PeerMemory,
+    deadline: Deadline,
     lost: AtomicBool,
     /// What the handler's own commit has stored, if it is known for certain.
     end: Mutex<Option<Replay>>,
@@ -47,22 +49,25 @@ pub(super) enum Passed {
 }
 
 impl Claim {
-    /// A run is counted from before its claim was asked for, so that its owner counts it as over
-    /// before anybody else does.
+    /// The deadline was made before the claim was asked for, so that it comes before the moment from which
+    /// the store lets an operator or a resolver give the key free.
     pub(super) fn new(
         idempotency: Idempotency,
         claim: onceward_core::Claim,
-        asked_at: Instant,
+        (deadline, memory): (Deadline, PeerMemory),
     ) -> Self {
-        let until = asked_at + claim.terms().max_run();
         let (lost, is_sent) = (AtomicBool::new(false), AtomicBool::new(false));
         let end = Mutex::default();
-        Self { owned: Arc::new(Owned { idempotency, claim, until, lost, end, is_sent }) }
+        Self { owned: Arc::new(Owned { idempotency, claim, memory, deadline, lost, end, is_sent }) }
     }
 
     /// The layer that the claim was made by.
     pub(super) fn idempotency(&self) -> &Idempotency {
         &self.owned.idempotency
+    }
+
+    pub(super) fn memory(&self) -> &PeerMemory {
+        &self.owned.memory
     }
 
     pub(super) fn engine(&self) -> &Engine {
@@ -72,13 +77,48 @@ impl Claim {
     /// How long this execution may still start an effect; zero when it must not any more.
     ///
     /// Check it just before an effect that cannot be taken back: after that time a resolver may
-    /// have found that nothing happened, and another execution may be running.
+    /// have found that nothing happened, and another execution may be running. A request to another
+    /// service waits for a connection first, so that a check before it is too early: give the request
+    /// this time as its own time-out, for connecting and sending alike.
+    ///
+    /// ```
+    /// use onceward::server::Claim;
+    ///
+    /// async fn charge(claim: &Claim, provider: &reqwest::Client) -> Result<u16, reqwest::Error> {
+    ///     let request = provider.post("https://provider.example/charges");
+    ///     let request = request.header("Idempotency-Key", claim.key_for("charge").as_str());
+    ///     Ok(request.timeout(claim.time_left()).send().await?.status().as_u16())
+    /// }
+    /// ```
     #[must_use]
     pub fn time_left(&self) -> Duration {
         match self.is_lost() {
             true => Duration::ZERO,
-            false => self.until().saturating_duration_since(Instant::now()),
+            false => self.owned.deadline.left(),
         }
+    }
+
+    /// Until when this execution may send something that cannot be taken back: pass it on to the code that
+    /// sends, and ask there.
+    ///
+    /// ```
+    /// use onceward::server::{Claim, Deadline};
+    ///
+    /// fn write(deadline: Deadline, line: &mut Vec<u8>, order: &[u8]) -> Result<(), &'static str> {
+    ///     if deadline.is_over() {
+    ///         return Err("another execution may be running: nothing was sent");
+    ///     }
+    ///     line.extend_from_slice(order);
+    ///     Ok(())
+    /// }
+    ///
+    /// fn send(claim: &Claim, line: &mut Vec<u8>) -> Result<(), &'static str> {
+    ///     write(claim.deadline(), line, b"charge 5")
+    /// }
+    /// ```
+    #[must_use]
+    pub fn deadline(&self) -> Deadline {
+        self.owned.deadline
     }
 
     /// Whether a renewal found that another execution took over. Stop: the answer will not be sent.
@@ -111,7 +151,7 @@ impl Claim {
     }
 
     pub(super) fn until(&self) -> Instant {
-        self.owned.until
+        self.owned.deadline.instant()
     }
 }
 

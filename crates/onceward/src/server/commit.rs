@@ -245,13 +245,14 @@ impl End {
         B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
         let idempotency = claim.idempotency();
-        let captured = capture::capture(idempotency, response).await;
+        let captured = capture::capture(idempotency, claim.memory(), response).await;
         if captured.head().is_none() {
             return Err(CommitError::AnswerBroke);
         }
         let id = SpoolId { operation: claim.id(), fence: fresh_fence() };
         let (mut outcome, large) = keep::outcome(idempotency, &captured);
-        let large = large.filter(|_| idempotency.options().beside.is_some());
+        let options = idempotency.options();
+        let large = large.filter(|_| options.spool.is_some() && options.beside.is_some());
         if let Some(bytes) = &large {
             outcome.body = keep::spooled(bytes);
         }
@@ -405,7 +406,9 @@ impl From<CommitError> for Response<Body> {
             CommitError::NotOpen => Meaning::Unknown,
             _ => Meaning::FailedRetryable,
         };
-        let mut response = Problem::from(error).into_response();
+        let problem = Problem::from(error);
+        let mut response = problem.clone().into_response();
+        response.extensions_mut().insert(problem);
         response.extensions_mut().insert(Refused(meaning));
         response
     }

@@ -11,23 +11,21 @@ use std::{
 
 use http::{Request as HttpRequest, Response, request::Parts};
 use onceward_core::{BoxFuture, OperationId, Replay, Request, Stored, Verdict};
-use tokio::{
-    sync::oneshot,
-    time::{Instant, timeout_at},
-};
+use tokio::{sync::oneshot, time::timeout_at};
 use tracing::Instrument as _;
 
 use super::{
-    Body, Claim, Completed, Idempotency, IntoAnswer, Problem, WholeBody, admit,
+    Body, Claim, Completed, Deadline, Idempotency, IntoAnswer, PeerMemory, Problem, WholeBody,
+    admit,
     capture::Captured,
     execute::{self, Served},
     fingerprint::Held,
     recall::{self, Recalled},
-    respond, settle, unknown,
+    respond, settle, shed, unknown,
 };
 #[cfg(feature = "postgres")]
 use crate::stores::postgres::OwnTransaction;
-use crate::{CommitError, Transaction, open::Slot, telemetry::Answered};
+use crate::{CommitError, Incoming, Transaction, open::Slot, telemetry::Answered};
 
 /// A request that is not claimed yet: its handler does that in its own transaction.
 ///
@@ -51,7 +49,9 @@ pub struct Deferred {
 struct Inner {
     idempotency: Idempotency,
     request: Request,
-    asked_at: Instant,
+    deadline: Deadline,
+    memory: PeerMemory,
+    incoming: Option<Incoming>,
     fate: Mutex<Fate>,
 }
 
@@ -77,10 +77,12 @@ enum Met {
 }
 
 impl Deferred {
-    fn new(idempotency: &Idempotency, request: Request) -> Self {
-        let (idempotency, asked_at) = (idempotency.clone(), Instant::now());
-        let fate = Mutex::new(Fate::Open);
-        Self { inner: Arc::new(Inner { idempotency, request, asked_at, fate }) }
+    fn new(idempotency: &Idempotency, request: Request, parts: &Parts) -> Self {
+        let memory = idempotency.memory_for(parts);
+        let deadline = Deadline::within(request.terms.max_run());
+        let idempotency = idempotency.clone();
+        let (incoming, fate) = (shed::incoming(parts), Mutex::new(Fate::Open));
+        Self { inner: Arc::new(Inner { idempotency, request, deadline, memory, incoming, fate }) }
     }
 
     /// What is run.
@@ -170,20 +172,17 @@ impl Deferred {
         &self,
         transaction: &mut T,
     ) -> Result<Result<(Claim, Slot), Met>, CommitError> {
-        let Inner { idempotency, request, asked_at, .. } = &*self.inner;
+        let Inner { idempotency, request, deadline, memory, .. } = &*self.inner;
         if !self.is_asked_first() {
             return Err(CommitError::Twice);
         }
         let patience = idempotency.options().deferred.unwrap_or_default();
         let verdict = idempotency.engine().admit_in(request.clone(), transaction, patience).await?;
         Ok(Err(match verdict {
-            Verdict::Run(claim) if admit::is_stale(idempotency, &claim) => {
-                Met::Refusal(admit::key_expired())
-            }
-            Verdict::Run(claim) => match admit::slot(idempotency, claim.operation().scope()) {
-                None => Met::Refusal(admit::too_many_open()),
-                Some(slot) => {
-                    let claim = Claim::new(idempotency.clone(), claim, *asked_at);
+            Verdict::Run(claim) => match self.may_run(&claim) {
+                Err(problem) => Met::Refusal(problem),
+                Ok(slot) => {
+                    let claim = Claim::new(idempotency.clone(), claim, (*deadline, memory.clone()));
                     self.becomes(Fate::Run(claim.clone()));
                     return Ok(Ok((claim, slot)));
                 }
@@ -195,23 +194,34 @@ impl Deferred {
             Verdict::Mismatch => {
                 Met::Refusal(admit::key_reused().status(idempotency.options().mismatch))
             }
-            Verdict::Unknown(None) => Met::Refusal(admit::outcome_unknown()),
+            Verdict::ClockSuspect => Met::Refusal(admit::clock_suspect()),
+            Verdict::Unknown(None) => Met::Refusal(admit::outcome_unknown(None)),
             Verdict::Unknown(Some(stored)) => Met::Unknown(stored),
         }))
     }
 
+    /// Whether it may run, now that it is claimed.
+    fn may_run(&self, claim: &onceward_core::Claim) -> Result<Slot, Problem> {
+        let Inner { idempotency, incoming, .. } = &*self.inner;
+        if admit::is_stale(idempotency, claim) {
+            return Err(admit::key_expired());
+        }
+        idempotency.options().traffic.admit(*incoming, claim.is_repeat())?;
+        admit::slot(idempotency, claim.operation().scope()).ok_or_else(admit::too_many_open)
+    }
+
     /// What a duplicate gets, when its transaction is over.
     async fn tell(&self, met: Met) -> Completed {
-        let Inner { idempotency, request, .. } = &*self.inner;
+        let Inner { idempotency, request, memory, .. } = &*self.inner;
         let id = request.operation.digest();
         let told = match met {
             Met::Refusal(problem) => Err(problem),
-            Met::Replay(replay) => recall::recall(idempotency, id, replay).await,
+            Met::Replay(replay) => recall::recall(idempotency, id, replay, memory.clone()).await,
             Met::Unknown(stored) => {
                 let route = (idempotency, idempotency.options());
                 match unknown::resolve(route, id, Some(&request.operation), &stored).await {
                     true => Err(admit::in_progress().retry_after(Duration::from_secs(1))),
-                    false => Err(admit::outcome_unknown()),
+                    false => Err(admit::outcome_unknown(Some(&stored))),
                 }
             }
         };
@@ -263,19 +273,19 @@ where
     B: WholeBody,
 {
     let tracked = idempotency.engine().enter().map_err(|error| admit::refused(&error))?;
-    let until = Instant::now() + idempotency.options().terms.max_run();
-    let deferred = Deferred::new(idempotency, request);
+    let deferred = Deferred::new(idempotency, request, &parts);
+    let until = deferred.inner.deadline.instant();
     let asked = parts.clone();
     parts.extensions.insert(deferred.clone());
     let (body, room) = held.open();
     let request = HttpRequest::from_parts(parts, body);
     let (client, running) = oneshot::channel();
-    let idempotency = idempotency.clone();
+    let (idempotency, memory) = (idempotency.clone(), deferred.inner.memory.clone());
     let execution = async move {
         let (mut client, mut room) = (Some(client), Some(room));
         let captured = {
-            let run = Box::pin(execute::run(&idempotency, || true, service, request));
-            let mut run = pin!(execute::no_answer_if_it_panics(run));
+            let run = execute::run((&idempotency, &memory), || true, service, request);
+            let mut run = pin!(execute::no_answer_if_it_panics(Box::pin(run)));
             match timeout_at(until, run.as_mut()).await {
                 Ok(captured) => captured,
                 Err(_) => {

@@ -15,7 +15,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, request::Parts};
-use onceward_core::{Effect, Meaning, Reply};
+use onceward_core::{Cause, Effect, Meaning, Reply};
 use tokio::{
     sync::oneshot,
     task::AbortHandle,
@@ -25,9 +25,10 @@ use tower_service::Service;
 use tracing::Instrument as _;
 
 use super::{
-    Body, BoxError, Claim, Code, Idempotency, Problem, WholeBody,
-    capture::{self, Captured},
+    Body, BoxError, Claim, Code, Idempotency, PeerMemory, Problem, WholeBody,
+    capture::Captured,
     fingerprint::Held,
+    late::{self, Listening},
     settle,
 };
 use crate::{
@@ -88,10 +89,10 @@ where
     let renewals = Renewals::start(idempotency.engine(), &claim);
     let execution = async move {
         let (mut client, mut room, mut slot) = (Some(client), Some(room), Some(slot));
-        let captured = {
+        let mut captured = {
             let may_begin = || !claim.time_left().is_zero();
-            let run = Box::pin(run(&idempotency, may_begin, service, request));
-            let mut run = pin!(no_answer_if_it_panics(run));
+            let run = run((&idempotency, claim.memory()), may_begin, service, request);
+            let mut run = pin!(no_answer_if_it_panics(Box::pin(run)));
             match timeout_at(claim.until(), run.as_mut()).await {
                 Ok(captured) => captured,
                 Err(_) => {
@@ -103,18 +104,22 @@ where
             }
         };
         drop(room);
+        let listening = Listening::begin(&idempotency, &claim, &mut captured);
         let late = |problem| tell(&mut client, Err(problem));
         let answer = settle::settle(&idempotency, &claim, captured, late).await;
         // The claim is renewed until its end is stored: keeping a large answer may take a while.
         drop((renewals, tracked, slot));
         tell(&mut client, answer);
+        if let Some(listening) = listening {
+            listening.settle(&idempotency, &claim).await;
+        }
     };
     tokio::spawn(execution.in_current_span());
     running
 }
 
 pub(super) async fn run<S, B>(
-    idempotency: &Idempotency,
+    (idempotency, memory): (&Idempotency, &PeerMemory),
     may_begin: impl FnOnce() -> bool,
     mut service: S,
     request: Request<B>,
@@ -135,14 +140,14 @@ where
     }
     let begun = Begun::now();
     let captured = match service.call(request).await {
-        Ok(response) => capture::capture(idempotency, response).await,
+        Ok(response) => late::captured(idempotency, memory, response).await,
         Err(error) => {
             tracing::warn!(
                 event = event::SERVICE_FAILED,
                 ?error,
                 "a service failed without an answer"
             );
-            Captured::Nothing
+            Captured::nothing(Cause::ServiceFailed)
         }
     };
     telemetry::EXECUTION_DURATION.since((), begun);
@@ -224,7 +229,7 @@ pub(super) async fn no_answer_if_it_panics(run: impl Future<Output = Captured>) 
     let mut run = pin!(run);
     poll_fn(|context| {
         let poll = catch_unwind(AssertUnwindSafe(|| run.as_mut().poll(context)));
-        poll.unwrap_or(Poll::Ready(Captured::Nothing))
+        poll.unwrap_or_else(|_| Poll::Ready(Captured::nothing(Cause::ServiceFailed)))
     })
     .await
 }
@@ -240,18 +245,22 @@ pub(super) fn tell<T>(
 }
 
 pub(super) fn overdue(idempotency: &Idempotency) -> Problem {
-    let meaning = idempotency.options().policy.meaning(Reply::Incomplete);
-    no_answer(meaning).status(StatusCode::GATEWAY_TIMEOUT)
+    let options = idempotency.options();
+    let problem = no_answer(options.policy.meaning(Reply::Incomplete));
+    let cause = Cause::NoAnswer { within: options.terms.max_run(), awaited_until: None };
+    let says_why = problem.code() == Code::OutcomeUnknown;
+    let problem = problem.because(says_why.then(|| cause.to_string()));
+    problem.status(StatusCode::GATEWAY_TIMEOUT)
 }
 
 /// What the first client is told when there is no complete answer.
 pub(super) fn no_answer(meaning: Meaning) -> Problem {
     if matches!(meaning, Meaning::FailedRetryable | Meaning::Released) {
-        let text = "there is no complete answer, and another run is safe; send the same request \
+        let text = "the service gave no complete answer, and another run is safe; send the same request \
                     with the same key";
         return Problem::new(Code::UpstreamFailed, text);
     }
-    let text = "there is no complete answer, and nobody knows yet whether it happened; ask with the \
-                same key, never with a new one";
+    let text = "the service gave no complete answer, so it is not known yet whether it happened; ask with \
+                the same key, never with a new one";
     Problem::new(Code::OutcomeUnknown, text).status(StatusCode::GATEWAY_TIMEOUT)
 }

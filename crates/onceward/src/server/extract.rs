@@ -1,6 +1,6 @@
 //! The claim, made or deferred, as an axum extractor.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     extract::{FromRequestParts, OptionalFromRequestParts},
@@ -8,7 +8,7 @@ use axum::{
 };
 use http::request::Parts;
 
-use super::{Claim, Code, Deferred, Problem, claim::Passed};
+use super::{Claim, Code, Deferred, Problem, checked::Options, claim::Passed};
 
 /// Refuses a request without a key: the handler cannot do without a claim.
 impl<S: Sync> FromRequestParts<S> for Claim {
@@ -18,7 +18,7 @@ impl<S: Sync> FromRequestParts<S> for Claim {
         let claim = find(parts)?;
         claim.ok_or_else(|| match parts.extensions.get() {
             Some(Passed::StoreDown(id)) => store_down().of(*id),
-            _ => key_missing(),
+            _ => key_missing(parts),
         })
     }
 }
@@ -37,7 +37,7 @@ impl<S: Sync> FromRequestParts<S> for Deferred {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        find_deferred(parts)?.ok_or_else(key_missing)
+        find_deferred(parts)?.ok_or_else(|| key_missing(parts))
     }
 }
 
@@ -60,9 +60,12 @@ fn find_deferred(parts: &Parts) -> Result<Option<Deferred>, Problem> {
     Ok(deferred)
 }
 
-fn key_missing() -> Problem {
-    let text = "this operation needs an Idempotency-Key; send a new UUID for each operation";
-    Problem::new(Code::KeyMissing, text)
+fn key_missing(parts: &Parts) -> Problem {
+    match parts.extensions.get::<Arc<Options>>() {
+        Some(options) => options.key_source.missing(),
+        // No key helps a method that its layer does not cover.
+        None => Problem::new(Code::KeyMissing, "this operation runs only with an idempotency key"),
+    }
 }
 
 /// The route would run without a record, but its handler does not.

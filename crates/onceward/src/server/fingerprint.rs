@@ -8,18 +8,18 @@ use onceward_core::{Fingerprint, OperationId, Request, RequestHead};
 use super::{
     Code, Idempotency, Problem, WholeBody,
     body::{self, Unread, Whole},
-    room::{self, Reserved},
+    memory::{self, Reservation},
 };
 
-/// A request that was read to its end, with the room that it takes up.
+/// A request that was read to its end, with the memory that it takes up.
 pub(super) struct Held {
     whole: Whole,
-    reserved: Reserved,
+    reserved: Reservation,
 }
 
 impl Held {
-    /// The body for the service; the room stays taken until what comes with it is dropped.
-    pub(super) fn open<B: WholeBody>(self) -> (B, Reserved) {
+    /// The body for the service; the memory stays taken until what comes with it is dropped.
+    pub(super) fn open<B: WholeBody>(self) -> (B, Reservation) {
         (B::from_whole(self.whole.bytes, self.whole.trailers.map(|lines| *lines)), self.reserved)
     }
 }
@@ -35,7 +35,7 @@ pub(super) async fn read<B: WholeBody>(
     if body::declared_length(&parts.headers).is_some_and(|length| length > most as u64) {
         return Err(too_large(most));
     }
-    let mut reserved = Reserved::none(&idempotency.shared().room);
+    let mut reserved = idempotency.memory_for(parts).nothing();
     let mut full = false;
     let read = body::read_whole(body, &parts.headers, |length| {
         full = length <= most && !reserved.grow_to(length);
@@ -43,10 +43,11 @@ pub(super) async fn read<B: WholeBody>(
     });
     let whole = match read.await {
         Ok(whole) => whole,
-        Err(Unread::TooLarge(..)) if full => return Err(room::full()),
+        Err(Unread::TooLarge(..)) if full => return Err(memory::full()),
         Err(Unread::TooLarge(..)) => return Err(too_large(most)),
         Err(Unread::Truncated) => {
-            let text = "the request ended early, nothing was run; send it again with the same key";
+            let text = "the body ended before all of it was there, and nothing was run: a request has to \
+                        be sent whole";
             return Err(Problem::new(Code::RequestMalformed, text));
         }
     };

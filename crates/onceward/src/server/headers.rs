@@ -4,17 +4,20 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use onceward_core::Header;
 
 pub(super) const OPERATION: HeaderName = HeaderName::from_static("onceward-operation");
+pub(super) const OUTCOME: HeaderName = HeaderName::from_static("onceward-outcome");
+/// The only word that clients are sent about an outcome.
+pub(super) const UNKNOWN: HeaderValue = HeaderValue::from_static("unknown");
 pub(super) const UNPROTECTED: HeaderName = HeaderName::from_static("onceward-unprotected");
 pub(super) const COMPLETED: HeaderName = HeaderName::from_static("idempotency-completed");
 pub(super) const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
 pub(super) const REDACTED: HeaderName = HeaderName::from_static("onceward-redacted");
 pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
-pub(super) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 pub(super) const PREFER: HeaderName = HeaderName::from_static("prefer");
 pub(super) const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
 /// What the layer says itself: an answer's own lines of these names are never passed on.
-const OWN: [HeaderName; 6] = [OPERATION, UNPROTECTED, COMPLETED, EXPIRES, REDACTED, REPLAYED];
+const OWN: [HeaderName; 7] =
+    [OPERATION, OUTCOME, UNPROTECTED, COMPLETED, EXPIRES, REDACTED, REPLAYED];
 
 /// They belong to one connection; no option keeps them.
 const HOP_BY_HOP: [&str; 8] = [
@@ -78,6 +81,16 @@ impl Kept {
         let kept: Vec<_> =
             lines.map(|(name, value)| (name.as_str().into(), value.as_bytes().into())).collect();
         (bytes(&kept) <= MAX_BYTES).then_some(kept)
+    }
+
+    /// Takes away what this route does not replay. What the layer stored has no such lines, but SQL stores
+    /// those that a service gives it, and other rules may have counted when it was stored.
+    pub(super) fn strip(&self, headers: &mut HeaderMap) {
+        let dropped: Vec<_> =
+            headers.keys().filter(|name| !self.keeps(name, &[])).cloned().collect();
+        for name in dropped {
+            headers.remove(name);
+        }
     }
 
     fn keeps(&self, name: &HeaderName, nominated: &[String]) -> bool {

@@ -1,6 +1,6 @@
 //! What a service may decide itself: who asks, who may see, what became of it, how to rebuild it.
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, net::IpAddr, sync::Arc};
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -13,16 +13,26 @@ use super::{body::BoxError, problem::Problem};
 
 pub(super) type ScopeHook = Arc<dyn Fn(&Parts) -> Result<Scope, String> + Send + Sync>;
 pub(super) type NameHook = Arc<dyn Fn(&Parts) -> Result<OperationName, String> + Send + Sync>;
+/// Finds the key of a request; `Ok(None)`: it has none.
+pub(super) type KeyHook = Arc<dyn Fn(&Parts) -> Result<Option<Key>, String> + Send + Sync>;
 /// Whether the scope's part of this name says who asks.
 pub(super) type PrincipalHook = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 pub(super) type AuthorizeHook = Arc<dyn Fn(&Parts) -> BoxFuture<'static, bool> + Send + Sync>;
 pub(super) type FingerprintHook = Arc<dyn Fn(Fingerprint) -> Fingerprints + Send + Sync>;
 pub(super) type TurnAwayHook = Arc<dyn Fn(&Parts) -> Option<Problem> + Send + Sync>;
+pub(super) type PeerHook = Arc<dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync>;
 pub(super) type RedactHook = Arc<dyn Fn(&mut Outcome) -> Redaction + Send + Sync>;
 pub(super) type ResolveHook =
     Arc<dyn Fn(Unresolved) -> BoxFuture<'static, Told<Resolution>> + Send + Sync>;
 pub(super) type RebuildHook =
     Arc<dyn Fn(Resource) -> BoxFuture<'static, Told<http::Response<Bytes>>> + Send + Sync>;
+
+/// What one peer may hold in memory, and who it is.
+#[derive(Clone)]
+pub(super) struct Peers {
+    pub(super) most: usize,
+    pub(super) address: PeerHook,
+}
 
 /// `Ok(None)`: nothing is known about it. `Err`: asking failed; it may be asked again.
 pub(super) type Told<T> = Result<Option<T>, BoxError>;

@@ -1,29 +1,19 @@
 //! Step 1: which operation is this? Rules 1 to 6 of the contract.
 
 use http::request::Parts;
-use onceward_core::{Key, OperationId, OperationName};
+use onceward_core::{OperationId, OperationName};
 
 use super::{
     Claim, Code, Problem,
     checked::{OperationNaming, Options},
     fingerprint::original_uri,
-    headers,
 };
 use crate::telemetry::{Route, event};
 
 /// `Ok(None)`: the request, of a method that is covered, has no key and passes untouched.
 pub(super) fn operation(options: &Options, parts: &Parts) -> Result<Option<OperationId>, Problem> {
-    let lines = parts.headers.get_all(headers::KEY).iter().map(http::HeaderValue::as_bytes);
-    let key = Key::from_lines(lines)
-        .map_err(|error| Problem::new(Code::KeyInvalid, error.to_string()))?;
-    let Some(key) = key else {
-        let text = "this route needs an Idempotency-Key; send a new UUID for each operation, the \
-                    same on every attempt";
-        return if options.key_required {
-            Err(Problem::new(Code::KeyMissing, text))
-        } else {
-            Ok(None)
-        };
+    let Some(key) = options.key_source.key_of(parts)? else {
+        return if options.key_required { Err(options.key_source.missing()) } else { Ok(None) };
     };
     if parts.extensions.get::<Claim>().is_some() {
         let text = "two idempotency layers cover this route; give it one, made with the other's \
@@ -32,10 +22,19 @@ pub(super) fn operation(options: &Options, parts: &Parts) -> Result<Option<Opera
     }
     let scope = (options.scope)(parts).map_err(|reason| {
         tracing::debug!(event = event::SCOPE_MISSING, %reason, "a request has no scope");
-        let text = "it is not known whose operation this is; sign in and send the same request";
-        Problem::new(Code::ScopeMissing, text)
+        scope_missing(options, &reason, "send the same request")
     })?;
     Ok(Some(OperationId::new(scope, name(options, parts)?, key)))
+}
+
+/// Why nobody's operation is run or shown, and what to do then.
+pub(super) fn scope_missing(options: &Options, reason: &str, then: &str) -> Problem {
+    let reason = match options.scope_errors_told {
+        true => format!(" ({reason})"),
+        false => String::new(),
+    };
+    let text = format!("it is not known whose operation this is{reason}; sign in and {then}");
+    Problem::new(Code::ScopeMissing, text).challenge(options.challenge.clone())
 }
 
 fn name(options: &Options, parts: &Parts) -> Result<OperationName, Problem> {

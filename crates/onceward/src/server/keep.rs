@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use onceward_core::{Body as KeptBody, Header, Outcome};
+use onceward_core::{Body as KeptBody, Effect, Header, Outcome};
 use sha2::{Digest as _, Sha256};
 
 use super::{
@@ -104,6 +104,14 @@ pub(super) fn found_out(options: &Options, mut outcome: Outcome) -> Outcome {
     }
     redact(options, &mut outcome);
     outcome
+}
+
+/// The same for a record that a service may have ended by SQL before its functions knew what to keep.
+pub(super) fn read_back(options: &Options, outcome: &mut Outcome) {
+    if options.status_only && options.terms.effect() == Effect::Transactional {
+        outcome.body = KeptBody::Unavailable;
+        leave_only_location(outcome);
+    }
 }
 
 /// Lets the service hide what must not be stored. If it cannot, or fails, nothing is stored of it.

@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     fmt,
     future::{Future, ready},
+    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
     time::Duration,
@@ -12,6 +13,7 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response, request::Parts};
 use onceward_core::{BoxFuture, Digest, Heard, OperationId, OperationName, Outcome, Scope};
+use tokio::sync::Semaphore;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -22,8 +24,9 @@ use super::{
     claim::Passed,
     deferred,
     execute::{self, Served},
-    fingerprint, identify, keep, respond,
-    room::Room,
+    fingerprint, identify, keep,
+    memory::{self, Memory, PeerMemory},
+    respond, shed,
     unknown::LastAsked,
     wait::Waiters,
 };
@@ -65,9 +68,11 @@ pub(super) struct Shared {
     pub(super) waiters: Arc<Waiters>,
     /// Wakes those who wait here for what has ended elsewhere, as long as it is kept.
     _heard: Arc<Heard>,
-    /// Room for requests and answers that are held in memory.
-    pub(super) room: Arc<Room>,
+    /// What requests and answers may hold.
+    memory: Memory,
     pub(super) asked: LastAsked,
+    /// Places for executions that listen for a late answer.
+    pub(super) listeners: Arc<Semaphore>,
     /// The options of every layer that covers something.
     routes: Mutex<Vec<Arc<Options>>>,
     /// The options of the operations that ran here and have a resolver.
@@ -75,15 +80,19 @@ pub(super) struct Shared {
 }
 
 impl Idempotency {
-    /// The most that large requests and answers may hold in memory together, in bytes.
+    /// The most that requests and answers may hold in memory together, in bytes: from when they are
+    /// read until they were sent.
     ///
-    /// Answers up to 64 KiB are not counted; their number is limited by [`Engine::MAX_UNSETTLED`].
+    /// Answers up to 64 KiB are not counted while they are stored; the number of those is limited by
+    /// [`Engine::MAX_UNSETTLED`].
     pub const MAX_BUFFERED: usize = 256 << 20;
     /// How long `authorize_replay` and `rebuild` may take; after that a stored answer is not shown.
     pub const MAX_ASKING: Duration = Duration::from_secs(15);
     /// How many operations of one scope may run in one process at once, if not said otherwise: more
     /// than a caller needs, and a tenth of what all of them may have.
     pub const MAX_OPEN: usize = 1_000;
+    /// How many executions may listen for an answer that is late, while their outcome counts as unknown.
+    pub const MAX_LATE: usize = 256;
     /// How many requests may wait for the answer of one operation.
     pub const MAX_WAITERS: usize = 10_000;
 
@@ -122,6 +131,31 @@ impl Idempotency {
     #[must_use]
     pub fn kept(&self, found_out: Outcome) -> Outcome {
         keep::found_out(&self.options, found_out)
+    }
+
+    /// The memory that requests of this peer may still take up, for code around the layer that keeps
+    /// bytes itself. How much one peer may have is said by
+    /// [`peer_memory`](IdempotencyBuilder::peer_memory); `None` is bound only by what all have together.
+    ///
+    /// ```
+    /// # use onceward::{*, server::*, stores::memory::MemoryStore};
+    /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
+    /// let layer = Idempotency::builder(MemoryStore::not_durable(), scope).build()?;
+    /// let mut reserved = layer.memory_of(None).nothing();
+    /// assert!(reserved.grow_to(1000) && !reserved.grow_to(Idempotency::MAX_BUFFERED + 1));
+    /// let body = reserved.hold("what was read".into()); // counts until it is dropped
+    /// # let _ = body;
+    /// # Ok::<(), OptionsError>(())
+    /// ```
+    #[must_use]
+    pub fn memory_of(&self, peer: Option<IpAddr>) -> PeerMemory {
+        let share = self.options.peers.as_ref().map_or(Self::MAX_BUFFERED, |peers| peers.most);
+        self.shared().memory.of(peer.map(|address| (memory::peer_network(address), share)))
+    }
+
+    /// The memory for one request.
+    pub(super) fn memory_for(&self, parts: &Parts) -> PeerMemory {
+        self.memory_of(self.options.peers.as_ref().and_then(|peers| (peers.address)(parts)))
     }
 
     /// The engine, to drain it at shutdown.
@@ -172,7 +206,7 @@ impl Idempotency {
                 }
                 Admitted::Unprotected => {
                     parts.extensions.insert(Passed::StoreDown(id));
-                    let (body, _room) = held.open();
+                    let (body, _memory) = held.open();
                     let request = Request::from_parts(parts, body);
                     let response = Box::pin(execute::call(service, request)).await;
                     let response = response.map(|response| respond::unprotected(id, response));
@@ -219,7 +253,7 @@ impl Shared {
     const MAX_REMEMBERED: usize = 10_000;
 
     pub(super) fn new(engine: Engine) -> Self {
-        let room = Arc::new(Room::new(Idempotency::MAX_BUFFERED));
+        let memory = Memory::new(Idempotency::MAX_BUFFERED);
         let (waiters, asked, routes, resolved): (Arc<Waiters>, _, _, _) = Default::default();
         let heard: Arc<Heard> = {
             let waiters = waiters.clone();
@@ -228,7 +262,8 @@ impl Shared {
         if let Some(wake) = engine.store().wake() {
             wake.listen(&heard);
         }
-        Self { engine, waiters, _heard: heard, room, asked, routes, resolved }
+        let listeners = Arc::new(Semaphore::new(Idempotency::MAX_LATE));
+        Self { engine, waiters, _heard: heard, memory, asked, listeners, routes, resolved }
     }
 
     /// Tells everybody who waits for this operation to look again, here and elsewhere.
@@ -306,20 +341,30 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (idempotency, service) = (self.idempotency.clone(), self.service.clone());
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         let options = &idempotency.options;
         if !options.methods.contains(&parts.method) {
             return passed(service, parts, body);
         }
+        shed::note(&mut parts);
         let asked = Asked { begun: Begun::now(), route: identify::route(options, &parts) };
-        let operation = match identify::operation(options, &parts) {
+        let operation = identify::operation(options, &parts).and_then(|operation| {
+            // What has no key is run at once.
+            if operation.is_none() {
+                options.traffic.admit(shed::incoming(&parts), false)?;
+            }
+            Ok(operation)
+        });
+        let operation = match operation {
             Ok(Some(operation)) => operation,
             Ok(None) => {
                 asked.route.count(Answered::Passed);
+                // For a handler that needs a claim, and says where the key is missing.
+                parts.extensions.insert(idempotency.options.clone());
                 return passed(service, parts, body);
             }
             Err(problem) => {
-                let answer = Answer::refused(problem.code(), respond::refused(problem));
+                let answer = Answer::refused(problem.code(), respond::refused(options, problem));
                 return Box::pin(ready(asked.told(None, answer)));
             }
         };

@@ -1,24 +1,22 @@
 //! Everything that can be chosen for a layer.
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{fmt, future::Future, net::IpAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Method, request::Parts};
-use onceward_core::{
-    Effect, OperationName, OperationNameError, Outcome, PolicyError, Profile, Resolution, Scope,
-    Spool, TermsError,
-};
+use onceward_core::{Effect, OperationName, Outcome, Profile, Resolution, Scope, Spool};
 
 use super::{
-    Idempotency, Problem,
+    Errors, Idempotency, OptionsError, Problem,
     body::BoxError,
     checked::{Chosen, Name},
-    hooks::{NameHook, Redaction, Resource, Unresolved, boxed},
+    hooks::{NameHook, Peers, Redaction, Resource, Unresolved, boxed},
+    key::KeyPlace,
     layer::Shared,
 };
 use crate::Engine;
 
-/// What a duplicate gets while its operation is running.
+/// What a duplicate gets while its operation is running: [`InFlight::Wait`] for 5 s if not said.
 ///
 /// A request may ask for another with `Prefer: wait=5` or `Prefer: respond-async`.
 ///
@@ -36,6 +34,8 @@ pub enum InFlight {
     Conflict,
     /// The answer as soon as there is one, or 409 after so long: 30 s at most.
     Wait(Duration),
+    /// 202 with the status URL; the first request gets its answer.
+    Accepted,
     /// 202 with the status URL, also for the first request, which then runs by itself.
     Async,
 }
@@ -48,11 +48,11 @@ pub enum InFlight {
 /// # use std::time::Duration;
 /// # let store = MemoryStore::not_durable();
 /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
-/// // A provider that remembers keys for a day, and whose 503 means that nothing was done.
+/// // A provider that remembers keys for a day, and whose 529 means that nothing was done.
 /// let payments = Idempotency::builder(store, scope)
 ///     .require_key()
 ///     .effect(Effect::Repeatable { within: Duration::from_secs(23 * 3600) })
-///     .not_applied([503])
+///     .not_applied([529])
 ///     .retry_window(Duration::from_secs(3600))
 ///     .build()?;
 /// # let _ = payments;
@@ -62,10 +62,13 @@ pub enum InFlight {
 #[must_use]
 pub struct IdempotencyBuilder {
     shared: Arc<Shared>,
-    chosen: Chosen,
+    pub(super) chosen: Chosen,
 }
 
 impl IdempotencyBuilder {
+    /// How long a duplicate waits if [`in_flight`](Self::in_flight) is not said: a client whose own
+    /// time-out was a little too short gets the answer with its next attempt.
+    pub const DEFAULT_WAIT: Duration = Duration::from_secs(5);
     /// The longest that a request may wait for another one's answer.
     pub const MAX_WAIT: Duration = Duration::from_secs(30);
     /// The longest that a duplicate may wait in its transaction: it holds a connection meanwhile.
@@ -80,6 +83,7 @@ impl IdempotencyBuilder {
             spool: None,
             name: None,
             methods: vec![Method::POST, Method::PATCH],
+            key_place: KeyPlace::default(),
             key_required: false,
             effect: Effect::External,
             lease: None,
@@ -90,10 +94,15 @@ impl IdempotencyBuilder {
             profile: None,
             hold_500: false,
             not_applied: Vec::new(),
-            in_flight: InFlight::Conflict,
+            released_statuses: Vec::new(),
+            final_statuses: Vec::new(),
+            in_flight: None,
             deferred: None,
             prefer: true,
-            mismatch: 422,
+            challenge: Problem::CHALLENGE.to_owned(),
+            scope_errors_told: false,
+            errors: None,
+            mismatch: None,
             stale_keys_refused: false,
             max_request: 1 << 20,
             max_inline: 64 << 10,
@@ -107,9 +116,11 @@ impl IdempotencyBuilder {
             rebuild: None,
             redact: None,
             turn_away: None,
+            retry_share: 0.2,
             status_only: false,
             max_open: Idempotency::MAX_OPEN,
             principal: None,
+            peers: None,
             pass_when_store_is_down: false,
             status_path: "/.onceward".to_owned(),
             route: None,
@@ -124,6 +135,19 @@ impl IdempotencyBuilder {
         scope: impl Fn(&Parts) -> Result<Scope, E> + Send + Sync + 'static,
     ) -> Self {
         self.chosen.scope = Arc::new(move |parts| scope(parts).map_err(|error| error.to_string()));
+        self
+    }
+
+    /// Tells a caller why it has no scope, in the words of the scope's error: they must not repeat
+    /// secrets. If not said, they are only logged.
+    pub fn tell_scope_errors(mut self) -> Self {
+        self.chosen.scope_errors_told = true;
+        self
+    }
+
+    /// What a request without a scope is asked for: `WWW-Authenticate` of the 401, `Bearer` if not said.
+    pub fn challenge(mut self, challenge: impl Into<String>) -> Self {
+        self.chosen.challenge = challenge.into();
         self
     }
 
@@ -201,13 +225,14 @@ impl IdempotencyBuilder {
         self
     }
 
-    /// What a 5xx, or no answer, means: see [`Profile`].
+    /// What a 5xx, or no answer, means: see [`Profile`]. If not said, [`Profile::Standard`], and
+    /// [`Profile::Rerun`] for a repeatable effect.
     pub fn profile(mut self, profile: Profile) -> Self {
         self.chosen.profile = Some(profile);
         self
     }
 
-    /// A 500 is an unknown outcome instead of a final answer (profile strict).
+    /// A 500 is an unknown outcome instead of a final answer (profiles standard and strict).
     pub fn hold_500(mut self) -> Self {
         self.chosen.hold_500 = true;
         self
@@ -219,9 +244,34 @@ impl IdempotencyBuilder {
         self
     }
 
-    /// What a duplicate gets meanwhile: [`InFlight::Conflict`] if not said.
+    /// 4xx statuses that the handler sends only when it did nothing: they give the key free, as 401 and
+    /// 429 do anyway.
+    ///
+    /// ```
+    /// # use onceward::{*, server::*, stores::memory::MemoryStore};
+    /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
+    /// // 409 while the account is busy: a retry shall be run. 429: the quota of the month is used up.
+    /// let layer = Idempotency::builder(MemoryStore::not_durable(), scope)
+    ///     .released_statuses([409])
+    ///     .final_statuses([429])
+    ///     .build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), OptionsError>(())
+    /// ```
+    pub fn released_statuses(mut self, statuses: impl IntoIterator<Item = u16>) -> Self {
+        self.chosen.released_statuses = statuses.into_iter().collect();
+        self
+    }
+
+    /// 4xx and 5xx statuses whose answer is final: it is kept and replayed, whatever the profile says.
+    pub fn final_statuses(mut self, statuses: impl IntoIterator<Item = u16>) -> Self {
+        self.chosen.final_statuses = statuses.into_iter().collect();
+        self
+    }
+
+    /// What a duplicate gets meanwhile: [`InFlight::Wait`] for 5 s if not said.
     pub fn in_flight(mut self, in_flight: InFlight) -> Self {
-        self.chosen.in_flight = in_flight;
+        self.chosen.in_flight = Some(in_flight);
         self
     }
 
@@ -265,9 +315,17 @@ impl IdempotencyBuilder {
         self
     }
 
-    /// The status for a key that was used for something else: 422 if not said, or 409, or 400.
+    /// The status for a key that was used for something else: 422 if not said, or 409, or 400. With
+    /// [`Errors::Stripe`] it is 400 if not said.
     pub fn mismatch_status(mut self, status: u16) -> Self {
-        self.chosen.mismatch = status;
+        self.chosen.mismatch = Some(status);
+        self
+    }
+
+    /// How refusals are written: [`Errors::Stripe`] with [`Profile::Stripe`], else
+    /// [`Errors::Problem`], if not said. It changes nothing of what binds a key.
+    pub fn errors(mut self, errors: Errors) -> Self {
+        self.chosen.errors = Some(errors);
         self
     }
 
@@ -414,6 +472,24 @@ impl IdempotencyBuilder {
         self
     }
 
+    /// Of all that would run, at most this part may be retries, once there are 50 requests in 10 s: a
+    /// fifth if not said, 1 for any number. One more is refused with 429 `retry-budget-exhausted`.
+    ///
+    /// A retry is what its client says is one (`Onceward-Attempt`), or what has run before or was given
+    /// back. Replays, waits and first attempts are never refused so. Each layer counts for itself.
+    ///
+    /// ```
+    /// # use onceward::{*, server::*, stores::memory::MemoryStore};
+    /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
+    /// let layer = Idempotency::builder(MemoryStore::not_durable(), scope).retry_share(0.1).build()?;
+    /// # let _ = layer;
+    /// # Ok::<(), OptionsError>(())
+    /// ```
+    pub fn retry_share(mut self, share: f64) -> Self {
+        self.chosen.retry_share = share;
+        self
+    }
+
     /// Which parts of a scope, by their names, say who asks: [`max_open`](Self::max_open) counts by
     /// these alone. Parts that a caller chooses freely would give it a quota for each value.
     ///
@@ -427,6 +503,32 @@ impl IdempotencyBuilder {
     /// ```
     pub fn principal(mut self, says_who: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         self.chosen.principal = Some(Arc::new(says_who));
+        self
+    }
+
+    /// How many bytes the requests and answers of one peer may hold in memory: all of
+    /// [`Idempotency::MAX_BUFFERED`] if not said. The address is the client's, behind your proxies;
+    /// `None` is no peer and has no bound of its own. An IPv6 network of 64 bits is one peer.
+    ///
+    /// ```
+    /// # use onceward::{*, server::*, stores::memory::MemoryStore};
+    /// # let store = MemoryStore::not_durable();
+    /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
+    /// use std::net::SocketAddr;
+    /// use axum::extract::ConnectInfo;
+    ///
+    /// let layer = Idempotency::builder(store, scope).peer_memory(64 << 20, |parts| {
+    ///     let ConnectInfo(address) = parts.extensions.get::<ConnectInfo<SocketAddr>>()?;
+    ///     Some(address.ip())
+    /// });
+    /// # let _ = layer;
+    /// ```
+    pub fn peer_memory(
+        mut self,
+        bytes: usize,
+        address: impl Fn(&Parts) -> Option<IpAddr> + Send + Sync + 'static,
+    ) -> Self {
+        self.chosen.peers = Some(Peers { most: bytes, address: Arc::new(address) });
         self
     }
 
@@ -473,46 +575,3 @@ impl IdempotencyBuilder {
         &self.shared
     }
 }
-
-/// Why a layer was not built. Nothing is served with options that do not fit together.
-///
-/// ```
-/// # use onceward::{*, server::*, stores::memory::MemoryStore};
-/// # let store = MemoryStore::not_durable();
-/// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
-/// let error = Idempotency::builder(store, scope).methods([http::Method::GET]).build().unwrap_err();
-/// assert_eq!(
-///     error.to_string(),
-///     "`methods`: GET changes nothing: choose of POST, PATCH, PUT, DELETE"
-/// );
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OptionsError {
-    /// Lease, retention and their kin.
-    Terms(TermsError),
-    /// What a reply means.
-    Policy(PolicyError),
-    /// The operation's name.
-    Name(OperationNameError),
-    /// Any other option.
-    Option {
-        /// Which one.
-        option: &'static str,
-        /// What is wrong with it and what to do.
-        text: String,
-    },
-}
-
-impl fmt::Display for OptionsError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Terms(error) => error.fmt(formatter),
-            Self::Policy(error) => error.fmt(formatter),
-            Self::Name(error) => write!(formatter, "`operation`: {error}"),
-            Self::Option { option, text } => write!(formatter, "`{option}`: {text}"),
-        }
-    }
-}
-
-impl std::error::Error for OptionsError {}

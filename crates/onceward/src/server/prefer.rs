@@ -11,19 +11,31 @@ use super::{IdempotencyBuilder, InFlight, checked::Options, headers};
 pub(super) struct Patience {
     /// How long it waits for the answer.
     pub(super) wait: Duration,
-    /// Whether it is told 202 after that, instead of 409.
-    pub(super) asynchronous: bool,
+    /// What it is told after that.
+    pub(super) then: Then,
     /// Whether the client itself asked for that.
     pub(super) is_preferred: bool,
 }
 
+/// What a request is told when its patience is at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    /// 409, if it is a duplicate; the first one waits for its answer.
+    Conflict,
+    /// 202, if it is a duplicate; the first one waits for its answer.
+    Accepted,
+    /// 202, also the first one.
+    Async,
+}
+
 impl Patience {
     pub(super) fn of(options: &Options, headers: &HeaderMap) -> Self {
-        let plain = Self { wait: Duration::ZERO, asynchronous: false, is_preferred: false };
+        let plain = Self { wait: Duration::ZERO, then: Then::Conflict, is_preferred: false };
         let route = match options.in_flight {
             InFlight::Conflict => plain,
             InFlight::Wait(wait) => Self { wait, ..plain },
-            InFlight::Async => Self { asynchronous: true, ..plain },
+            InFlight::Accepted => Self { then: Then::Accepted, ..plain },
+            InFlight::Async => Self { then: Then::Async, ..plain },
         };
         match options.prefer {
             true => route.preferring(headers),
@@ -49,7 +61,9 @@ impl Patience {
         } else if asynchronous {
             self.wait = Duration::ZERO;
         }
-        self.asynchronous |= asynchronous;
+        if asynchronous {
+            self.then = Then::Async;
+        }
         self.is_preferred = asynchronous;
         self
     }
@@ -73,7 +87,7 @@ mod tests {
     #[test]
     fn preferences_are_read_leniently_and_bounded() {
         let plain =
-            Patience { wait: Duration::from_secs(2), asynchronous: false, is_preferred: false };
+            Patience { wait: Duration::from_secs(2), then: Then::Conflict, is_preferred: false };
         for (lines, wait, asynchronous) in [
             (&[][..], 2, false),
             (&["wait=5"], 5, false),
@@ -94,7 +108,8 @@ mod tests {
                 headers.append(headers::PREFER, line.parse().unwrap());
             }
             let wait = Duration::from_secs(wait);
-            let expected = Patience { wait, asynchronous, is_preferred: asynchronous };
+            let then = if asynchronous { Then::Async } else { Then::Conflict };
+            let expected = Patience { wait, then, is_preferred: asynchronous };
             assert_eq!(plain.preferring(&headers), expected, "{lines:?}");
         }
     }

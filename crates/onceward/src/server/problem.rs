@@ -5,7 +5,11 @@ use std::{borrow::Cow, time::Duration};
 use http::{HeaderValue, Response, StatusCode, header};
 use onceward_core::Digest;
 
-use super::{body::Body, respond};
+use super::{
+    body::Body,
+    headers::{OUTCOME, UNKNOWN},
+    respond, stripe,
+};
 
 /// The kinds of refusal, with what a client may do about each.
 ///
@@ -40,6 +44,8 @@ pub enum Code {
     BodyTooLarge,
     /// The store does not answer; nothing was run.
     StoreUnavailable,
+    /// The store's clock jumped, and only by that the operation would be forgotten; nothing was run.
+    ClockSuspect,
     /// Too much is going on here; nothing was run.
     Overloaded,
     /// Too many operations of this caller are running; nothing was run.
@@ -58,6 +64,8 @@ pub enum Code {
     ReplayForbidden,
     /// No such operation, or not the caller's.
     OperationNotFound,
+    /// The request has a key, and no route takes it; nothing was run.
+    RouteMissing,
     /// The request cannot be read.
     RequestMalformed,
     /// The service is wired wrongly.
@@ -66,7 +74,7 @@ pub enum Code {
 
 impl Code {
     /// All of them, in the order of this enumeration.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::KeyMissing,
         Self::KeyInvalid,
         Self::KeyExpired,
@@ -78,6 +86,7 @@ impl Code {
         Self::LeaseLost,
         Self::BodyTooLarge,
         Self::StoreUnavailable,
+        Self::ClockSuspect,
         Self::Overloaded,
         Self::TooManyOpen,
         Self::RetryBudgetExhausted,
@@ -87,6 +96,7 @@ impl Code {
         Self::UpstreamUnreachable,
         Self::ReplayForbidden,
         Self::OperationNotFound,
+        Self::RouteMissing,
         Self::RequestMalformed,
         Self::Misconfigured,
     ];
@@ -115,6 +125,23 @@ impl Code {
         self.row().3
     }
 
+    /// Where it is explained.
+    ///
+    /// ```
+    /// # use onceward::server::Code;
+    /// assert!(Code::KeyReused.doc_url().ends_with("/server/enum.Code.html#variant.KeyReused"));
+    /// ```
+    #[must_use]
+    pub fn doc_url(self) -> String {
+        format!("https://docs.rs/onceward/latest/onceward/server/enum.Code.html#variant.{self:?}")
+    }
+
+    /// As the draft of `Idempotency-Key` asks for it.
+    fn link(self) -> HeaderValue {
+        let link = format!("<{}>; rel=\"describedby\"; type=\"text/html\"", self.doc_url());
+        HeaderValue::try_from(link).expect("it is visible ASCII")
+    }
+
     /// Name, status, retryable, new key is safe.
     const fn row(self) -> (&'static str, u16, bool, bool) {
         match self {
@@ -129,6 +156,7 @@ impl Code {
             Self::LeaseLost => ("lease-lost", 409, true, false),
             Self::BodyTooLarge => ("body-too-large", 413, false, true),
             Self::StoreUnavailable => ("store-unavailable", 503, true, false),
+            Self::ClockSuspect => ("clock-suspect", 503, true, false),
             Self::Overloaded => ("overloaded", 503, true, false),
             Self::TooManyOpen => ("too-many-open", 429, true, false),
             Self::RetryBudgetExhausted => ("retry-budget-exhausted", 429, true, false),
@@ -138,13 +166,35 @@ impl Code {
             Self::UpstreamUnreachable => ("upstream-unreachable", 502, true, false),
             Self::ReplayForbidden => ("replay-forbidden", 403, false, false),
             Self::OperationNotFound => ("operation-not-found", 404, false, false),
+            Self::RouteMissing => ("route-missing", 404, false, true),
             Self::RequestMalformed => ("request-malformed", 400, false, true),
             Self::Misconfigured => ("misconfigured", 500, false, false),
         }
     }
 }
 
-/// A refusal, sent as `application/problem+json`.
+/// How refusals are written.
+///
+/// ```
+/// # use onceward::{*, server::*, stores::memory::MemoryStore};
+/// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
+/// let layer = Idempotency::builder(MemoryStore::not_durable(), scope).errors(Errors::Stripe);
+/// # let _ = layer;
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Errors {
+    /// As `application/problem+json`: RFC 9457.
+    #[default]
+    Problem,
+    /// As Stripe does, for its SDKs: `{"error": {"type", "code", "message", "doc_url"}}` with
+    /// `Stripe-Should-Retry`, and 400 for a key that was used for something else.
+    Stripe,
+}
+
+/// A refusal, sent as `application/problem+json`, or as [`Errors`] says.
+///
+/// A service inside of the layer may have one in the extensions of its answer: if that answer is not
+/// kept, the layer writes the refusal itself, as its route does, and names the operation.
 ///
 /// ```
 /// use onceward::server::{Code, Problem};
@@ -157,13 +207,21 @@ pub struct Problem {
     code: Code,
     status: StatusCode,
     retryable: bool,
+    safe_new_key: bool,
     detail: Cow<'static, str>,
     retry_after: Option<Duration>,
     operation: Option<Digest>,
-    location: Option<HeaderValue>,
+    // In boxes: few refusals have them, and every result has room for one.
+    location: Option<Box<HeaderValue>>,
+    challenge: Option<Box<HeaderValue>>,
+    cause: Option<Box<str>>,
+    errors: Errors,
 }
 
 impl Problem {
+    /// What a 401 asks for if not said otherwise.
+    pub(super) const CHALLENGE: &str = "Bearer";
+
     /// A refusal with the usual status of its code; `detail` tells a person what to do.
     #[must_use]
     pub fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
@@ -171,10 +229,14 @@ impl Problem {
             code,
             status: code.status(),
             retryable: code.is_retryable(),
+            safe_new_key: code.is_new_key_safe(),
             detail: detail.into(),
             retry_after: None,
             operation: None,
             location: None,
+            challenge: None,
+            cause: None,
+            errors: Errors::default(),
         }
     }
 
@@ -196,6 +258,22 @@ impl Problem {
         self
     }
 
+    /// Says that the same request must not simply be sent again: it may have been carried out, and
+    /// there is no key by which a repeat would be known.
+    ///
+    /// ```
+    /// # use onceward::server::{Code, Problem};
+    /// let text = "the ledger gave no answer; look before you send it again";
+    /// let problem = Problem::new(Code::UpstreamFailed, text).not_retryable();
+    /// # let _ = problem;
+    /// ```
+    #[must_use]
+    pub fn not_retryable(mut self) -> Self {
+        self.retryable = false;
+        self.safe_new_key = false;
+        self
+    }
+
     /// When it makes sense to ask again.
     #[must_use]
     pub fn retry_after(mut self, pause: Duration) -> Self {
@@ -203,8 +281,44 @@ impl Problem {
         self
     }
 
+    /// How to sign in: `WWW-Authenticate` of a 401, which says `Bearer` without it.
+    #[must_use]
+    pub fn challenge(mut self, challenge: HeaderValue) -> Self {
+        self.challenge = Some(Box::new(challenge));
+        self
+    }
+
+    /// Written so.
+    #[must_use]
+    pub fn errors(mut self, errors: Errors) -> Self {
+        self.errors = errors;
+        self
+    }
+
+    pub(super) fn status_code(&self) -> StatusCode {
+        self.status
+    }
+
+    pub(super) fn is_retryable(&self) -> bool {
+        self.retryable
+    }
+
+    pub(super) fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// Why the outcome is unknown.
+    pub(super) fn because(mut self, cause: Option<String>) -> Self {
+        self.cause = cause.map(String::into_boxed_str);
+        self
+    }
+
+    pub(super) fn cause(&self) -> Option<&str> {
+        self.cause.as_deref()
+    }
+
     pub(super) fn location(mut self, location: Option<HeaderValue>) -> Self {
-        self.location = location;
+        self.location = location.map(Box::new);
         self
     }
 
@@ -217,19 +331,10 @@ impl Problem {
     /// The HTTP answer.
     #[must_use]
     pub fn into_response(self) -> Response<Body> {
-        let name = self.code.as_str();
-        let mut document = serde_json::json!({
-            "type": format!("urn:onceward:problem:{name}"),
-            "title": name.replace('-', " "),
-            "status": self.status.as_u16(),
-            "code": name,
-            "detail": self.detail,
-            "retryable": self.retryable,
-            "safe_new_key": self.code.is_new_key_safe(),
-        });
-        if let Some(operation) = self.operation {
-            document["operation"] = operation.to_string().into();
-        }
+        let document = match self.errors {
+            Errors::Problem => self.document(),
+            Errors::Stripe => stripe::document(&self),
+        };
         let mut response = Response::new(respond::json(&document));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
@@ -239,13 +344,47 @@ impl Problem {
         if let Some(pause) = self.retry_after {
             headers.insert(header::RETRY_AFTER, respond::whole_seconds(pause));
         }
-        if let Some(location) = self.location {
-            headers.insert(header::LOCATION, location);
-        }
         if let Some(operation) = self.operation {
             respond::name_operation(headers, operation);
         }
+        headers.insert(header::LINK, self.code.link());
+        // 503: it is known, and the store will say it in a moment.
+        if self.code == Code::OutcomeUnknown && self.status != StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(OUTCOME, UNKNOWN);
+        }
+        if self.errors == Errors::Stripe {
+            stripe::add_lines(&self, headers);
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            let challenge = self.challenge.map(|challenge| *challenge);
+            let challenge = challenge.unwrap_or(HeaderValue::from_static(Self::CHALLENGE));
+            headers.insert(header::WWW_AUTHENTICATE, challenge);
+        }
+        if let Some(location) = self.location {
+            headers.insert(header::LOCATION, *location);
+        }
         response
+    }
+
+    fn document(&self) -> serde_json::Value {
+        let name = self.code.as_str();
+        let mut document = serde_json::json!({
+            "type": format!("urn:onceward:problem:{name}"),
+            "title": name.replace('-', " "),
+            "status": self.status.as_u16(),
+            "code": name,
+            "detail": self.detail,
+            "retryable": self.retryable,
+            "safe_new_key": self.safe_new_key,
+            "doc_url": self.code.doc_url(),
+        });
+        if let Some(operation) = self.operation {
+            document["operation"] = operation.to_string().into();
+        }
+        if let Some(cause) = &self.cause {
+            document["cause"] = (&**cause).into();
+        }
+        document
     }
 }
 
@@ -271,6 +410,9 @@ mod tests {
         assert_eq!(headers["content-type"], "application/problem+json");
         assert_eq!(headers["cache-control"], "no-store");
         assert_eq!(headers["retry-after"], "2", "rounded up: never too early");
+        let link =
+            format!("<{}>; rel=\"describedby\"; type=\"text/html\"", Code::InProgress.doc_url());
+        assert_eq!(headers["link"], link.as_str());
         assert_eq!(headers["onceward-operation"], operation.to_string().as_str());
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let document: serde_json::Value = serde_json::from_slice(&body).unwrap();
@@ -278,6 +420,7 @@ mod tests {
             "type": "urn:onceward:problem:in-progress", "title": "in progress", "status": 409,
             "code": "in-progress", "detail": "it \"runs\"", "retryable": true,
             "safe_new_key": false, "operation": operation.to_string(),
+            "doc_url": Code::InProgress.doc_url(),
         });
         assert_eq!(document, expected);
     }

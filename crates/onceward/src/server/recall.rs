@@ -1,6 +1,6 @@
 //! A stored answer on its way back to memory: read once, also for ten thousand waiters.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
@@ -11,7 +11,7 @@ use super::{
     Code, Idempotency, Problem, Resource,
     body::Trailers,
     headers, keep,
-    room::{self, Reserved},
+    memory::{self, PeerMemory},
 };
 use crate::{
     Engine,
@@ -30,10 +30,12 @@ pub(super) struct Recalled {
     pub(super) expires_at: Option<Timestamp>,
     /// Something was hidden in it before it was stored.
     pub(super) is_redacted: bool,
+    /// Whose memory an answer takes up that is made again.
+    pub(super) memory: PeerMemory,
 }
 
 pub(super) enum RecalledBody {
-    Bytes { bytes: Bytes, trailers: Trailers, room: Option<Arc<Reserved>> },
+    Bytes { bytes: Bytes, trailers: Trailers },
     Resource(Resource),
     Unavailable,
 }
@@ -43,24 +45,26 @@ pub(super) async fn recall(
     idempotency: &Idempotency,
     id: Digest,
     replay: Replay,
+    memory: PeerMemory,
 ) -> Result<Recalled, Problem> {
-    let Replay { outcome, fence, completed_at, expires_at } = replay;
+    let Replay { mut outcome, fence, completed_at, expires_at } = replay;
+    keep::read_back(idempotency.options(), &mut outcome);
     let is_redacted = keep::is_redacted(&outcome.headers);
-    let headers = headers::restore(&outcome.headers);
+    let mut headers = headers::restore(&outcome.headers);
+    idempotency.options().kept.strip(&mut headers);
     let has_trailers = !outcome.trailers.is_empty();
     let trailers = has_trailers.then(|| headers::restore(&outcome.trailers).into());
     let status = StatusCode::from_u16(outcome.status);
     let body = match (&status, outcome.body) {
         (Err(_), _) => RecalledBody::Unavailable,
         (_, KeptBody::Inline(bytes)) => {
-            RecalledBody::Bytes { bytes: bytes.into(), trailers, room: None }
+            let bytes = memory.hold(bytes.into()).ok_or_else(memory::full)?;
+            RecalledBody::Bytes { bytes, trailers }
         }
         (_, KeptBody::Spooled { length, digest }) => {
             let id = SpoolId { operation: id, fence };
-            match unspool(idempotency, id, length, digest).await? {
-                Some((bytes, room)) => {
-                    RecalledBody::Bytes { bytes, trailers, room: Some(Arc::new(room)) }
-                }
+            match unspool(idempotency, (id, length, digest), &memory).await? {
+                Some(bytes) => RecalledBody::Bytes { bytes, trailers },
                 None => RecalledBody::Unavailable,
             }
         }
@@ -68,26 +72,25 @@ pub(super) async fn recall(
         (_, KeptBody::Unavailable) => RecalledBody::Unavailable,
     };
     let status = status.unwrap_or(StatusCode::CONFLICT);
-    Ok(Recalled { status, headers, body, completed_at, expires_at, is_redacted })
+    Ok(Recalled { status, headers, body, completed_at, expires_at, is_redacted, memory })
 }
 
 /// Reads a large answer and checks it; `None`: it is damaged or not to be had.
 async fn unspool(
     idempotency: &Idempotency,
-    id: SpoolId,
-    length: u64,
-    digest: [u8; 32],
-) -> Result<Option<(Bytes, Reserved)>, Problem> {
-    let mut room = Reserved::none(&idempotency.shared().room);
+    (id, length, digest): (SpoolId, u64, [u8; 32]),
+    memory: &PeerMemory,
+) -> Result<Option<Bytes>, Problem> {
+    let mut room = memory.nothing();
     let length = usize::try_from(length).unwrap_or(usize::MAX);
     if !room.grow_to(length) {
-        return Err(room::full());
+        return Err(memory::full());
     }
     let options = idempotency.options();
     for spool in [&options.beside, &options.spool].into_iter().flatten() {
         let bytes = read(idempotency.engine(), &**spool, id, length).await?;
         if bytes.len() == length && digest == *Sha256::digest(&bytes) {
-            return Ok(Some((bytes, room)));
+            return Ok(Some(room.hold(bytes)));
         }
     }
     if options.spool.is_some() {

@@ -9,16 +9,17 @@ use tokio::time::timeout;
 
 use super::{
     Body, BoxError, Code, Idempotency, Problem, body, capture,
+    checked::Options,
     execute::Running,
-    headers,
-    prefer::Patience,
+    headers, memory,
+    prefer::{Patience, Then},
     recall::{Recalled, RecalledBody},
 };
 use crate::telemetry::{Answered, event};
 
 /// A refusal before anything was claimed. It frees the key of a layer around this one, if any.
-pub(super) fn refused(problem: Problem) -> Response<Body> {
-    let mut response = problem.into_response();
+pub(super) fn refused(options: &Options, problem: Problem) -> Response<Body> {
+    let mut response = problem.errors(options.errors).into_response();
     response.extensions_mut().insert(Meaning::Released);
     response
 }
@@ -29,7 +30,7 @@ pub(super) fn problem(idempotency: &Idempotency, id: Digest, problem: Problem) -
         Code::OutcomeUnknown => problem.location(Some(status_url(idempotency, id))),
         _ => problem,
     };
-    problem.of(id).into_response()
+    problem.of(id).errors(idempotency.options().errors).into_response()
 }
 
 /// The answer of the execution that this request started, or 202 if it would rather not wait.
@@ -39,9 +40,9 @@ pub(super) async fn first(
     running: Running,
     patience: Patience,
 ) -> Result<(Answered, Response<Body>), Problem> {
-    let answer = match patience.asynchronous {
-        false => running.await,
-        true => match timeout(patience.wait, running).await {
+    let answer = match patience.then {
+        Then::Conflict | Then::Accepted => running.await,
+        Then::Async => match timeout(patience.wait, running).await {
             Ok(answer) => answer,
             Err(_) => return Ok((Answered::Accepted, accepted(idempotency, id, patience))),
         },
@@ -92,13 +93,13 @@ pub(super) async fn recalled(
     let mut lines = answer.headers.clone();
     let unavailable = |lines: &HeaderMap| unavailable(answer.status, lines);
     let body = match &answer.body {
-        RecalledBody::Bytes { bytes, trailers, room } => {
+        RecalledBody::Bytes { bytes, trailers } => {
             let declared = body::declared_length(&lines);
             // A wrong length, as somebody may have written it, would mix up a connection.
             if declared != Some(bytes.len() as u64) && !capture::has_no_body(answer.status) {
                 lines.remove(header::CONTENT_LENGTH);
             }
-            Body::held(bytes.clone(), trailers.clone(), room.clone())
+            Body::whole(bytes.clone(), trailers.clone())
         }
         RecalledBody::Resource(resource) => {
             let rebuilt = match &idempotency.options().rebuild {
@@ -106,7 +107,10 @@ pub(super) async fn recalled(
                 None => Ok(None),
             };
             match rebuilt {
-                Ok(Some(rebuilt)) => rebuilt_body(&mut lines, rebuilt),
+                Ok(Some(rebuilt)) => {
+                    let bytes = rebuilt_content(&mut lines, rebuilt);
+                    answer.memory.hold(bytes).ok_or_else(memory::full)?.into()
+                }
                 Ok(None) => return Err(unavailable(&lines)),
                 Err(error) => {
                     tracing::warn!(event = event::ANSWER_NOT_READ, %error, "an answer could not be rebuilt");
@@ -127,7 +131,7 @@ pub(super) async fn recalled(
 }
 
 /// The content headers of what was rebuilt replace the stored ones; its status does not.
-fn rebuilt_body(lines: &mut HeaderMap, rebuilt: Response<Bytes>) -> Body {
+fn rebuilt_content(lines: &mut HeaderMap, rebuilt: Response<Bytes>) -> Bytes {
     let (head, bytes) = rebuilt.into_parts();
     let is_content =
         |name: &HeaderName| name.as_str().starts_with("content-") || name.as_str() == "repr-digest";
@@ -141,7 +145,7 @@ fn rebuilt_body(lines: &mut HeaderMap, rebuilt: Response<Bytes>) -> Body {
             lines.append(name, value.clone());
         }
     }
-    Body::from(bytes)
+    bytes
 }
 
 /// 202: it runs, and the status URL tells what becomes of it.

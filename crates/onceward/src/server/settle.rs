@@ -1,8 +1,8 @@
 //! Step 6: make the end durable, before anybody is told. Rules 10 to 12, 17 and 18.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use http::{Response, StatusCode};
+use http::{Response, StatusCode, header};
 use onceward_core::{Body as KeptBody, Effect, Ending, Found, Meaning, Replay, Settled, SpoolId};
 use tokio::time::{sleep, timeout};
 
@@ -18,6 +18,10 @@ use crate::{
     engine::fresh_fence,
     telemetry::{self, Call, event},
 };
+
+/// When a client comes back whose key is free because the service could not handle its request, if the
+/// service does not say it.
+const SOON: Duration = Duration::from_secs(1);
 
 /// Ends the claim by what came back, and gives what the first client is told. If that takes long,
 /// `late` is what it is told meanwhile.
@@ -56,7 +60,10 @@ pub(super) async fn settle_run_in(
         }
         // Nobody sees it while the commit is under way.
         Found::Record(_) | Found::Nothing if claim.is_sent() => Err(not_durable_yet()),
-        Found::Record(_) | Found::Nothing => uncommitted(captured),
+        Found::Record(_) | Found::Nothing => match refusal(&captured) {
+            Some(problem) => Ok(respond::problem(idempotency, claim.id(), problem)),
+            None => uncommitted(captured),
+        },
     }
 }
 
@@ -106,12 +113,14 @@ async fn settle_open(
                 event = event::OUTCOME_UNKNOWN,
                 operation = %id,
                 status = captured.head().map(|(status, ..)| status.as_u16()),
-                "nobody knows whether it happened; its retries are refused until somebody finds out"
+                cause = %captured.cause(),
+                "the outcome is unknown; retries are refused until an operator or a resolver finds out"
             );
             Ending::Unknown
         }
     };
-    let settlement = claim.settle(ending, fence);
+    let cause = captured.cause();
+    let settlement = claim.settle(ending, fence).because(cause);
     let settling = idempotency.engine().settle_here(settlement, || late(not_durable_yet()));
     let settled = settling.await;
     idempotency.shared().ended(&id);
@@ -119,7 +128,21 @@ async fn settle_open(
         Some(Settled::Stored { at }) => {
             let ended = matches!(meaning, Meaning::Succeeded | Meaning::FailedFinal);
             let times = ended.then(|| (at, Some(at.plus(claim.terms().retain()))));
-            let mut answer = answer(captured, meaning, claim.effect())?;
+            if !ended && let Some(problem) = refusal(&captured) {
+                return Ok(respond::problem(idempotency, id, problem));
+            }
+            let mut answer =
+                answer(captured, meaning, claim.effect()).map_err(|problem| match meaning {
+                    Meaning::Unknown => problem.because(Some(cause.to_string())),
+                    _ => problem,
+                })?;
+            if meaning == Meaning::Unknown {
+                answer.headers_mut().insert(headers::OUTCOME, headers::UNKNOWN);
+            }
+            if meaning == Meaning::Released && answer.status() == StatusCode::SERVICE_UNAVAILABLE {
+                let pause = respond::whole_seconds(SOON);
+                answer.headers_mut().entry(header::RETRY_AFTER).or_insert(pause);
+            }
             respond::stamp(answer.headers_mut(), id, times);
             Ok(answer)
         }
@@ -131,8 +154,13 @@ async fn settle_open(
     }
 }
 
+/// What a service inside of the layer refused with: nothing of it is kept, so that no replay can differ.
+fn refusal(captured: &Captured) -> Option<Problem> {
+    captured.head()?.2.get().cloned()
+}
+
 fn answer(captured: Captured, meaning: Meaning, effect: Effect) -> Result<Response<Body>, Problem> {
-    let answer = passed_on(captured).ok_or_else(|| execute::no_answer(meaning))?;
+    let answer = for_client(captured)?.ok_or_else(|| execute::no_answer(meaning))?;
     let went_well = answer.status().is_success() || answer.status().is_redirection();
     match effect == Effect::Transactional && went_well {
         true => Err(not_committed()),
@@ -140,13 +168,21 @@ fn answer(captured: Captured, meaning: Meaning, effect: Effect) -> Result<Respon
     }
 }
 
+/// What came back, for a client that may take its time to read it.
+fn for_client(mut captured: Captured) -> Result<Option<Response<Body>>, Problem> {
+    match captured.has_room() {
+        true => Ok(passed_on(captured)),
+        false => Err(no_room()),
+    }
+}
+
 /// What came back, as it is; `None`: nothing did.
 pub(super) fn passed_on(captured: Captured) -> Option<Response<Body>> {
     let mut answer = match captured {
-        Captured::Nothing | Captured::NotSent => return None,
+        Captured::Nothing(_) | Captured::NotSent => return None,
         Captured::Stream(answer) => answer,
         Captured::Whole { head, whole, room } => {
-            let body = Body::held(whole.bytes, whole.trailers, Some(Arc::new(room)));
+            let body = Body::whole(room.hold(whole.bytes), whole.trailers);
             Response::from_parts(head, body)
         }
     };
@@ -203,23 +239,25 @@ fn own_end(claim: &Claim, found: Found) -> Option<Replay> {
 async fn ended(
     idempotency: &Idempotency,
     claim: &Claim,
-    replay: Replay,
+    mut replay: Replay,
     captured: Captured,
 ) -> Result<Response<Body>, Problem> {
     let id = claim.id();
+    keep::read_back(idempotency.options(), &mut replay.outcome);
     let status = captured.head().map(|(status, ..)| status.as_u16());
     let is_same = status == Some(replay.outcome.status);
     let is_whole_only_here = replay.outcome.body == KeptBody::Unavailable
         || keep::is_kept_of(idempotency, &captured, &replay.outcome);
     if is_same && is_whole_only_here {
-        let mut answer = passed_on(captured).ok_or_else(lease_lost)?;
+        let mut answer = for_client(captured)?.ok_or_else(lease_lost)?;
         respond::stamp(answer.headers_mut(), id, Some((replay.completed_at, replay.expires_at)));
         return Ok(answer);
     }
     // The room that its bytes take up is needed to read them back.
     drop(captured);
     // Whatever keeps a large answer from being read back, it has run.
-    let recalled = recall::recall(idempotency, id, replay).await.map_err(|_| not_readable_now())?;
+    let recalled = recall::recall(idempotency, id, replay, claim.memory().clone());
+    let recalled = recalled.await.map_err(|_| not_readable_now())?;
     respond::recalled(idempotency, id, &recalled).await
 }
 
@@ -261,6 +299,10 @@ fn not_committed() -> Problem {
 /// It has run, but an answer that is not durable is no answer.
 pub(super) fn not_durable_yet() -> Problem {
     ask_again("it has run, but its end is not durable yet; ask with the same key")
+}
+
+fn no_room() -> Problem {
+    ask_again("it was answered, but too many bytes are held in memory here; ask with the same key")
 }
 
 fn not_readable_now() -> Problem {

@@ -14,7 +14,9 @@ use onceward_core::{
 };
 use serde_json::{Value, json};
 
-use super::{Body, Code, Idempotency, Problem, checked::Options, respond, unknown};
+use super::{
+    Body, Code, Idempotency, Problem, cause_of, checked::Options, identify, respond, unknown,
+};
 use crate::telemetry::event;
 
 impl Idempotency {
@@ -80,7 +82,8 @@ impl Idempotency {
 }
 
 fn scope_of(idempotency: &Idempotency, parts: &Parts) -> Result<Scope, Problem> {
-    (idempotency.options().scope)(parts).map_err(|_| scope_missing())
+    let options = idempotency.options();
+    (options.scope)(parts).map_err(|reason| identify::scope_missing(options, &reason, "ask again"))
 }
 
 /// The operation that a query speaks of, in the caller's own scope.
@@ -124,7 +127,7 @@ async fn status(
         Found::Unreadable { .. } if operation.is_some() => Ok(json_response(&json!({
             "operation": id.to_string(), "name": null, "state": Status::Unknown.as_str(),
             "attempt": null, "started_at": null, "updated_at": null, "expires_at": null,
-            "status": null,
+            "status": null, "cause": "the record is damaged",
         }))),
         Found::Record(_) | Found::Nothing | Found::Unreadable { .. } => Err(not_found().of(id)),
     }
@@ -155,6 +158,7 @@ fn document(id: Digest, stored: &Stored, status: Status) -> Response<Body> {
         "updated_at": rfc3339(stored.updated_at),
         "expires_at": expires_at,
         "status": answer,
+        "cause": cause_of(stored),
     }));
     if status == Status::InProgress {
         let pause = respond::whole_seconds(Duration::from_secs(1));
@@ -176,7 +180,7 @@ fn capability(options: &Options) -> Value {
         Effect::External => ("external", "T3"),
     };
     json!({
-        "name": options.fixed_name().map(OperationName::as_str),
+        "name": options.label,
         "methods": options.methods.iter().map(http::Method::as_str).collect::<Vec<_>>(),
         "key": if options.key_required { "required" } else { "optional" },
         "effect": effect,
@@ -197,11 +201,6 @@ fn json_response(document: &Value) -> Response<Body> {
 
 fn rfc3339(time: Timestamp) -> Option<String> {
     Some(jiff::Timestamp::from_microsecond(time.unix_micros()).ok()?.to_string())
-}
-
-fn scope_missing() -> Problem {
-    let text = "it is not known whose operation this is; sign in and ask again";
-    Problem::new(Code::ScopeMissing, text)
 }
 
 fn not_found() -> Problem {

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::{
-    Idempotency,
+    Idempotency, PeerMemory,
     recall::{self, Recalled},
 };
 use crate::telemetry::{self, Begun, Held};
@@ -58,7 +58,12 @@ impl Waiters {
     }
 
     /// Joins those who wait for an operation; `None`: they are too many.
-    fn join(&self, idempotency: &Idempotency, id: Digest) -> Option<watch::Receiver<Option<News>>> {
+    fn join(
+        &self,
+        idempotency: &Idempotency,
+        id: Digest,
+        memory: PeerMemory,
+    ) -> Option<watch::Receiver<Option<News>>> {
         let mut all = self.lock();
         if let Some(awaited) = all.get(&id) {
             let has_place = awaited.news.receiver_count() < Idempotency::MAX_WAITERS;
@@ -68,7 +73,7 @@ impl Waiters {
         let awaited = Arc::new(Awaited { news: sender, settled: Notify::new() });
         all.insert(id, awaited.clone());
         drop(all);
-        let asking = Asking { idempotency: idempotency.clone(), id, awaited };
+        let asking = Asking { idempotency: idempotency.clone(), id, memory, awaited };
         tokio::spawn(asking.until_news());
         Some(receiver)
     }
@@ -89,6 +94,8 @@ impl Waiters {
 struct Asking {
     idempotency: Idempotency,
     id: Digest,
+    /// Of the first who waits: the answer is held once, for all.
+    memory: PeerMemory,
     awaited: Arc<Awaited>,
 }
 
@@ -111,8 +118,13 @@ impl Drop for Waiting {
 }
 
 /// Waits until an operation is not running any more; `None`: not until then.
-pub(super) async fn wait(idempotency: &Idempotency, id: Digest, until: Instant) -> Option<News> {
-    let mut news = idempotency.shared().waiters.join(idempotency, id)?;
+pub(super) async fn wait(
+    idempotency: &Idempotency,
+    id: Digest,
+    until: Instant,
+    memory: PeerMemory,
+) -> Option<News> {
+    let mut news = idempotency.shared().waiters.join(idempotency, id, memory)?;
     let _waiting = Waiting { begun: Begun::now(), _now: telemetry::WAITERS.hold(1) };
     let told = timeout_at(until, news.wait_for(Option::is_some)).await.ok()?;
     if let Some(news) = told.map_or(None, |news| news.clone()) {
@@ -126,14 +138,14 @@ pub(super) async fn wait(idempotency: &Idempotency, id: Digest, until: Instant) 
 impl Asking {
     /// Asks the store until there is news for all who wait, or nobody waits any more.
     async fn until_news(self) {
-        let Self { idempotency, id, awaited } = &self;
+        let Self { idempotency, id, memory, awaited } = &self;
         let waiters = &idempotency.shared().waiters;
         if let Some(wake) = idempotency.engine().store().wake() {
             wake.awaited(id);
         }
         let mut pause = FIRST_PAUSE;
         loop {
-            if let Some(news) = news(idempotency, *id).await {
+            if let Some(news) = news(idempotency, *id, memory).await {
                 waiters.forget(id, awaited, || true);
                 awaited.news.send_replace(Some(news));
                 return;
@@ -148,15 +160,18 @@ impl Asking {
 }
 
 /// `None`: it is running, or the store does not answer.
-async fn news(idempotency: &Idempotency, id: Digest) -> Option<News> {
+async fn news(idempotency: &Idempotency, id: Digest, memory: &PeerMemory) -> Option<News> {
     let Found::Record(stored) = idempotency.engine().read(&id).await.ok()? else {
         return Some(News::Changed);
     };
     let fingerprint = stored.record.fingerprint;
     match stored.status() {
         Status::InProgress => None,
+        // Its owner still listens.
+        Status::Unknown if stored.answer_awaited().is_some() => None,
         Status::Succeeded | Status::FailedFinal => {
-            let recalled = recall::recall(idempotency, id, Replay::of(*stored)?).await.ok();
+            let recalled = recall::recall(idempotency, id, Replay::of(*stored)?, memory.clone());
+            let recalled = recalled.await.ok();
             let ended = |recalled| News::Ended(fingerprint, Arc::new(recalled));
             Some(recalled.map_or(News::Changed, ended))
         }

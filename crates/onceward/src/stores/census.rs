@@ -66,7 +66,11 @@ impl Census {
             Status::Interrupted => self.interrupted += 1,
             Status::FailedRetryable => self.failed_retryable += 1,
             Status::Unknown => self.unknown += 1,
-            Status::Succeeded | Status::FailedFinal | Status::Released | Status::Expired => {}
+            Status::Succeeded
+            | Status::FailedFinal
+            | Status::Released
+            | Status::Expired
+            | Status::ClockSuspect => {}
         }
         if let Found::Record(stored) = found
             && status.is_open()

@@ -13,7 +13,7 @@ use onceward_core::{
 };
 
 use crate::{
-    clock::{self, Clock, HostClock},
+    clock::{Clock, HostClock, Suspicion, Watch},
     telemetry::event,
 };
 
@@ -29,6 +29,7 @@ use crate::{
 /// ```
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
+    watch: Watch,
     tables: Mutex<Tables>,
 }
 
@@ -54,7 +55,7 @@ impl MemoryStore {
     /// Makes an empty store on the host's clock.
     #[must_use]
     pub fn not_durable() -> Self {
-        Self::not_durable_with_clock(Arc::new(HostClock::default()))
+        Self::not_durable_with_clock(Arc::new(HostClock))
     }
 
     /// Makes an empty store on another clock.
@@ -64,7 +65,19 @@ impl MemoryStore {
             event = event::NOT_DURABLE,
             "records are kept in memory only: a restart forgets every operation"
         );
-        Self { clock, tables: Mutex::default() }
+        Self { watch: Watch::started(Arc::clone(&clock)), clock, tables: Mutex::default() }
+    }
+
+    /// What is suspected of the clock: it jumped ahead while this process runs.
+    #[must_use]
+    pub fn clock_suspicion(&self) -> Option<Suspicion> {
+        self.watch.look()
+    }
+
+    /// An operator's word that the clock is right now. Returns what was suspected.
+    pub fn trust_clock(&self) -> Option<Suspicion> {
+        self.watch.look();
+        self.watch.trust()
     }
 
     /// Moves the stored times of one record back, as if it were so much older.
@@ -76,10 +89,22 @@ impl MemoryStore {
         }
     }
 
+    fn now(&self) -> Now {
+        let at = self.clock.now();
+        Now { at, ahead: self.watch.ahead(at) }
+    }
+
     fn tables(&self) -> MutexGuard<'_, Tables> {
         // Every change is made by one insert or remove: a panic elsewhere leaves the tables whole.
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What the clock shows, and how far it may be ahead.
+#[derive(Clone, Copy)]
+struct Now {
+    at: Timestamp,
+    ahead: Duration,
 }
 
 impl Row {
@@ -93,11 +118,12 @@ impl Row {
         Self { seq, record, started_at, updated_at: now, expires_at }
     }
 
-    fn read(&self, now: Timestamp) -> Stored {
+    fn read(&self, Now { at, ahead }: Now) -> Stored {
         let started = Started::At(self.started_at);
-        let ttl = Ttl::left(self.expires_at, now);
+        let ttl = Ttl::left(self.expires_at, at);
         let record = Record { started, ttl, ..self.record.clone() };
-        Stored { record, updated_at: self.updated_at, read_at: now }
+        let suspect = Ttl::is_suspect(self.expires_at, at, ahead);
+        Stored { record, updated_at: self.updated_at, read_at: at, suspect }
     }
 
     fn may_be_swept(&self, now: Timestamp) -> bool {
@@ -107,7 +133,7 @@ impl Row {
 }
 
 impl Tables {
-    fn found(&self, id: &Digest, now: Timestamp) -> Found {
+    fn found(&self, id: &Digest, now: Now) -> Found {
         self.records.get(id).map_or(Found::Nothing, |row| Found::Record(Box::new(row.read(now))))
     }
 
@@ -126,7 +152,7 @@ impl Tables {
         self.records.insert(change.id, Row::new(seq, change.next.clone(), now));
     }
 
-    fn list(&self, filter: &Filter, after: Option<u64>, now: Timestamp) -> Page {
+    fn list(&self, filter: &Filter, after: Option<u64>, now: Now) -> Page {
         let is_later = |seq: u64| match (filter.order, after) {
             (_, None) => true,
             (Order::OldestFirst, Some(after)) => seq > after,
@@ -173,12 +199,12 @@ impl Tables {
 impl Store for MemoryStore {
     fn swap<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>> {
         Box::pin(async move {
-            let now = self.clock.now();
             let mut tables = self.tables();
             if tables.fence(&change.id) != change.expected {
-                let found = tables.found(&change.id, now);
+                let found = tables.found(&change.id, self.now());
                 return Ok(Swap::Conflict(found));
             }
+            let now = self.clock.now();
             tables.write(change, now);
             if let Some(note) = &change.note {
                 tables.write_note(&change.id, now, note);
@@ -188,12 +214,13 @@ impl Store for MemoryStore {
     }
 
     fn get<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Found, StoreError>> {
-        Box::pin(async move { Ok(self.tables().found(id, self.clock.now())) })
+        Box::pin(async move { Ok(self.tables().found(id, self.now())) })
     }
 
     fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>> {
         Box::pin(async move {
-            clock::check_for_sweep(&*self.clock)?;
+            self.watch.look();
+            self.watch.check_for_sweep()?;
             Ok(self.tables().sweep(limit, self.clock.now()))
         })
     }
@@ -206,7 +233,7 @@ impl Inspect for MemoryStore {
             let after = after.map_err(|_| {
                 StoreError::Unusable("the page cursor is not one of this store".into())
             })?;
-            Ok(self.tables().list(filter, after, self.clock.now()))
+            Ok(self.tables().list(filter, after, self.now()))
         })
     }
 
@@ -217,7 +244,7 @@ impl Inspect for MemoryStore {
         note: &'a Note,
     ) -> BoxFuture<'a, Result<Purge, StoreError>> {
         Box::pin(async move {
-            let now = self.clock.now();
+            let now = self.now();
             let mut tables = self.tables();
             let stored = match tables.found(id, now) {
                 Found::Record(stored) if stored.record.fence == expected => stored,
@@ -227,7 +254,7 @@ impl Inspect for MemoryStore {
                 return Ok(refusal);
             }
             tables.records.remove(id);
-            tables.write_note(id, now, note);
+            tables.write_note(id, now.at, note);
             Ok(Purge::Purged)
         })
     }

@@ -6,7 +6,7 @@ use onceward_core::{
     wire::{self, WireError},
 };
 
-use super::sealing::Sealing;
+use super::codec::Codec;
 use crate::telemetry;
 
 /// The numbers of the states, as in the schemas.
@@ -54,7 +54,7 @@ pub(super) enum Over {
 }
 
 impl Proposal {
-    pub(super) fn of(change: &Change, sealing: &Sealing) -> Self {
+    pub(super) fn of(change: &Change, codec: &Codec) -> Self {
         let record = &change.next;
         let over = match change.expected {
             Some(fence) => Over::Fence(fence),
@@ -71,7 +71,7 @@ impl Proposal {
             execution: record.execution,
             started: record.started,
             ttl: record.ttl,
-            body: sealing.encode(&change.id, record),
+            body: codec.encode(&change.id, record),
             note: change.note.clone(),
             is_claim: change.is_claim(),
             over,
@@ -102,8 +102,8 @@ impl Row {
     }
 
     /// What the row means; an unreadable one raises its alarm.
-    pub(super) fn decode(&self, id: &Digest, sealing: &Sealing) -> Result<Found, StoreError> {
-        let found = self.look(id, sealing)?;
+    pub(super) fn decode(&self, id: &Digest, codec: &Codec) -> Result<Found, StoreError> {
+        let found = self.look(id, codec)?;
         if let Found::Unreadable { why, .. } = &found {
             raise_unreadable(id, *why);
         }
@@ -111,9 +111,9 @@ impl Row {
     }
 
     /// What the row means, for whoever looks at many.
-    pub(super) fn look(&self, id: &Digest, sealing: &Sealing) -> Result<Found, StoreError> {
+    pub(super) fn look(&self, id: &Digest, codec: &Codec) -> Result<Found, StoreError> {
         let record = match self.times {
-            Some(times) => self.record(id, times, sealing),
+            Some(times) => self.record(id, times, codec),
             None => Err(WireError::Damaged),
         };
         match record {
@@ -133,14 +133,15 @@ impl Row {
         }
     }
 
-    fn record(&self, id: &Digest, times: Times, sealing: &Sealing) -> Result<Stored, WireError> {
+    fn record(&self, id: &Digest, times: Times, codec: &Codec) -> Result<Stored, WireError> {
         let plain = wire::Plain {
             fence: self.fence,
             started: Started::At(times.started_at),
             ttl: Ttl::left(times.expires_at, self.read_at),
         };
-        let record = sealing.decode(id, &self.body, plain)?;
-        Ok(Stored { record, updated_at: times.updated_at, read_at: self.read_at })
+        let record = codec.decode(id, &self.body, plain)?;
+        let suspect = codec.is_suspect(times.expires_at, self.read_at);
+        Ok(Stored { record, updated_at: times.updated_at, read_at: self.read_at, suspect })
     }
 }
 

@@ -24,12 +24,16 @@ pub const LEASE_LOST: &str = "lease_lost";
 pub const STORE_FAILED: &str = "store_failed";
 /// A service was not ready, or failed without an answer.
 pub const SERVICE_FAILED: &str = "service_failed";
+/// An answer came when its outcome counted as unknown already, and settled it.
+pub const LATE_ANSWER: &str = "late_answer";
 /// A large answer could not be kept.
 pub const ANSWER_NOT_KEPT: &str = "answer_not_kept";
 /// An answer could not be read or made again.
 pub const ANSWER_NOT_READ: &str = "answer_not_read";
 /// A resolver failed, did not answer, or said what the record does not take.
 pub const NOT_RESOLVED: &str = "not_resolved";
+/// The store's clock is trusted again.
+pub const CLOCK_TRUSTED: &str = "clock_trusted";
 /// Nothing was swept.
 pub const NOT_SWEPT: &str = "not_swept";
 /// A part of the SQLite store failed, and it is tried again.
@@ -43,6 +47,12 @@ pub const SCOPE_MISSING: &str = "scope_missing";
 
 /// A request came to the gateway.
 pub const RECEIVED: &str = "received";
+/// A client showed a certificate that was verified.
+pub const CERTIFICATE_SHOWN: &str = "certificate_shown";
+/// A route keeps its records under other names than before, or would.
+pub const IDENTITY_CHANGED: &str = "identity_changed";
+/// Live records belong to no route of the configuration.
+pub const ROUTE_UNCOVERED: &str = "route_uncovered";
 /// The upstream gave no answer.
 pub const UPSTREAM_FAILED: &str = "upstream_failed";
 /// Nobody says whether a replay may be seen.

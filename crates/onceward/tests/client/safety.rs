@@ -164,6 +164,29 @@ async fn our_codes_are_read_from_the_answer_and_its_body_is_given_on() {
 }
 
 #[tokio::test]
+async fn a_key_that_a_clock_may_have_forgotten_is_asked_again_and_never_known_to_have_failed() {
+    let problem = vec![("content-type", "application/problem+json".to_owned())];
+    let body = "{\"type\":\"urn:onceward:problem:clock-suspect\",\"code\":\"clock-suspect\",\
+                \"retryable\":true,\"safe_new_key\":false}";
+    let suspect = Step::Answer(503, problem, body);
+    let server = Server::script([suspect.clone(), Step::status(201)]).await;
+    let response = send(&retry(), post(&server.url("/charges"))).await.unwrap();
+    assert_eq!(response.status(), 201);
+    let keys: Vec<_> =
+        server.seen().iter().map(|seen| seen.line("idempotency-key").map(str::to_owned)).collect();
+    assert!(keys.len() == 2 && keys[0].is_some() && keys[0] == keys[1], "{keys:?}");
+
+    let server = Server::script([suspect]).await;
+    let response = send(&retry(), post(&server.url("/charges"))).await.unwrap();
+    let report = response.extensions().get::<Report>().unwrap().clone();
+    assert_eq!(
+        report.stop(),
+        Some(Stop::Unknown(Why::Attempts)),
+        "with a new key it may run twice"
+    );
+}
+
+#[tokio::test]
 async fn calls_on_behalf_of_a_retry_are_not_retried_and_inherit_time_and_priority() {
     let server = Server::script([Step::status(500)]).await;
     let mut headers = http::HeaderMap::new();

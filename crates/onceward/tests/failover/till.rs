@@ -142,7 +142,7 @@ impl Till {
             }
             // A charge in the same transaction as its record is never of unknown outcome.
             Ok(verdict @ (Verdict::Unknown(_) | Verdict::Mismatch)) => panic!("{key}: {verdict:?}"),
-            Ok(Verdict::Busy { .. }) | Err(_) => false,
+            Ok(Verdict::Busy { .. } | Verdict::ClockSuspect) | Err(_) => false,
         }
     }
 
@@ -204,7 +204,7 @@ impl Till {
             // Honest: whoever did it has not said in time how it ended.
             Ok(Verdict::Unknown(_)) => true,
             Ok(Verdict::Mismatch) => panic!("{key} was used for one thing only"),
-            Ok(Verdict::Busy { .. }) | Err(_) => false,
+            Ok(Verdict::Busy { .. } | Verdict::ClockSuspect) | Err(_) => false,
         }
     }
 

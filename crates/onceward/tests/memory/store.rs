@@ -6,8 +6,9 @@ use std::{
 };
 
 use onceward::{
-    Store, StoreError,
-    clock::{Clock, ManualClock},
+    Effect, Ending, Engine, Filter, Inspect as _, Status, Store, StoreError, Verdict,
+    clock::ManualClock,
+    core::conformance::{Sample, answer},
     stores::memory::MemoryStore,
     telemetry,
 };
@@ -38,8 +39,45 @@ async fn a_clock_that_was_set_stops_the_sweep_and_raises_an_alarm() {
         assert!(telemetry::CLOCK_JUMPED.count() > alarms);
     }
     clock.jump_micros(60_000_000);
-    assert!(clock.disagreement() <= onceward::clock::MAX_DISAGREEMENT);
     assert_eq!(store.sweep(10).await, Ok(0), "set right again");
+}
+
+#[tokio::test]
+async fn what_a_jump_lets_expire_is_refused_until_the_clock_is_back_or_trusted() {
+    const DAY: i64 = 24 * 3600 * 1_000_000;
+    let clock = Arc::new(ManualClock::default());
+    let store = Arc::new(MemoryStore::not_durable_with_clock(clock.clone()));
+    let (engine, sample) = (Engine::new(store.clone()), Sample::new(Effect::External));
+    let ask = async || engine.admit(sample.request(b'a')).await.unwrap();
+    let Verdict::Run(claim) = ask().await else { panic!("it is new") };
+    engine.settle(claim, Ending::Succeeded(answer(201))).await.unwrap();
+
+    clock.jump_micros(2 * DAY);
+    assert_eq!(ask().await, Verdict::ClockSuspect);
+    let filter = Filter { status: Some(Status::ClockSuspect), ..Filter::default() };
+    assert_eq!(store.list(&filter).await.unwrap().listed.len(), 1);
+    assert!(store.sweep(10).await.is_err());
+    clock.jump_micros(-2 * DAY);
+    assert!(matches!(ask().await, Verdict::Replay(_)), "the clock is back");
+
+    clock.jump_micros(2 * DAY);
+    clock.advance(Duration::from_secs(24 * 3600 - 1));
+    assert_eq!(ask().await, Verdict::ClockSuspect, "a second is left without the jump");
+    clock.advance(Duration::from_secs(62));
+    assert!(matches!(ask().await, Verdict::Run(_)), "it is over whatever the clock did");
+
+    let Verdict::Run(claim) =
+        engine.admit(Sample::new(Effect::External).request(b'a')).await.unwrap()
+    else {
+        panic!("it is new");
+    };
+    let other = Sample { operation: claim.operation().clone(), terms: sample.terms };
+    engine.settle(claim, Ending::Succeeded(answer(201))).await.unwrap();
+    clock.jump_micros(2 * DAY);
+    assert_eq!(engine.admit(other.request(b'a')).await.unwrap(), Verdict::ClockSuspect);
+    assert_eq!(store.trust_clock().unwrap().ahead, Duration::from_secs(4 * 24 * 3600));
+    assert!(matches!(engine.admit(other.request(b'a')).await.unwrap(), Verdict::Run(_)));
+    assert_eq!(store.clock_suspicion(), None);
 }
 
 /// Collects the texts of warnings.

@@ -363,3 +363,17 @@ async fn what_does_not_fit_is_refused_before_it_serves() {
     let app = Router::new().route("/charges", on_post(|_: Deferred| async {})).layer(plain);
     is_problem(&ask(&app, "other").await, 500, "misconfigured");
 }
+
+/// Rule 28: the effect is not run, and the transaction leaves nothing behind.
+#[tokio::test]
+async fn what_nobody_waits_for_any_more_is_not_run() {
+    let shop = Shop::open().await;
+    for (number, way) in (1..).zip(Way::ALL) {
+        let (app, key) = (charging(&shop, way), format!("{way:?}"));
+        let mut expired = post("/charges", &key, r#"{"cents":1}"#);
+        expired.headers_mut().insert("onceward-deadline", "0".parse().unwrap());
+        is_problem(&send(&app, expired).await, 504, "deadline-exceeded");
+        assert_eq!((shop.status(&key).await, shop.charges()), (None, number - 1), "{way:?}");
+        is_charged(&ask(&app, &key).await, "charged");
+    }
+}

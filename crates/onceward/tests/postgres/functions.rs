@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use onceward::{
-    Claim, Effect, Ending, Engine, Found, Outcome, Settled, State, Status, Store as _, Stored,
-    Verdict, conformance::block_on, core::conformance::Sample, stores::postgres::PostgresStore,
+    Body, Claim, Effect, Ending, Engine, Found, Keeps, Outcome, Settled, Spool as _, SpoolId,
+    State, Status, Store as _, Stored, Terms, Verdict,
+    conformance::block_on,
+    core::conformance::Sample,
+    stores::postgres::{PostgresStore, PostgresStoreBuilder},
 };
+use sha2::{Digest as _, Sha256};
 use testbed::Database;
 
 use crate::support::age;
@@ -18,8 +22,13 @@ struct Shop {
 
 impl Shop {
     async fn open() -> Self {
+        Self::with(|builder| builder).await
+    }
+
+    async fn with(options: impl FnOnce(PostgresStoreBuilder) -> PostgresStoreBuilder) -> Self {
         let database = testbed::postgres().database();
-        let store = PostgresStore::connect(database.url()).await.unwrap();
+        let builder = PostgresStore::builder(database.url()).unwrap();
+        let store = options(builder).open().await.unwrap();
         database.sql("CREATE TABLE charge (cents int)");
         Self { engine: Engine::new(store.clone()), store, database }
     }
@@ -74,7 +83,7 @@ fn effect_and_answer_commit_together_and_are_replayed_verbatim() {
     block_on(async {
         let shop = Shop::open().await;
         // Lengths that need every form of a length, and bytes that are no text.
-        for (bytes, headers) in [(0, 0), (23, 1), (24, 2), (255, 11), (256, 12), (70_000, 30)] {
+        for (bytes, headers) in [(0, 0), (23, 1), (24, 2), (255, 11), (256, 12), (65_536, 30)] {
             let sample = Sample::new(Effect::Transactional);
             let claim = shop.claim(&sample).await;
             let body: Vec<u8> = (0..bytes).map(|at: u32| (at * 7).to_le_bytes()[0]).collect();
@@ -106,6 +115,33 @@ fn effect_and_answer_commit_together_and_are_replayed_verbatim() {
 }
 
 #[test]
+fn a_large_answer_is_kept_beside_its_record() {
+    block_on(async {
+        let shop = Shop::open().await;
+        for bytes in [65_537, 262_144, 600_000] {
+            let sample = Sample::new(Effect::Transactional);
+            let claim = shop.claim(&sample).await;
+            let body = vec![b'x'; bytes];
+            let text = format!("convert_to(repeat('x', {bytes}), 'UTF8')");
+            shop.charge(&format!("complete('{}', 201, '[]', {text})", execution(&claim))).unwrap();
+            let digest = Sha256::digest(&body).into();
+            let spooled = Body::Spooled { length: bytes as u64, digest };
+            assert_eq!(shop.answer(&sample).await.body, spooled);
+            let fence = shop.stored(&claim).await.record.fence;
+            let id = SpoolId { operation: claim.id(), fence };
+            let mut read = Vec::new();
+            for index in 0.. {
+                let Some(chunk) = shop.store.chunk(&id, index).await.unwrap() else { break };
+                read.extend_from_slice(&chunk);
+            }
+            assert!(read == body, "{bytes} bytes");
+        }
+        let largest = shop.database.sql("SELECT max(length(body)) < 4096 FROM onceward.record");
+        assert_eq!(largest, "t", "who reads many records does not read their answers");
+    });
+}
+
+#[test]
 fn an_answer_without_headers_and_body_is_enough() {
     block_on(async {
         let shop = Shop::open().await;
@@ -132,6 +168,66 @@ fn a_committed_refusal_is_final_and_a_retryable_failure_is_not() {
         shop.charge(&format!("fail('{}', true)", execution(&claim))).unwrap();
         assert_eq!(shop.stored(&claim).await.record.state, State::FailedRetryable);
         assert_eq!(shop.claim(&sample).await.attempt(), 2, "the next request runs it again");
+    });
+}
+
+/// The claim says what may be stored, and SQL stores no more: neither of a success nor of a failure.
+#[test]
+fn what_is_not_to_be_kept_is_not_stored() {
+    block_on(async {
+        let plain = Shop::open().await;
+        #[cfg(feature = "encryption")]
+        let sealed = {
+            let keys = std::sync::Arc::new(onceward::seal::Keyring::new([7; 32]));
+            Shop::with(|builder| builder.seal(keys)).await
+        };
+        let location = || vec![("location".into(), (*b"/charges/7").into())];
+        for (shop, keeps, headers) in [
+            (&plain, Keeps::StatusAndLocation, location()),
+            (&plain, Keeps::Status, Vec::new()),
+            #[cfg(feature = "encryption")]
+            (&sealed, Keeps::Everything, Vec::new()),
+            #[cfg(feature = "encryption")]
+            (&sealed, Keeps::StatusAndLocation, Vec::new()),
+        ] {
+            for (ending, status) in [("complete('%', 201,", 201), ("fail('%', false, 402,", 402)] {
+                let terms = Terms::of(Effect::Transactional).keeps(keeps).build().unwrap();
+                let sample = Sample::new(Effect::Transactional).on(terms);
+                let claim = shop.claim(&sample).await;
+                let lines = r#"[["X-Token", "a secret line"], ["LOCATION", "/charges/7"], ["Location", "/other"]]"#;
+                let ending = ending.replace('%', &execution(&claim));
+                shop.charge(&format!("{ending} '{lines}', 'a secret body')")).unwrap();
+                let answer = shop.answer(&sample).await;
+                assert_eq!((answer.status, answer.body), (status, Body::Unavailable));
+                assert_eq!(answer.headers, headers, "{keeps:?}");
+                assert_eq!(shop.stored(&claim).await.record.keeps, keeps);
+            }
+            let shown = "SELECT count(*) FROM onceward.record WHERE position('secret' IN body) > 0";
+            assert_eq!(shop.database.sql(shown), "0", "{keeps:?}");
+        }
+        let sample = Sample::new(Effect::Transactional);
+        let claim = plain.claim(&sample).await;
+        let whole = format!("complete('{}', 201, '[]', 'a secret body')", execution(&claim));
+        plain.charge(&whole).unwrap();
+        let shown = "SELECT count(*) FROM onceward.record WHERE position('secret' IN body) > 0";
+        assert_eq!(plain.database.sql(shown), "1", "this test would notice");
+    });
+}
+
+/// An open record tells what may be kept by its last bytes, and no other record looks like that.
+#[test]
+fn a_record_that_was_renewed_or_taken_over_still_says_what_may_be_kept() {
+    block_on(async {
+        let shop = Shop::open().await;
+        let terms = Terms::of(Effect::Transactional).keeps(Keeps::Status).build().unwrap();
+        let sample = Sample::new(Effect::Transactional).on(terms);
+        let first = shop.claim(&sample).await;
+        shop.engine.renew(&first).await.unwrap();
+        age(&shop.database, &first.id(), Duration::from_secs(3600)).await;
+        let second = shop.claim(&sample).await;
+        shop.engine.settle(second.clone(), Ending::Unknown).await.unwrap();
+        shop.charge(&format!("complete('{}', 201, '[]', 'x')", execution(&second))).unwrap();
+        assert_eq!(shop.answer(&sample).await.body, Body::Unavailable);
     });
 }
 
@@ -261,7 +357,7 @@ fn only_members_of_the_role_may_call_and_nobody_may_read() {
         shop.database.sql(&format!("GRANT onceward_app TO {name}"));
         for forbidden in [
             "SELECT body FROM onceward.record",
-            "SELECT onceward.settle('x', 3::smallint, '')",
+            "SELECT onceward.settle('x', 3::smallint, '', '', '', '')",
             "UPDATE onceward.record SET state = 5",
         ] {
             refused(run(forbidden), "", "permission denied");

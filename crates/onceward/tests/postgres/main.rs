@@ -9,7 +9,11 @@ mod conformance;
 mod deferred;
 mod dialects;
 mod functions;
+#[cfg(all(feature = "axum", feature = "deadpool", feature = "sqlx"))]
+mod kept;
 mod open;
+#[cfg(feature = "sqlx")]
+mod planted;
 #[cfg(all(feature = "axum", feature = "deadpool", feature = "sqlx"))]
 #[path = "../server_support/mod.rs"]
 mod server_support;

@@ -1,10 +1,17 @@
 //! How the PostgreSQL store behaves beside others: open transactions, broken connections, many at once.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use onceward::{
     Claim, Effect, Ending, Engine, Filter, Inspect as _, Outcome, Renewal, Settled, Spool as _,
-    SpoolId, Status, Store as _, StoreError, Swap, Verdict,
+    SpoolId, Status, Store as _, StoreError, Swap, Timestamp, Verdict,
+    clock::{Clock, HostClock},
     conformance::block_on,
     core::conformance::{Sample, answer, fresh_fence},
     stores::postgres::PostgresStore,
@@ -233,5 +240,53 @@ fn what_is_open_is_counted() {
         let census = store.census().await.unwrap();
         assert_eq!((census.in_progress, census.unknown, census.is_complete), (2, 1, true));
         assert!(census.file_bytes > 8192 && census.last_write.is_some(), "{census:?}");
+    });
+}
+
+/// A steady time that is held back: to the store the server's clock goes ahead by as much.
+struct HeldBack(AtomicU64);
+
+impl Clock for HeldBack {
+    fn now(&self) -> Timestamp {
+        unreachable!("the server has the time")
+    }
+
+    fn steady(&self) -> Duration {
+        let year = Duration::from_secs(365 * 24 * 3600);
+        HostClock::default().steady() + year - Duration::from_secs(self.0.load(Ordering::SeqCst))
+    }
+}
+
+#[test]
+fn what_a_jump_of_the_server_lets_expire_is_refused_until_somebody_trusts_the_clock() {
+    block_on(async {
+        let database = testbed::postgres().database();
+        let clock = Arc::new(HeldBack(AtomicU64::new(0)));
+        let builder = PostgresStore::builder(database.url()).unwrap();
+        let store = builder.clock(clock.clone()).open().await.unwrap();
+        let engine = Engine::new(store.clone());
+        let sample = Sample::new(Effect::External);
+        let ask = async || engine.admit(sample.request(b'a')).await.unwrap();
+        let settled = engine.settle(claim(&engine, &sample).await, paid()).await;
+        assert!(matches!(settled, Ok(Settled::Stored { .. })), "{settled:?}");
+
+        // All that the server has written is two days old by its clock, and no time has passed here.
+        let days = Duration::from_secs(48 * 3600);
+        crate::support::age(&database, &sample.id(), days).await;
+        clock.0.store(days.as_secs(), Ordering::SeqCst);
+        assert_eq!(ask().await, Verdict::ClockSuspect);
+        let filter = Filter { status: Some(Status::ClockSuspect), ..Filter::default() };
+        assert_eq!(store.list(&filter).await.unwrap().listed.len(), 1);
+        assert!(matches!(store.sweep(10).await, Err(StoreError::Unusable(_))), "nothing is swept");
+        let ahead = store.clock_suspicion().await.unwrap().unwrap().ahead;
+        assert!(ahead.abs_diff(days) < Duration::from_secs(60), "{ahead:?}");
+        clock.0.store(0, Ordering::SeqCst);
+        assert_eq!(store.clock_suspicion().await, Ok(None), "the clock is back");
+
+        clock.0.store(days.as_secs(), Ordering::SeqCst);
+        assert_eq!(ask().await, Verdict::ClockSuspect);
+        assert!(store.trust_clock().await.unwrap().is_some());
+        assert_eq!(store.clock_suspicion().await, Ok(None));
+        assert!(matches!(ask().await, Verdict::Run(_)));
     });
 }

@@ -24,7 +24,7 @@ struct Idle {
     benches: usize,
 }
 
-const EMPTY: &str = "DO $$ BEGIN
+pub(crate) const EMPTY: &str = "DO $$ BEGIN
     IF to_regclass('onceward.inbox') IS NOT NULL THEN DELETE FROM onceward.inbox; END IF;
     IF to_regclass('onceward.record') IS NOT NULL THEN
         DELETE FROM onceward.record;
@@ -112,14 +112,17 @@ impl Postgres {
 
 /// Makes a record older, as if its times had been read some time ago.
 pub(crate) async fn age(database: &Database, id: &Digest, by: Duration) {
+    connect(database.url()).await.batch_execute(&age_statement(id, by)).await.unwrap();
+}
+
+pub(crate) fn age_statement(id: &Digest, by: Duration) -> String {
     let hex: String = id.0.iter().map(|byte| format!("{byte:02x}")).collect();
     let by = format!("{} * interval '1 microsecond'", by.as_micros());
-    let older = format!(
+    format!(
         "UPDATE onceward.record SET started_at = started_at - {by}, updated_at = updated_at - {by},
              expires_at = expires_at - {by}, sweep_after = sweep_after - {by}
          WHERE digest = '\\x{hex}'"
-    );
-    connect(database.url()).await.batch_execute(&older).await.unwrap();
+    )
 }
 
 impl Bench for Postgres {

@@ -262,6 +262,37 @@ async fn large_answers_that_are_passed_on_take_up_room_until_they_are_sent() {
     assert_eq!(send(&app, post("/charges", "k", "{}")).await.text(), "charged");
 }
 
+#[tokio::test]
+async fn one_peer_holds_its_share_of_the_memory_and_leaves_the_rest() {
+    let share = 100_000;
+    let address =
+        |parts: &http::request::Parts| parts.headers.get("x-peer")?.to_str().ok()?.parse().ok();
+    let idempotency = layer(memory()).max_request(share).max_response(share);
+    let idempotency = idempotency.peer_memory(share, address).build().unwrap();
+    let app =
+        Router::new().route("/charges", on_post(async || vec![b'x'; 40_000])).layer(idempotency);
+    let from = |peer: &str, key: &str| {
+        let mut request = post("/charges", key, "");
+        request.headers_mut().insert("x-peer", peer.parse().unwrap());
+        request
+    };
+    // First answers and replays, which their client does not read.
+    let mut unread = Vec::new();
+    for _ in 0..2 {
+        let answer = app.clone().oneshot(from("192.0.2.1", "k")).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        unread.push(answer);
+    }
+    let replay = send(&app, from("192.0.2.1", "k")).await;
+    assert_eq!((replay.status.as_u16(), &*replay.code()), (503, "overloaded"));
+    let first = send(&app, from("192.0.2.1", "new")).await;
+    assert_eq!((first.status.as_u16(), &*first.code()), (503, "outcome-unknown"));
+    assert!(send(&app, from("192.0.2.2", "k")).await.is_replay(), "another peer has its own");
+    assert!(send(&app, post("/charges", "k", "")).await.is_replay(), "no peer, no share");
+    drop(unread);
+    assert!(send(&app, from("192.0.2.1", "new")).await.is_replay(), "it ran and was kept");
+}
+
 /// Holds swaps at a gate, and reads for ever, when told to.
 struct Held {
     store: MemoryStore,

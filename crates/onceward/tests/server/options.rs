@@ -202,6 +202,14 @@ fn sizes_have_limits() {
             assert!(build(|options| set(options, bytes)).is_ok(), "{option}: {bytes}");
         }
     }
+    for (bytes, fits) in
+        [(999, false), (1000, true), (4 * MAX_BYTES, true), (4 * MAX_BYTES + 1, false)]
+    {
+        let sizes =
+            |options: IdempotencyBuilder| options.max_inline(1).max_request(10).max_response(1000);
+        let built = build(|options| sizes(options).peer_memory(bytes, |_| None));
+        assert_eq!(built.is_ok(), fits, "peer_memory: {bytes}");
+    }
     for (inline, fits) in [(7, true), (8, true), (9, false)] {
         let built = build(|options| options.max_inline(inline).max_response(8));
         assert_eq!(built.is_ok(), fits, "{inline}");

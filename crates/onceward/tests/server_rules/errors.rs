@@ -11,8 +11,8 @@ use std::{
 use axum::{Router, body::Body, routing::any};
 use http::{Request, request::Parts};
 use onceward::{
-    Change, Effect, Execution, Fence, Found, Record, Store as _,
-    server::{Claim, Code, IdempotencyBuilder, Problem},
+    Change, Effect, Execution, Fence, Found, Profile, Record, Scope, Store as _,
+    server::{Claim, Code, Errors, IdempotencyBuilder, Problem},
 };
 
 use crate::{
@@ -112,7 +112,9 @@ async fn rule_24_every_refusal_is_a_whole_problem_document() {
     assert_eq!(refused(ask(&app, with(payment(), "x-caller", b"")).await), "401 scope-missing");
     assert_eq!(refused(ask(&app, post("/pay", KEY, [0; 17].to_vec())).await), "413 body-too-large");
     let cut = post("/pay", KEY, Body::new(Pieces::of(["a"]).then(broken())));
-    assert_eq!(refused(ask(&app, cut).await), "400 request-malformed");
+    let cut = send(&app, cut).await;
+    assert_eq!(refused(told(&cut)), "400 request-malformed");
+    assert!(!cut.text().contains("again"), "it is not retryable, and says nothing else: {cut:?}");
     assert_eq!(ask(&app, post("/pay", KEY, "a")).await, "201 receipt 1");
     assert_eq!(refused(ask(&app, post("/pay", KEY, "b")).await), "422 key-reused");
     assert_eq!(refused(ask(&app, post("/pay", KEY, "a")).await), "409 result-unavailable");
@@ -157,6 +159,11 @@ async fn rule_24_every_refusal_is_a_whole_problem_document() {
     let app = Router::new().route("/pay", any(async || "")).layer(idempotency);
     store.set_down(true);
     assert_eq!(refused(ask(&app, payment()).await), "503 store-unavailable");
+    let fixture = Fixture::new(|options| options);
+    let app = fixture.paying();
+    assert_eq!(ask(&app, payment()).await, "201 receipt 1");
+    fixture.clock.jump_micros(48 * 3600 * 1_000_000);
+    assert_eq!(refused(ask(&app, payment()).await), "503 clock-suspect");
 
     // What a proxy behind the layer says.
     let unreachable =
@@ -166,6 +173,7 @@ async fn rule_24_every_refusal_is_a_whole_problem_document() {
     for (code, expected) in [
         (Code::RetryBudgetExhausted, "429 retry-budget-exhausted"),
         (Code::DeadlineExceeded, "504 deadline-exceeded"),
+        (Code::RouteMissing, "404 route-missing"),
     ] {
         let refusal = async move || Problem::new(code, "nothing was sent; try again later");
         let app = Router::new().route("/pay", any(refusal));
@@ -307,4 +315,83 @@ async fn what_would_run_is_turned_away_unclaimed_and_a_replay_is_not() {
     assert_eq!(fixture.store.get(&id).await.unwrap(), Found::Nothing, "nothing was claimed");
     is_down.store(false, Ordering::Relaxed);
     assert_eq!(ask(&app, post("/pay", "new", "")).await, "201 receipt 2");
+}
+
+/// The SDKs look for `error`; without it they take a refusal for a success.
+#[tokio::test(start_paused = true)]
+async fn rule_24_refusals_may_have_stripes_shape() {
+    type Choose = fn(IdempotencyBuilder) -> IdempotencyBuilder;
+    let choices: [(Choose, u16); 3] = [
+        (|options| options.profile(Profile::Stripe), 400),
+        (|options| options.errors(Errors::Stripe), 400),
+        (|options| options.errors(Errors::Stripe).mismatch_status(422), 422),
+    ];
+    for (choose, mismatch) in choices {
+        let (fixture, gate) =
+            (Fixture::new(|options| choose(options).require_key()), Gate::closed());
+        let app = fixture.gated(&gate);
+        let running = start(&app, payment());
+        gate.reached().await;
+        let keyless = Request::post("/pay").body(Body::empty()).unwrap();
+        for (request, status, code, retry) in [
+            (payment(), 409, "idempotency_key_in_use", "true"),
+            (post("/pay", KEY, "{}"), mismatch, "key-reused", "false"),
+            (keyless, 400, "key-missing", "false"),
+        ] {
+            let reply = send(&app, request).await;
+            let error = &reply.json()["error"];
+            assert_eq!((reply.status.as_u16(), error["code"].as_str()), (status, Some(code)));
+            assert_eq!(error["type"], "idempotency_error", "{error}");
+            assert!(error["message"].as_str().unwrap().len() > 20, "{error}");
+            assert!(error["doc_url"].as_str().unwrap().starts_with("https://"), "{error}");
+            assert_eq!(reply.header("content-type"), Some("application/json"));
+            assert_eq!(reply.header("stripe-should-retry"), Some(retry), "{code}");
+        }
+        gate.open();
+        assert_eq!(running.await.unwrap().status, 201);
+        assert_eq!(fixture.ledger.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn rule_24_a_401_says_how_to_sign_in_and_why_if_that_is_chosen() {
+    const SHOP: &str = "Cookie realm=\"shop\"";
+    for (challenge, is_told) in [("Bearer", false), (SHOP, true)] {
+        let nobody = |_: &Parts| Err::<Scope, _>("the session of user 7 has ended");
+        let fixture = Fixture::new(|options| match is_told {
+            true => options.scope(nobody).tell_scope_errors().challenge(SHOP),
+            false => options.scope(nobody),
+        });
+        let app = fixture.paying();
+        let status = get(&format!("/.onceward/operations/{}", "A".repeat(43)));
+        for request in [payment(), status] {
+            let reply = send(&app, request).await;
+            assert_eq!(told(&reply), "401 scope-missing");
+            assert_eq!(reply.header("www-authenticate"), Some(challenge));
+            assert_eq!(reply.text().contains("user 7"), is_told, "{}", reply.text());
+        }
+    }
+    let wrong =
+        Fixture::new(|options| options).idempotency.with(|options| options.challenge("a\nb"));
+    assert!(wrong.unwrap_err().to_string().contains("`challenge`"));
+}
+
+/// The layer writes the refusal of a service inside of it, as long as it is not kept.
+#[tokio::test]
+async fn rule_24_a_refusal_from_inside_names_the_operation() {
+    for (code, is_named) in [(Code::Overloaded, true), (Code::KeyInvalid, false)] {
+        let fixture = Fixture::new(|options| options);
+        let app = fixture.app(answering(&fixture.ledger, move |_| {
+            let problem = Problem::new(code, "the ledger behind this service is away for a while");
+            let mut response = problem.clone().into_response().map(Body::new);
+            response.extensions_mut().insert(problem);
+            response
+        }));
+        let reply = send(&app, payment()).await;
+        let operation = reply.json()["operation"].as_str().map(str::to_owned);
+        assert_eq!(operation.is_some(), is_named, "{code:?}: what is kept is sent as it is kept");
+        if is_named {
+            assert_eq!(operation.as_deref(), operation_of(&reply));
+        }
+    }
 }

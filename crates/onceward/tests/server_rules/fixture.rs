@@ -115,7 +115,7 @@ pub(crate) async fn settle_down() {
 }
 
 /// Status, retryable and `safe_new_key` of each code: the table of the contract.
-const PROBLEMS: [(&str, &[u16], bool, bool); 22] = [
+const PROBLEMS: [(&str, &[u16], bool, bool); 24] = [
     ("key-missing", &[400], false, true),
     ("key-invalid", &[400], false, true),
     ("key-expired", &[400], false, false),
@@ -127,6 +127,7 @@ const PROBLEMS: [(&str, &[u16], bool, bool); 22] = [
     ("lease-lost", &[409], true, false),
     ("body-too-large", &[413], false, true),
     ("store-unavailable", &[503], true, false),
+    ("clock-suspect", &[503], true, false),
     ("overloaded", &[503], true, false),
     ("too-many-open", &[429], true, false),
     ("retry-budget-exhausted", &[429], true, false),
@@ -136,6 +137,7 @@ const PROBLEMS: [(&str, &[u16], bool, bool); 22] = [
     ("upstream-unreachable", &[502], true, false),
     ("replay-forbidden", &[403], false, false),
     ("operation-not-found", &[404], false, false),
+    ("route-missing", &[404], false, true),
     ("request-malformed", &[400], false, true),
     ("misconfigured", &[500], false, false),
 ];
@@ -163,10 +165,17 @@ pub(crate) fn told(reply: &Reply) -> String {
         "detail": document["detail"].as_str().filter(|detail| detail.len() > 20).expect("a detail"),
         "retryable": retryable,
         "safe_new_key": safe_new_key,
+        "doc_url": document["doc_url"].as_str().filter(|url| url.starts_with("https://")),
     });
-    let mut without_operation = document.clone();
-    let operation = without_operation.as_object_mut().unwrap().remove("operation");
-    assert_eq!(without_operation, expected);
+    let link = format!("<{}>; rel=\"describedby\"", document["doc_url"].as_str().unwrap());
+    assert!(reply.header("link").unwrap().starts_with(&link), "{code}");
+    assert_eq!(reply.header("www-authenticate").is_some(), status == 401, "{code}");
+    let mut others = document.clone();
+    let members = others.as_object_mut().unwrap();
+    let (operation, cause) = (members.remove("operation"), members.remove("cause"));
+    assert_eq!(others, expected);
+    let says_why = cause.is_some_and(|cause| !cause.as_str().unwrap().is_empty());
+    assert_eq!(says_why, code == "outcome-unknown" && status != 503, "{code}");
     assert_eq!(operation.as_ref().map(|value| value.as_str().unwrap()), operation_of(reply));
     assert_eq!(reply.header("cache-control"), Some("no-store"), "{code}");
     for name in ["idempotent-replayed", "idempotency-expires", "idempotency-completed"] {

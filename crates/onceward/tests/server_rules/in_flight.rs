@@ -4,8 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{Router, routing::any};
 use onceward::{
+    Scope,
     conformance::FaultyStore,
-    server::{IdempotencyBuilder, InFlight},
+    server::{Idempotency, IdempotencyBuilder, InFlight},
     stores::memory::MemoryStore,
 };
 use tokio::time::Instant;
@@ -29,6 +30,56 @@ fn is_accepted(reply: &Reply) {
     for name in ["idempotent-replayed", "idempotency-completed", "idempotency-expires"] {
         assert_eq!(reply.header(name), None, "{name}");
     }
+}
+
+/// What a user gets who says nothing about it.
+fn by_default() -> Fixture {
+    let fixture = Fixture::new(|options| options);
+    let scope = |_: &_| Ok::<_, &str>(Scope::global());
+    let idempotency = Idempotency::builder(fixture.store.clone(), scope).build().unwrap();
+    Fixture { idempotency, ..fixture }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rule_09_a_duplicate_waits_for_five_seconds_if_not_said_otherwise() {
+    let (fixture, gate) = (by_default(), Gate::closed());
+    let app = fixture.gated(&gate);
+    let running = start(&app, payment());
+    gate.reached().await;
+    let before = Instant::now();
+    let busy = send(&app, payment()).await;
+    assert_eq!((told(&busy).as_str(), busy.header("retry-after")), ("409 in-progress", Some("1")));
+    let waited = before.elapsed();
+    assert!((5 * SECOND..SECOND * 51 / 10).contains(&waited), "{waited:?}");
+    let waiter = start(&app, payment());
+    tokio::time::sleep(4 * SECOND).await;
+    gate.open();
+    assert_eq!(told(&running.await.unwrap()), "201 receipt 1");
+    assert_eq!(told(&waiter.await.unwrap()), "201 receipt 1 replayed");
+    assert_eq!(fixture.ledger.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rule_09_accepted_tells_duplicates_where_to_ask_while_the_first_gets_its_answer() {
+    let fixture = Fixture::new(|options| options.in_flight(InFlight::Accepted));
+    let gate = Gate::closed();
+    let app = fixture.gated(&gate);
+    let running = start(&app, payment());
+    gate.reached().await;
+    for (request, wait) in
+        [(payment(), 0), (preferring("wait=2"), 2), (preferring("respond-async"), 0)]
+    {
+        let before = Instant::now();
+        is_accepted(&send(&app, request).await);
+        let (waited, expected) = (before.elapsed(), SECOND * wait);
+        assert!((expected..expected + SECOND / 100).contains(&waited), "{wait}: {waited:?}");
+    }
+    assert!(!running.is_finished(), "the first caller waits for its answer");
+    gate.open();
+    let first = running.await.unwrap();
+    assert_eq!((told(&first).as_str(), first.is_replay()), ("201 receipt 1", false));
+    assert_eq!(ask(&app, payment()).await, "201 receipt 1 replayed");
+    assert_eq!(fixture.ledger.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use axum::{Router, body::Body, routing::any};
 use http::{Request, Response};
 use onceward::{
     Effect, Ending, Fence, Meaning, Outcome, Profile, Store as _,
-    server::{self, Claim, IdempotencyBuilder},
+    server::{self, Claim, Errors, IdempotencyBuilder},
 };
 use tower::{Layer as _, ServiceExt as _};
 
@@ -61,9 +61,11 @@ fn plain(status: u16) -> impl Fn() -> Response<Body> + Clone + Send + Sync + 'st
 
 type Choice = fn(IdempotencyBuilder) -> IdempotencyBuilder;
 
-const PROFILES: [(&str, Choice); 4] = [
-    ("strict", |options| options),
-    ("stripe", |options| options.profile(Profile::Stripe)),
+const PROFILES: [(&str, Choice); 6] = [
+    ("standard", |options| options),
+    ("strict", |options| options.profile(Profile::Strict)),
+    ("stripe", |options| options.profile(Profile::Stripe).errors(Errors::Problem)),
+    ("standard, repeatable", |options| options.effect(REPEATABLE).profile(Profile::Standard)),
     ("strict, repeatable", |options| options.effect(REPEATABLE).profile(Profile::Strict)),
     ("rerun", |options| options.effect(REPEATABLE)),
 ];
@@ -82,7 +84,8 @@ async fn rule_11_refusals_are_kept_except_those_before_anything_was_done() {
     let released = [401, 403, 407, 408, 412, 421, 423, 425, 428, 429, 431];
     for (profile, choose) in PROFILES {
         for status in 400..=499 {
-            let expected = if released.contains(&status) { RunsAgain } else { Replayed };
+            let is_released = released.contains(&status) || (status == 400 && profile == "stripe");
+            let expected = if is_released { RunsAgain } else { Replayed };
             assert_eq!(retry_after(choose, plain(status)).await, expected, "{profile}: {status}");
         }
     }
@@ -99,23 +102,58 @@ async fn rule_11_a_conflict_of_the_service_is_kept_and_ours_is_not() {
 #[tokio::test]
 async fn rule_12_server_errors_by_profile() {
     for (status, expected) in [
-        // strict, stripe, strict and repeatable, rerun
-        (500, [Replayed, Replayed, Replayed, RunsAgain]),
-        (501, [Replayed, Replayed, Replayed, RunsAgain]),
-        (502, [Unknown, Replayed, Unknown, RunsAgain]),
-        (503, [Unknown, Replayed, Unknown, RunsAgain]),
-        (504, [Unknown, Replayed, Unknown, RunsAgain]),
-        (505, [Replayed, Replayed, Replayed, RunsAgain]),
-        (529, [Replayed, Replayed, Replayed, RunsAgain]),
-        (599, [Replayed, Replayed, Replayed, RunsAgain]),
+        // standard, strict, stripe; repeatable: standard, strict, rerun
+        (500, [Replayed, Replayed, Replayed, Replayed, Replayed, RunsAgain]),
+        (501, [Replayed, Replayed, Replayed, Replayed, Replayed, RunsAgain]),
+        (502, [Unknown, Unknown, Replayed, Unknown, Unknown, RunsAgain]),
+        (503, [RunsAgain, Unknown, Replayed, RunsAgain, Unknown, RunsAgain]),
+        (504, [Unknown, Unknown, Replayed, Unknown, Unknown, RunsAgain]),
+        (505, [Replayed, Replayed, Replayed, Replayed, Replayed, RunsAgain]),
+        (529, [Replayed, Replayed, Replayed, Replayed, Replayed, RunsAgain]),
+        (599, [Replayed, Replayed, Replayed, Replayed, Replayed, RunsAgain]),
         // No status of HTTP: nobody can say what it means.
-        (600, [Unknown, Unknown, Unknown, RunsAgain]),
-        (999, [Unknown, Unknown, Unknown, RunsAgain]),
+        (600, [Unknown, Unknown, Unknown, Unknown, Unknown, RunsAgain]),
+        (999, [Unknown, Unknown, Unknown, Unknown, Unknown, RunsAgain]),
     ] {
         for ((profile, choose), expected) in PROFILES.into_iter().zip(expected) {
             assert_eq!(retry_after(choose, plain(status)).await, expected, "{profile}: {status}");
         }
     }
+}
+
+#[tokio::test]
+async fn rule_12_a_503_frees_the_key_and_says_when_to_come_back() {
+    for (said, expected) in [(None, "1"), (Some("7"), "7")] {
+        let fixture = Fixture::new(|options| options);
+        let app = fixture.app(answering(&fixture.ledger, move |number| {
+            let mut answer = text(if number == 1 { 503 } else { 201 }, "body");
+            if let Some(pause) = said.filter(|_| number == 1) {
+                answer.headers_mut().insert("retry-after", pause.parse().unwrap());
+            }
+            answer
+        }));
+        let first = send(&app, payment()).await;
+        assert_eq!(
+            (told(&first).as_str(), first.header("retry-after")),
+            ("503 body", Some(expected))
+        );
+        assert_eq!(status_of(&app, &first).await["state"], "released");
+        assert_eq!(ask(&app, payment()).await, "201 body");
+        assert_eq!(ask(&app, payment()).await, "201 body replayed");
+        assert_eq!(fixture.ledger.len(), 2);
+    }
+}
+
+/// A 503 that breaks off says nothing: a proxy may have begun to send it when the service was gone.
+#[tokio::test]
+async fn rule_12_only_a_whole_503_frees_the_key() {
+    let fixture = Fixture::new(|options| options);
+    let app = fixture.app(answering(&fixture.ledger, |_| {
+        text(503, Body::new(Pieces::of(["unav"]).then(broken())))
+    }));
+    assert_eq!(ask(&app, payment()).await, "504 outcome-unknown");
+    assert_eq!(ask(&app, payment()).await, "409 outcome-unknown");
+    assert_eq!(fixture.ledger.len(), 1);
 }
 
 #[tokio::test]
@@ -128,12 +166,13 @@ async fn rule_12_a_route_may_hold_500_or_know_what_was_not_applied() {
         (529, Unknown, RunsAgain),
         (599, Unknown, Replayed),
     ] {
-        assert_eq!(
-            retry_after(IdempotencyBuilder::hold_500, plain(status)).await,
-            held,
-            "{status}"
-        );
-        let known = |options: IdempotencyBuilder| options.not_applied([503, 529]);
+        let strict = |options: IdempotencyBuilder| options.profile(Profile::Strict);
+        let holding = retry_after(|options| strict(options).hold_500(), plain(status)).await;
+        assert_eq!(holding, held, "{status}");
+        let believing = retry_after(IdempotencyBuilder::hold_500, plain(status)).await;
+        let expected = if status == 503 { RunsAgain } else { held };
+        assert_eq!(believing, expected, "{status}: standard holds all but a 503");
+        let known = |options| strict(options).not_applied([503, 529]);
         assert_eq!(retry_after(known, plain(status)).await, listed, "{status}");
         let both = retry_after(|options| known(options).hold_500(), plain(status)).await;
         let expected = if listed == RunsAgain { RunsAgain } else { held };

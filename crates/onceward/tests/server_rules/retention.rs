@@ -1,4 +1,4 @@
-//! Rules 20 to 22: how long things are kept, and what happens while the store is down.
+//! Rules 20 to 22 and 30: how long things are kept, and what happens while the store is down or its clock wrong.
 
 use std::{sync::Arc, time::Duration};
 
@@ -98,6 +98,33 @@ async fn rule_21_expired_is_absent_whether_swept_or_not() {
         assert_eq!(ask(&app, post("/pay", KEY, "another")).await, "201 receipt 2");
         let status = status_of(&app, &first).await;
         assert_eq!((&status["attempt"], &status["state"]), (&1.into(), &"succeeded".into()));
+    }
+}
+
+#[tokio::test]
+async fn rule_30_what_only_a_jump_of_the_clock_lets_expire_is_refused() {
+    const TWO_DAYS: i64 = 48 * 3600 * 1_000_000;
+    for trusted in [false, true] {
+        // Failing open is for stores that do not answer; this one says that it may have run.
+        let fixture = Fixture::new(IdempotencyBuilder::pass_when_store_is_down);
+        let app = fixture.paying();
+        let first = send(&app, payment()).await;
+        fixture.clock.jump_micros(TWO_DAYS);
+        for body in ["{\"cents\": 500}", "another"] {
+            let refused = send(&app, post("/pay", KEY, body)).await;
+            assert_eq!(told(&refused), "503 clock-suspect");
+            assert_eq!(refused.header("retry-after"), Some("10"));
+        }
+        assert_eq!(status_of(&app, &first).await["state"], "clock_suspect");
+        let running = async || ask(&app, post("/pay", "a-new-key", "{}")).await;
+        assert_eq!(running().await, "201 receipt 2", "what is new runs");
+        assert_eq!(running().await, "201 receipt 2 replayed", "and is kept from now on");
+        match trusted {
+            true => assert!(fixture.store.trust_clock().is_some()),
+            false => fixture.clock.jump_micros(-TWO_DAYS),
+        }
+        let expected = if trusted { "201 receipt 3" } else { "201 receipt 1 replayed" };
+        assert_eq!(ask(&app, payment()).await, expected);
     }
 }
 

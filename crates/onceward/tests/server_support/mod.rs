@@ -20,7 +20,7 @@ use http::{Request, Response, StatusCode, request::Parts};
 use onceward::{
     Found, Scope, Status, Store, Stored,
     conformance::FaultyStore,
-    server::{Idempotency, IdempotencyBuilder},
+    server::{Idempotency, IdempotencyBuilder, InFlight},
     stores::memory::MemoryStore,
 };
 use tokio::{
@@ -59,6 +59,7 @@ pub fn layer(store: impl Store) -> IdempotencyBuilder {
         let caller = request.headers.get("x-caller").map_or(Ok("anyone"), |value| value.to_str());
         Scope::of("caller", caller.unwrap_or("")).map_err(|error| error.to_string())
     })
+    .in_flight(InFlight::Conflict)
 }
 
 /// `POST path` with a key and a JSON body.
@@ -107,8 +108,8 @@ impl onceward::clock::Clock for TestClock {
         onceward::Timestamp::from_unix_micros(1_700_000_000_000_000).plus(self.0.elapsed())
     }
 
-    fn disagreement(&self) -> Duration {
-        Duration::ZERO
+    fn steady(&self) -> Duration {
+        self.0.elapsed()
     }
 }
 

@@ -7,6 +7,7 @@ mod behaviour;
 #[cfg(feature = "sqlx")]
 mod commit;
 mod conformance;
+mod damage;
 mod files;
 mod lists;
 mod processes;
@@ -24,3 +25,4 @@ mod transactional_support;
 mod waiters;
 #[path = "../waiters_support/mod.rs"]
 mod waiters_support;
+mod watched;

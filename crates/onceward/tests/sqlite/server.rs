@@ -12,7 +12,11 @@ use std::{
 };
 
 use axum::{Router, http::HeaderMap, routing};
-use onceward::{Effect, Scope, server::Idempotency, stores::sqlite::SqliteStore};
+use onceward::{
+    Effect, Scope,
+    server::{Idempotency, InFlight},
+    stores::sqlite::SqliteStore,
+};
 use tempfile::TempDir;
 use testbed::{PATIENCE, Process};
 
@@ -32,6 +36,7 @@ async fn a_child_of_another_test() {
     let store = SqliteStore::open(directory.join("onceward.db")).unwrap();
     let scope = |_: &_| Scope::of("tenant", "acme");
     let idempotency = Idempotency::builder(store, scope).effect(effect).lease(LEASE);
+    let idempotency = idempotency.in_flight(InFlight::Conflict);
     let ledger = directory.join("ledger");
     let charge = async move |headers: HeaderMap| {
         let mut ledger = OpenOptions::new().append(true).create(true).open(&ledger).unwrap();

@@ -72,9 +72,11 @@ pub(super) async fn examine(
     let is_strict = weaknesses.is_empty();
     check_durability(&durability, weaknesses, config.guarantee, findings);
     check_rights(&condition, config, findings);
+    check_names(&condition, findings);
     check_tables(&condition, findings);
     check_clock(&condition, findings);
-    look(&store, Promised::Postgres(Server { durability, condition, is_strict }), findings).await
+    look(config, &store, Promised::Postgres(Server { durability, condition, is_strict }), findings)
+        .await
 }
 
 fn refused(error: &OpenError, findings: &mut Findings) {
@@ -159,7 +161,8 @@ fn check_rights(condition: &Condition, config: &Config, findings: &mut Findings)
         let texts = texts(
             format!("the user of the gateway lacks {}", condition.lacking.join(", ")),
             "clients get 503 `store-unavailable` where that is needed",
-            "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA onceward TO that user",
+            "the GRANTs of docs/postgres.md#roles for that user; or GRANT SELECT, INSERT, UPDATE, DELETE \
+             ON ALL TABLES IN SCHEMA onceward TO it",
         );
         findings.problem("store-rights", "store", texts);
     }
@@ -167,8 +170,7 @@ fn check_rights(condition: &Condition, config: &Config, findings: &mut Findings)
         let texts = texts(
             "the user of the gateway is a superuser",
             "whoever has its password has all databases of that server",
-            "a role of its own: GRANT USAGE ON SCHEMA onceward TO …; GRANT SELECT, INSERT, UPDATE, \
-             DELETE ON ALL TABLES IN SCHEMA onceward TO …",
+            "a role of its own, with the GRANTs of docs/postgres.md#roles",
         );
         findings.note("store-superuser", "store", texts);
     }
@@ -183,6 +185,30 @@ fn check_rights(condition: &Condition, config: &Config, findings: &mut Findings)
             "GRANT onceward_app TO the user of the service",
         );
         findings.warning("no-service-role", &route.match_text(), texts);
+    }
+}
+
+/// Where others may put functions and operators that statements then call. The gateway's own look nowhere
+/// but in PostgreSQL's.
+fn check_names(condition: &Condition, findings: &mut Findings) {
+    let means = "the gateway's statements look for nothing there, but those of services do: another user \
+                 can have its own code run with their rights, also inside the transactions that end \
+                 operations";
+    if condition.public_creates {
+        let what = "every user may create functions and operators in the schema public";
+        let texts = texts(what, means, "REVOKE CREATE ON SCHEMA public FROM PUBLIC");
+        findings.note("public-create", "store", texts);
+    }
+    let path = &condition.search_path;
+    let place = path.split(',').position(|schema| schema.trim() == "pg_catalog");
+    if place.is_some_and(|place| place > 0) {
+        let texts = texts(
+            format!("search_path is {path} for this user or the whole database"),
+            "what is in the schemas before pg_catalog replaces PostgreSQL's own functions and operators, \
+             in the statements of services and not in the gateway's",
+            "leave pg_catalog out of it: it is then looked into first",
+        );
+        findings.note("search-path", "store", texts);
     }
 }
 

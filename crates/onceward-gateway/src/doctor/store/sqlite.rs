@@ -8,7 +8,10 @@ use onceward::{
 };
 
 use super::{PATIENCE, Promised, Seen, look};
-use crate::doctor::finding::{Findings, texts};
+use crate::{
+    config::Config,
+    doctor::finding::{Findings, texts},
+};
 
 /// Below this the store takes no new claims.
 const RESERVE: u64 = 16 << 20;
@@ -18,10 +21,11 @@ const LITTLE: u64 = 1 << 30;
 
 pub(super) async fn examine(
     path: &Path,
+    config: &Config,
     keys: Option<Arc<Keyring>>,
     findings: &mut Findings,
 ) -> Option<Seen> {
-    if !is_readable(path, findings) || !has_log(path, findings) {
+    if !is_readable(path, findings) || !has_log(path, findings) || is_log_gone(path, findings) {
         return None;
     }
     let builder = SqliteStore::builder(path).without_migrations().busy_timeout(PATIENCE);
@@ -34,7 +38,7 @@ pub(super) async fn examine(
         }
     };
     check_durability(store.durability(), findings);
-    let seen = look(&store, Promised::Sqlite(store.durability().clone()), findings).await?;
+    let seen = look(config, &store, Promised::Sqlite(store.durability().clone()), findings).await?;
     check_room(seen.census.free_bytes, findings);
     Some(seen)
 }
@@ -72,6 +76,23 @@ fn has_log(path: &Path, findings: &mut Findings) -> bool {
     false
 }
 
+/// SQLite makes and deletes the log and its shared memory together. It would make a new log here, and
+/// take away from a gateway that runs what it may still save.
+fn is_log_gone(path: &Path, findings: &mut Findings) -> bool {
+    let is_there = |ending| Path::new(&format!("{}{ending}", path.display())).exists();
+    if is_there("-wal") || !is_there("-shm") {
+        return false;
+    }
+    let texts = texts(
+        format!("{0}-wal is gone, though {0}-shm is there", path.display()),
+        "the log was deleted while a process had it open: a gateway that runs takes no new operations, \
+         and what only the log had is lost if it is killed",
+        "stop all gateways with SIGTERM, by which they save what they have, and look again",
+    );
+    findings.problem("store-log-gone", "store", texts);
+    true
+}
+
 fn refused(error: &OpenError, path: &Path, findings: &mut Findings) {
     let name = path.display();
     let migrate = format!("onceward migrate --store sqlite://{name}");
@@ -102,6 +123,10 @@ fn refused(error: &OpenError, path: &Path, findings: &mut Findings) {
         OpenError::Corrupt { .. } => {
             let mend = "restore a backup, and treat operations since then as unknown";
             ("store-corrupt", mend.to_owned())
+        }
+        OpenError::CommitsMissing { .. } => {
+            let copy = format!("mkdir kept && cp {name}* kept/   # then restore a backup, or: ");
+            ("store-commits-missing", format!("{copy}{migrate} --accept-loss REASON"))
         }
         OpenError::Newer { .. } => {
             ("store-newer", "use the newer software again; nothing goes back".to_owned())
@@ -197,6 +222,11 @@ mod tests {
             (
                 OpenError::Corrupt { path: path.clone(), detail: "torn".into() },
                 "store-corrupt",
+                Severity::Problem,
+            ),
+            (
+                OpenError::CommitsMissing { path: path.clone(), found: Some(7), known: 9 },
+                "store-commits-missing",
                 Severity::Problem,
             ),
             (

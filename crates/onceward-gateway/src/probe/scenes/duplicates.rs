@@ -21,13 +21,16 @@ pub(super) async fn together(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
         let mut answers = sent.into_iter().collect::<Result<Vec<Answer>, _>>()?;
         // Whoever was told to come back does so, and the work is certainly over then.
         answers.push(until_settled(stage, &attempt).await?);
-        let landed = stage.landed(mark, &answers.iter().collect::<Vec<_>>()).await?;
+        let ended: Vec<&Answer> =
+            answers.iter().filter(|answer| !stage.is_pending(answer)).collect();
+        let landed = stage.landed(mark, &ended).await?;
         match stage.doubled(landed) {
             Some(Verdict::Skip(reason)) => unclear = Some(reason),
             _ => most = most.max(landed.times().unwrap_or(0)),
         }
         answers.pop();
-        others.extend(answers.into_iter().filter(|answer| !answer.is_success()));
+        let is_other = |answer: &Answer| !answer.is_success() || stage.is_pending(answer);
+        others.extend(answers.into_iter().filter(is_other));
     }
     let count = stage.duplicates;
     let is_unclear = unclear.is_some();
@@ -39,21 +42,24 @@ pub(super) async fn together(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
         (0, _) => fail(format!("none of {count} at the same time landed")),
         (1, _) => pass(format!("{count} at the same time, {ROUNDS} times, landed once each")),
     };
-    let conflicts: Vec<&Answer> = others.iter().filter(|answer| answer.status == 409).collect();
-    let in_flight = match others.iter().find(|answer| answer.status != 409) {
+    let is_told = |answer: &&Answer| answer.status == 409 || stage.is_pending(answer);
+    let told: Vec<&Answer> = others.iter().filter(is_told).collect();
+    let in_flight = match others.iter().find(|answer| !is_told(answer)) {
         _ if most > 1 => skip("they were not taken for duplicates"),
         Some(other) => fail(format!("a duplicate of a running request got {}", other.shown())),
-        None if conflicts.is_empty() && is_unclear => skip(UNCLEAR),
-        None if conflicts.is_empty() => pass("all duplicates got the answer"),
-        None => {
-            pass(format!("{} duplicates were told 409, the others got the answer", conflicts.len()))
-        }
+        None if told.is_empty() && is_unclear => skip(UNCLEAR),
+        None if told.is_empty() => pass("all duplicates got the answer"),
+        None => pass(format!(
+            "{} duplicates were told that it is running (409, or 202 with Location), the others got \
+             the answer",
+            told.len()
+        )),
     };
     let is_untold = |answer: &&&Answer| answer.header("retry-after").is_none();
-    let retry_after = match conflicts.iter().find(is_untold) {
-        _ if conflicts.is_empty() => skip("nobody was told to come back"),
+    let retry_after = match told.iter().find(is_untold) {
+        _ if told.is_empty() => skip("no duplicate was told to come back"),
         Some(untold) => fail(format!("no Retry-After with {}", untold.shown())),
-        None => pass("every 409 says when"),
+        None => pass("every 409 and 202 says when"),
     };
     Ok(vec![("concurrent", concurrent), ("in-flight", in_flight), ("retry-after", retry_after)])
 }
@@ -64,7 +70,10 @@ async fn until_settled(stage: &Stage<'_>, attempt: &super::Attempt) -> Result<An
     let mut pause = Duration::from_millis(100);
     loop {
         let answer = stage.send(attempt).await?;
-        let is_busy = answer.status == 409 || answer.status == 425 || answer.status == 423;
+        let is_busy = answer.status == 409
+            || answer.status == 425
+            || answer.status == 423
+            || stage.is_pending(&answer);
         if !is_busy || begun.elapsed() > stage.patience {
             return Ok(answer);
         }
@@ -87,7 +96,11 @@ pub(super) async fn leaving(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
         let bad = match (answer.status.as_u16(), landed.times()) {
             (_, Some(2..)) => stage.doubled(landed),
             // It does not know, and says so: nobody is misled, and nothing lands twice.
-            (409, _) if is_honest(&answer) => None,
+            (409 | 504, _) if answer.is_unknown() => None,
+            _ if stage.is_pending(&answer) => Some(fail(format!(
+                "it is still running {waited} s after its client has left: {}",
+                answer.shown()
+            ))),
             (409 | 423 | 425, _) => Some(fail(format!(
                 "the key is still busy {waited} s after its client has left: {}",
                 answer.shown()
@@ -107,9 +120,4 @@ pub(super) async fn leaving(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
         false => skip("the retries were answered; whether it landed once tells only --count-url"),
     };
     Ok(vec![("disconnect", verdict)])
-}
-
-fn is_honest(answer: &Answer) -> bool {
-    let document: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    answer.is_problem() && document["code"] == "outcome-unknown"
 }

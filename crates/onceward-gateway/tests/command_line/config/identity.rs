@@ -16,7 +16,14 @@ fn a_missing_scope_or_authorize_lists_the_choices() {
         said.contains("o.toml:2:1: error: `scope` is missing, and there is no default"),
         "{said}"
     );
-    for choice in ["jwt:<claim>", "cert:subject", "header:<name>", "secret:<header>", "global"] {
+    for choice in [
+        "jwt:<claim>",
+        "cert:subject",
+        "header:<name>",
+        "secret:<header>",
+        "cookie:<name>",
+        "global",
+    ] {
         assert!(said.contains(choice), "{said}");
     }
     assert!(
@@ -40,6 +47,9 @@ fn a_refreshed_token_is_no_scope() {
     }
     let said = accepted(&file("", "[\"secret:authorization\"]", "none"));
     assert!(said.contains("warning: `secret:authorization` is right only if"), "{said}");
+    let said = accepted(&file("", "[\"cookie:sid\"]", "none"));
+    assert!(said.contains("scope=cookie:sid"), "{said}");
+    assert!(said.contains("note: `cookie:sid` is right only if that cookie keeps its"), "{said}");
 }
 
 #[test]
@@ -51,6 +61,11 @@ fn each_part_says_who_asks() {
         ("[\"secrt:x\"]", "a part of an unknown kind", "did you mean `secret`?"),
         ("[\"whatever\"]", "a part of an unknown kind", "jwt:<claim>"),
         ("[\"jwt:\"]", "`jwt:` names no claim", "jwt:sub"),
+        ("[\"jwt-number:\"]", "`jwt-number:` names no claim", "jwt-number:tenant"),
+        ("[\"cooky:sid\"]", "a part of an unknown kind", "did you mean `cookie`?"),
+        ("[\"cookie\"]", "`cookie:` names no cookie", "cookie:session"),
+        ("[\"cookie:a=b\"]", "`cookie:` names no cookie", "cookie:session"),
+        ("[\"cookie:a\", \"cookie:a\"]", "`scope` has `cookie:a` twice", "remove one"),
         ("[\"cert:issuer\"]", "only its subject", "cert:subject"),
         ("[\"secret:a b\"]", "behind `secret:` is no header name", "secret:x-api-key"),
         ("[\"header\"]", "`scope` names no header", "header:x-tenant"),
@@ -83,6 +98,7 @@ fn what_a_scope_or_authorize_needs_must_be_there() {
     let tls = "[tls]\ncert = \"cert.pem\"\nkey = \"key.pem\"";
     for (top, scope, authorize, message, help) in [
         ("", "jwt:sub", "none", "only with [jwt]", "jwks"),
+        ("", "jwt-number:tenant", "none", "only with [jwt]", "jwks"),
         ("", "secret:x", "jwt", "only with [jwt]", "secret_env"),
         ("", "cert:subject", "none", "`client_ca` of [tls]", "client_ca"),
         (tls, "cert:subject", "none", "`client_ca` of [tls]", "client_ca"),
@@ -97,6 +113,29 @@ fn what_a_scope_or_authorize_needs_must_be_there() {
     accepted(&file(&clients, "[\"cert:subject\"]", "mtls"));
     accepted(&file("[jwt]\njwks = \"keys.json\"", "[\"jwt:sub\"]", "jwt"));
     accepted(&file("trusted_proxies = [\"::1\"]", "[\"header:x\"]", "none"));
+}
+
+#[test]
+fn a_claim_has_one_type_wherever_keys_are_shared() {
+    let top = "[jwt]\njwks = \"keys.json\"";
+    let (said, _) = only_mistake(&file(top, "[\"jwt:t\", \"jwt-number:t\"]", "jwt"));
+    assert!(
+        said.contains("`scope` has `jwt:t` and `jwt-number:t`: a claim has one type"),
+        "{said}"
+    );
+    let route = |path: &str, name: &str, part: &str| {
+        format!(
+            "[[route]]\nmatch = \"POST {path}\"\nname = \"{name}\"\nscope = [\"{part}\"]\n\
+             authorize = \"jwt\"\n"
+        )
+    };
+    let both = |other: &str| {
+        let routes = route("/a", "pay", "jwt:t") + &route("/b", other, "jwt-number:t");
+        format!("{TOP}{top}\n{routes}")
+    };
+    let said = refused(&both("pay"));
+    assert!(said.contains("has the same name and reads this claim as another type"), "{said}");
+    accepted(&both("refund"));
 }
 
 #[test]
@@ -125,4 +164,18 @@ fn secrets_are_never_quoted() {
     let said = &output.stderr;
     assert!(said.contains("o.toml: 14 mistakes;"), "{said}");
     assert!(!said.contains("sesame"), "{said}");
+}
+
+#[test]
+fn a_change_of_identity_is_accepted_by_one_route_and_said() {
+    let lines = "match = \"POST /v1\"\nscope = [\"secret:x\"]\nauthorize = \"none\"\n";
+    let route = |line: &str| format!("{TOP}[[route]]\n{lines}{line}\n");
+    let said = accepted(&route("accept_identity_change = true"));
+    assert!(said.contains("note: `accept_identity_change = true`: if this route"), "{said}");
+    assert!(!accepted(&route("accept_identity_change = false")).contains("accept_identity_change"));
+    let (said, _) = only_mistake(&route("accept_identity_change = \"yes\""));
+    assert!(said.contains("`accept_identity_change` is a text"), "{said}");
+    let defaults = format!("{TOP}[defaults]\naccept_identity_change = true\n[[route]]\n{lines}");
+    let (said, _) = only_mistake(&defaults);
+    assert!(said.contains("`accept_identity_change` belongs to one route"), "{said}");
 }

@@ -56,6 +56,8 @@ fn transactional_routes_need_a_store_that_the_service_shares() {
         ("profile = \"strict\"", "`profile` says what an answer means", "remove it"),
         ("on_500 = \"hold\"", "`on_500` says what an answer means", "remove it"),
         ("not_applied = [503]", "`not_applied` says what an answer means", "remove it"),
+        ("released = [409]", "`released` says what an answer means", "remove it"),
+        ("final = [429]", "`final` says what an answer means", "remove it"),
         ("rerun_within = \"1h\"", "`rerun_within` goes only with", "effect = \"repeatable\""),
         ("redact_json = [\"/a\"]", "`redact_json` hides nothing", "onceward.complete"),
         ("redact_headers = [\"a\"]", "`redact_headers` hides nothing", "onceward.complete"),
@@ -65,7 +67,8 @@ fn transactional_routes_need_a_store_that_the_service_shares() {
         assert!(said.contains(message), "{line}\n{said}");
         assert!(advice.contains(help), "{line}\n{advice}");
     }
-    let defaults = "[defaults]\nprofile = \"stripe\"\nnot_applied = [503]\non_500 = \"replay\"\n";
+    let defaults = "[defaults]\nprofile = \"stripe\"\nnot_applied = [503]\nreleased = [409]\n\
+                    final = [429]\non_500 = \"replay\"\n";
     let said = accepted(&(transactional("") + defaults));
     assert!(said.contains("profile=none"), "those of [defaults] are for other routes: {said}");
     let sealed = "[encryption]\nkey_env = \"SESAME\"\n";
@@ -99,16 +102,29 @@ fn effects_and_profiles_fit_together() {
         ("on_500 = \"hold\"\nprofile = \"stripe\"", "6:10: `on_500 = \"hold\"`", "leave it out"),
         (
             "on_500 = \"hold\"\neffect = \"repeatable\"\nrerun_within = \"1h\"",
-            "`on_500 = \"hold\"` goes only with profile \"strict\"",
+            "`on_500 = \"hold\"` goes only with the profiles \"standard\" and \"strict\"",
             "leave it out",
+        ),
+        (
+            "final = [429, 409]\nreleased = [409]",
+            "6:15: 409 is in `final` and in `released`",
+            "leave it in one of them",
+        ),
+        (
+            "not_applied = [503]\nfinal = [503]",
+            "7:10: 503 is in `final` and in `not_applied`",
+            "leave it in one of them",
         ),
     ]);
     for lines in [
         "effect = \"repeatable\"\nrerun_within = \"1h\"",
         "effect = \"repeatable\"\nrerun_within = \"1h\"\nprofile = \"rerun\"",
         "effect = \"repeatable\"\nrerun_within = \"1h\"\nprofile = \"strict\"\non_500 = \"hold\"",
+        "effect = \"repeatable\"\nrerun_within = \"1h\"\nprofile = \"standard\"\non_500 = \"hold\"",
         "effect = \"repeatable\"\nrerun_within = \"1h\"\nprofile = \"stripe\"",
         "profile = \"stripe\"\nnot_applied = [503]",
+        "profile = \"stripe\"\nreleased = [409]\nfinal = [400, 429]",
+        "on_500 = \"hold\"\nfinal = [500]",
         "on_500 = \"hold\"",
     ] {
         accepted(&route(lines));
@@ -129,7 +145,13 @@ fn times_fit_together() {
         ("unknown_retain = \"1h\"", "`unknown_retain` is 1h, shorter than `retain`", "\"never\""),
     ]);
     accepted(&route("lease = \"20m\""));
-    let said = accepted(&route("wait = \"3s\"\ntimeout = \"11m\""));
+    let said = accepted(&route("wait = \"3s\""));
+    assert!(!said.contains("warning"), "duplicates wait by default: {said}");
+    for other in ["conflict", "accepted", "async"] {
+        let said = accepted(&route(&format!("wait = \"3s\"\nin_flight = \"{other}\"")));
+        assert!(said.contains("o.toml:6:8: warning: `wait` means nothing without"), "{said}");
+    }
+    let said = accepted(&route("wait = \"3s\"\ntimeout = \"11m\"\nin_flight = \"conflict\""));
     assert!(said.contains("o.toml:6:8: warning: `wait` means nothing without"), "{said}");
     assert!(said.contains("o.toml:7:11: warning: `timeout` is longer than `max_run`"), "{said}");
 }
@@ -193,7 +215,10 @@ fn defaults_are_for_routes_and_their_mistakes_are_said_once() {
     let (said, _) = only_mistake(&format!("{TOP}{defaults}{routes}"));
     assert!(said.starts_with("3:11: `profile = \"rerun\"`"), "{said}");
     let said = accepted(&format!("{TOP}{defaults}{routes}").replace("profile = \"rerun\"", ""));
-    assert!(said.contains("profile=strict"), "what is there for repeatable routes harms no other");
+    assert!(
+        said.contains("profile=standard"),
+        "what is there for repeatable routes harms no other"
+    );
     let said = accepted(&format!(
         "{TOP}{defaults}effect = \"repeatable\"\n{}effect = \"external\"\nprofile = \"strict\"\n{}",
         short("POST /a"),

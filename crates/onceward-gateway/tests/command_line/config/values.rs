@@ -1,7 +1,7 @@
 //! Values that are wrong by themselves, and options that do not exist.
 
 use crate::config::support::{
-    TOP, each_is_explained, mistake_of_route, only_mistake, refused, route,
+    TOP, accepted, each_is_explained, mistake_of_route, only_mistake, refused, route,
 };
 
 #[test]
@@ -11,7 +11,9 @@ fn unknown_options_get_a_suggestion() {
     assert_eq!(help, "did you mean `retain`?");
     let (_, help) = mistake_of_route("colour = 1");
     assert!(
-        help.starts_with("choose of attempt_timeout, attempts, authorize, breaker, "),
+        help.starts_with(
+            "choose of accept_identity_change, attempt_timeout, attempts, authorize, "
+        ),
         "{help}"
     );
     let (said, help) = only_mistake(&format!("upsteam = 1\n{}", route("")));
@@ -54,7 +56,11 @@ fn words_are_chosen_from_a_list() {
     each_is_explained(&[
         ("key = \"requird\"", "6:7: `key` must be one of required, optional, off", "\"required\"?"),
         ("effect = \"extrenal\"", "`effect` must be one of external", "did you mean \"external\"?"),
-        ("profile = \"strip\"", "`profile` must be one of strict, stripe, rerun", "\"stripe\"?"),
+        (
+            "profile = \"strip\"",
+            "`profile` must be one of standard, strict, stripe, rerun",
+            "\"stripe\"?",
+        ),
         ("on_500 = \"x\"", "`on_500` must be one of replay, hold", "choose of replay, hold"),
         ("in_flight = \"waits\"", "`in_flight` must be one of", "did you mean \"wait\"?"),
         ("stale_keys = \"x\"", "`stale_keys` must be one of run, refuse", "choose of run, refuse"),
@@ -104,7 +110,7 @@ fn the_smallest_and_largest_values_are_right() {
         "effect = \"repeatable\"\nrerun_within = \"1s\"\nlease = \"1s\"",
         "unknown_retain = \"24h\"\nretry_window = \"24h\"\nmax_response = \"1B\"",
     ] {
-        crate::config::support::accepted(&route(lines));
+        accepted(&route(lines));
     }
 }
 
@@ -112,10 +118,46 @@ fn the_smallest_and_largest_values_are_right() {
 fn lists_name_what_they_hold() {
     each_is_explained(&[
         ("not_applied = [429]", "6:16: `not_applied` has an item", "[503]"),
+        ("not_applied = [409]", "6:16: `not_applied` has an item", "`released`"),
+        ("released = [200]", "6:13: `released` has an item", "would double it"),
+        ("released = [409, 503]", "6:18: `released` has an item", "not_applied = [503]"),
+        ("released = [\"409\"]", "`released` has an item", "[409]"),
+        ("released = 409", "`released` is a number; it must be a list", "released = [409]"),
+        ("final = [200]", "6:10: `final` has an item that is no status from 400 to 599", "[429]"),
+        ("final = [600]", "`final` has an item", "[429]"),
+        ("relased = [409]", "there is no option `relased`", "did you mean `released`?"),
         ("not_applied = [503, 600]", "6:21: `not_applied` has an item", "[503]"),
         ("fingerprint_headers = [\"a b\"]", "`fingerprint_headers` has an item", "x-currency"),
         ("drop_headers = [1]", "`drop_headers` has an item that is no header name", "x-currency"),
     ]);
+}
+
+#[test]
+fn sources_of_keys_are_checked() {
+    each_is_explained(&[
+        ("key_header = \"X-Key\"", "`key_header` is a text; it must be a list", "key_header = ["),
+        ("key_header = [\"X Key\"]", "6:15: `key_header` has an item", "X-Idempotency-Key"),
+        ("key_header = []", "6:14: `key_header`: no header is named", "as the message says"),
+        ("key_header = [\"Cookie\"]", "`Cookie` is for something else", "as the message says"),
+        ("key_header = [\"X-Key\", \"x-key\"]", "`x-key` is there twice", "as the message says"),
+        ("key_headers = [\"X-Key\"]", "there is no option `key_headers`", "`key_header`?"),
+        ("key_from = \"json:id\"", "6:12: `key_from`: behind `json:`", "\"json:/id\""),
+        ("key_from = \"header:a b\"", "behind `header:` is no header name", "header:<name>"),
+        ("key_from = \"header:Host\"", "6:12: `key_from`: `Host` is for something else", "message"),
+        ("key_from = \"jsn:/id\"", "`key_from` is of an unknown kind", "did you mean `json`?"),
+        ("key_from = \"body\"", "`key_from` is of an unknown kind", "json:<pointer>"),
+        (
+            "key_from = \"json:/id\"\nkey_header = [\"X-Key\"]",
+            "6:12: `key_from` and `key_header` exclude each other",
+            "remove one of the two",
+        ),
+    ]);
+    let defaults = "[defaults]\nkey_header = [\"X-Key\"]\n";
+    accepted(&(route("key_from = \"json:/id\"") + defaults));
+    let said = accepted(&route("key_header = [\"X-Key\"]"));
+    assert!(said.contains("6:14: note: ") && said.contains("pass, unprotected"), "{said}");
+    let said = accepted(&route("key_header = [\"X-Key\", \"idempotency-key\"]"));
+    assert!(!said.contains("pass, unprotected"), "{said}");
 }
 
 #[test]
@@ -145,6 +187,33 @@ fn how_requests_are_sent_on_is_checked() {
         ),
         ("attempts = 4", "`attempts` means nothing without `retry`", "retry = \"standard\""),
         ("attempt_timeout = \"1s\"", "means nothing without `retry`", "retry = \"standard\""),
+        ("backoff = \"full\"", "`backoff` means nothing without `retry`", "retry = \"standard\""),
+        ("retry_status = [423]", "`retry_status` means nothing without", "retry = \"standard\""),
+        (
+            "retry = \"standard\"\nbackoff = \"equall\"",
+            "`backoff` is no kind of back-off: \"equall\"",
+            "did you mean \"equal\"?",
+        ),
+        (
+            "retry = \"standard\"\nbackoff = \"fixed:1m\"",
+            "the first wait would outlast the deadline",
+            "`backoff`",
+        ),
+        (
+            "retry = \"standard\"\nretry_status = [200]",
+            "`retry_status` has an item that is no status from 400 to 599",
+            "[423, 507]",
+        ),
+        (
+            "retry = \"standard\"\nno_retry_status = 500",
+            "`no_retry_status` is a number; it must be a list",
+            "no_retry_status = [500]",
+        ),
+        (
+            "retry = \"standard\"\nretry_status = [500]\nno_retry_status = [500]",
+            "it cannot be both",
+            "`no_retry_status`",
+        ),
         (
             "retry = \"standard\"\nattempt_timeout = \"31s\"",
             "`attempt_timeout` is 31s, longer than `timeout` of 30s",
@@ -175,7 +244,7 @@ fn what_is_only_for_reading_is_refused_for_writes() {
         let route = "[[route]]\nmatch = \"GET /v1\"\nkey = \"off\"";
         format!("{TOP}{route}\n{lines}\n")
     };
-    let said = crate::config::support::accepted(&reading(
+    let said = accepted(&reading(
         "hedge = true\nfallback = { body = \"[]\" }\nretry = \"standard\"\npriority = \"low\"\nlimit = 5",
     ));
     let line = "GET /v1 key=off retry=standard attempts=3 priority=low limit=5 hedge fallback";
@@ -194,7 +263,7 @@ fn what_is_only_for_reading_is_refused_for_writes() {
         "{TOP}[defaults]\nhedge = true\nfallback = {{ body = \"[]\" }}\n{}",
         route("").replacen(TOP, "", 1)
     );
-    let said = crate::config::support::accepted(&both);
+    let said = accepted(&both);
     assert!(!said.contains("hedge") && !said.contains("fallback"), "{said}");
 }
 

@@ -2,6 +2,7 @@
 
 mod bulk;
 mod canary;
+mod files;
 mod list;
 mod listener;
 mod repair;
@@ -23,8 +24,8 @@ fn pay(key: &str) -> Call {
 
 /// One that nobody knows the end of; gives its reference.
 async fn lose(gateway: &Gateway, key: &str) -> String {
-    let reply = gateway.send(&pay(key).told(json!({"status": 503}))).await;
-    assert_eq!(reply.status, 503);
+    let reply = gateway.send(&pay(key).told(json!({"status": 502}))).await;
+    assert_eq!(reply.status, 502);
     reference(&reply)
 }
 

@@ -183,7 +183,7 @@ async fn an_operators_answer_is_kept_as_the_route_says() {
     assert_eq!((replay.status, replay.text()), (201, "{\"card\":\"[redacted]\"}"));
     assert_eq!(replay.header("x-secret"), Some("[redacted]"));
     assert_eq!((replay.header("x-drop"), replay.header("set-cookie")), (None, None));
-    let bare = pay("b").retarget("POST", "/bare").told(json!({"status": 503}));
+    let bare = pay("b").retarget("POST", "/bare").told(json!({"status": 502}));
     let lost = reference(&gateway.send(&bare).await);
     assert_eq!(gateway.ask(&change(&lost, "resolve", found)).await.status, 200);
     assert_eq!(gateway.send(&bare).await.problem(), (409, "result-unavailable".into()));

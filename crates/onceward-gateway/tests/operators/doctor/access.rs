@@ -7,6 +7,19 @@ use crate::doctor::support::{
 };
 
 #[test]
+fn keyed_writes_that_no_route_takes_are_noted() {
+    for (line, found) in
+        [("", true), ("unmatched = \"pass\"\n", true), ("unmatched = \"refuse\"\n", false)]
+    {
+        let document = examined(&place(&SOUND.replace("unmatched = \"refuse\"\n", line)));
+        assert_eq!(codes(&document).contains_key("unmatched-pass"), found, "{line}");
+    }
+    let document = examined(&place(&SOUND.replace("unmatched = \"refuse\"\n", "")));
+    let mend = finding(&document, "unmatched-pass")["mend"].as_str().unwrap();
+    assert_eq!(mend, "unmatched = \"refuse\"");
+}
+
+#[test]
 fn listeners_that_others_can_reach_in_the_clear_are_warned_of() {
     for (line, code) in [
         ("listen = \"0.0.0.0:8080\"", "listen-plain"),

@@ -9,10 +9,23 @@ const IDENTITY: &str = "key = \"required\"\nscope = [\"jwt:sub\"]\nauthorize = \
 fn the_tier_is_what_is_really_promised() {
     let repeatable = "effect = \"repeatable\"\nrerun_within = \"23h\"\n";
     for (lines, tier, promise, why) in [
-        (String::new(), "T3", "at most once", "502, 503 or 504, leaves the outcome unknown"),
-        ("on_500 = \"hold\"".into(), "T3", "at most once", "or 500, 502, 503 or 504,"),
+        (String::new(), "T3", "at most once", "502 or 504, leaves the outcome unknown"),
+        (String::new(), "T3", "at most once", "a 503 frees the key, on the upstream's word"),
+        ("on_500 = \"hold\"".into(), "T3", "at most once", "or 500, 502 or 504,"),
+        (
+            "profile = \"strict\"\non_500 = \"hold\"".into(),
+            "T3",
+            "at most once",
+            "or 500, 502, 503 or 504,",
+        ),
         ("profile = \"stripe\"".into(), "T3", "at most once", "and no answer leaves the outcome"),
         ("not_applied = [503]".into(), "T3", "at most once", "[503] frees the key, on your word"),
+        (
+            "released = [409]\nnot_applied = [503]".into(),
+            "T3",
+            "at most once",
+            "[409, 503] frees the key, on your word",
+        ),
         (repeatable.into(), "T2", "effectively once", "for 23h after its first claim, then it is"),
         (
             format!("{repeatable}profile = \"strict\""),
@@ -50,20 +63,41 @@ fn each_option_that_endangers_data_is_found_and_only_that() {
         ("on_store_down = \"pass\"", "store-down-pass", "warning", "on_store_down = \"refuse\""),
         ("unknown_retain = \"30d\"", "unknown-forgotten", "warning", "unknown_retain = \"never\""),
         ("profile = \"stripe\"", "profile-stripe", "note", "profile = \"strict\""),
+        ("profile = \"standard\"", "profile-standard", "note", "profile = \"strict\""),
+        ("scope = [\"cookie:sid\"]", "scope-cookie", "note", "jwt:sub"),
         ("not_applied = [503]", "not-applied", "note", "not_applied = []"),
+        ("released = [409]", "released", "note", "released = []"),
+        ("final = [429]", "final", "note", "final = []"),
         ("timeout = \"10m\"", "timeout-max-run", "warning", "max_run = \"20m\""),
         ("lease = \"1s\"", "short-lease", "warning", "lease = \"30s\""),
         ("lease = \"1h\"\nmax_run = \"2h\"", "long-lease", "note", "lease = \"30s\""),
     ] {
         let option = lines.split(' ').next().unwrap();
         let kept = |line: &&str| !line.starts_with(option);
-        let identity = IDENTITY.lines().filter(kept).collect::<Vec<_>>().join("\n");
+        let identity = format!("{IDENTITY}profile = \"strict\"");
+        let identity = identity.lines().filter(kept).collect::<Vec<_>>().join("\n");
         let document = examined(&with_route(&format!("{identity}\n{lines}")));
         assert_eq!(codes(&document), [(code.into(), severity.into())].into(), "{lines}");
         let found = finding(&document, code);
         assert_eq!(found["about"], serde_json::json!(["POST /v1/other"]));
         assert!(found["mend"].as_str().unwrap().contains(mend), "{found:#}");
         assert!(!found["means"].as_str().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn who_passes_without_a_key_is_told_by_where_it_belongs() {
+    for (lines, place) in [
+        ("", "requests without a key pass"),
+        ("key_header = [\"X-Key\", \"Other\"]", "without a key in X-Key, Other pass"),
+        ("key_from = \"header:X-Event\"", "without a key in `header:X-Event` pass"),
+        ("key_from = \"json:/id\"", "without a key in `json:/id` pass"),
+    ] {
+        let kept = |line: &&str| !line.starts_with("key ");
+        let identity = IDENTITY.lines().filter(kept).collect::<Vec<_>>().join("\n");
+        let document = examined(&with_route(&format!("{identity}\nkey = \"optional\"\n{lines}")));
+        let found = finding(&document, "key-optional");
+        assert!(found.to_string().contains(place), "{found:#}");
     }
 }
 
@@ -89,7 +123,7 @@ fn the_retention_is_held_against_the_time_in_which_anybody_retries() {
 
 #[test]
 fn what_routes_have_in_common_is_said_once() {
-    let other = IDENTITY.replace("retry_window = \"24h\"\n", "");
+    let other = IDENTITY.replace("retry_window = \"24h\"\n", "profile = \"strict\"\n");
     let file = SOUND.replace("retry_window = \"24h\"\n", "");
     let both = format!("{file}[[route]]\nmatch = \"POST /v1/other\"\n{other}");
     let document = examined(&place(&both));
@@ -102,4 +136,14 @@ fn what_routes_have_in_common_is_said_once() {
 fn without_anybody_to_ask_unknown_outcomes_wait_for_a_person() {
     let file = SOUND.replace("reconcile = \"http://127.0.0.1:3000/did-it-happen\"\n", "");
     assert_eq!(codes(&examined(&place(&file)))["no-reconcile"], "note");
+}
+
+#[test]
+fn without_operators_too_nothing_leads_out_of_an_unknown_outcome() {
+    let file = SOUND.replace("reconcile = \"http://127.0.0.1:3000/did-it-happen\"\n", "");
+    let tokens = "[admin_tokens]\nops = { token_env = \"TOKEN\", role = \"resolve\" }\n";
+    let alone = file.replace("admin = \"127.0.0.1:8081\"\n", "").replace(tokens, "");
+    let document = examined(&place(&alone));
+    assert_eq!(codes(&document)["no-way-out"], "warning");
+    assert!(finding(&document, "no-way-out")["mend"].as_str().unwrap().contains("admin = "));
 }

@@ -152,3 +152,22 @@ fn a_class_that_is_not_asked_for_is_noted() {
         ("note", Some("guarantee = \"strict\""))
     );
 }
+
+#[test]
+fn a_route_that_would_not_find_its_records_is_a_problem() {
+    let directory = place(SOUND);
+    claim(&directory, "k", Effect::External, before_now(Duration::ZERO));
+    let file = directory.path().join("onceward.db");
+    let connection = rusqlite::Connection::open(&file).unwrap();
+    assert_eq!(codes(&examined(&directory)).get("identity-changed"), None);
+    let before = "UPDATE onceward_record SET scope = 'cert:subject=CN%3Dalice'";
+    assert_eq!(connection.execute(before, []).unwrap(), 1);
+    drop(connection);
+    let document = examined(&directory);
+    let found = finding(&document, "identity-changed");
+    assert_eq!(codes(&document)["identity-changed"], "problem", "{document:#}");
+    let said = found.to_string();
+    for word in ["1 live record has", "`cert:subject`", "accept_identity_change = true"] {
+        assert!(said.contains(word), "{word:?} is not said: {said}");
+    }
+}

@@ -20,6 +20,7 @@ use crate::gateway_support::{Finished, command};
 pub(crate) const SOUND: &str = "\
 admin = \"127.0.0.1:8081\"
 upstream = \"http://127.0.0.1:3000\"
+unmatched = \"refuse\"
 [admin_tokens]
 ops = { token_env = \"TOKEN\", role = \"resolve\" }
 [encryption]
@@ -33,6 +34,7 @@ scope = [\"jwt:sub\"]
 authorize = \"jwt\"
 reconcile = \"http://127.0.0.1:3000/did-it-happen\"
 retry_window = \"24h\"
+profile = \"strict\"
 ";
 
 pub(crate) const ENVIRONMENT: [(&str, &str); 2] =
@@ -101,7 +103,8 @@ pub(crate) fn claim(directory: &TempDir, key: &str, effect: Effect, at: Timestam
     clock.jump_micros(at.unix_micros() - clock.now().unix_micros());
     let store = SqliteStore::builder(path).clock(Arc::new(clock)).open().unwrap();
     let name = OperationName::new("POST /v1/charges").unwrap();
-    let operation = OperationId::new(Scope::global(), name, Key::new(key).unwrap());
+    let scope = Scope::of("jwt:sub", "alice").unwrap();
+    let operation = OperationId::new(scope, name, Key::new(key).unwrap());
     let terms = Terms::of(effect).build().unwrap();
     let fingerprints = Fingerprint::from_parts(1, [7; 32]).into();
     let request = Request { operation, fingerprints, terms };

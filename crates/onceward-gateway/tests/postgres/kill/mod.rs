@@ -21,7 +21,8 @@ use crate::{
 };
 
 /// Short, so that what a killed gateway has claimed is taken over soon.
-const LINES: &str = "lease = \"700ms\"\nmax_run = \"30s\"\ntimeout = \"25s\"\n";
+const LINES: &str =
+    "lease = \"700ms\"\nmax_run = \"30s\"\ntimeout = \"25s\"\nin_flight = \"conflict\"\n";
 
 const CENTS: i64 = 5;
 

@@ -1,6 +1,8 @@
 //! The gateway on a server that is not as it should be: it says what is wrong and what to do, answers 503
 //! before anything is run, and recovers by itself.
 
+mod kept;
+mod names;
 mod outages;
 mod refusals;
 mod services;

@@ -164,8 +164,8 @@ async fn a_transaction_that_is_left_open_on_one_record_stalls_no_other() {
 async fn a_claim_that_meets_an_open_transaction_is_told_to_come_back() {
     let upstream = Upstream::any();
     let database = testbed::postgres().database();
-    let lines =
-        "key = \"required\"\neffect = \"repeatable\"\nrerun_within = \"1h\"\nlease = \"300ms\"";
+    let lines = "key = \"required\"\neffect = \"repeatable\"\nrerun_within = \"1h\"\nlease = \"300ms\"\n\
+                 in_flight = \"conflict\"";
     let text = crate::serve::route(lines);
     let gateway = Plan::new(&upstream.url(), &text).store(database.url()).start();
     let failed = gateway.send(&pay("held").told(serde_json::json!({ "status": 503 }))).await;

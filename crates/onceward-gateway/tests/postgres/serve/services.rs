@@ -94,33 +94,13 @@ async fn a_role_without_rights_may_call_nothing() {
         assert!(said.contains("42501") && said.contains("permission denied"), "{said}");
     }
     shop.database.sql(&format!("GRANT onceward_app TO {}", shop.role()));
-    let inner = "SELECT onceward.settle('x', 3::smallint, '')";
+    let inner = "SELECT onceward.settle('x', 3::smallint, '', '', '', '')";
     for statement in [inner, "SELECT count(*) FROM onceward.record", "DELETE FROM onceward.open"] {
         let said = refusal(&shop, statement);
         assert!(said.contains("permission denied"), "services read and change no record: {said}");
     }
     let said = refusal(&shop, "SELECT onceward.complete('x', 201)");
     assert!(said.contains("OW002"), "{said}");
-}
-
-/// SQL has no key to seal with, so that such a route keeps no more than a status.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_encryption_a_service_commits_its_status() {
-    let (shop, upstream) = (Shop::open(), Upstream::any());
-    let mut plan = shop.plan(&upstream.url(), "keep = \"status\"");
-    plan.text += "[encryption]\nkey_env = \"SESAME\"\n";
-    let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
-    let gateway = plan.variable("SESAME", key).start();
-    let running = gateway.begin(&pay("one", 5).told(serde_json::json!({ "gate": "g" })));
-    upstream.arrival(1).await;
-    let execution = upstream.last_lines("onceward-execution").await.remove(0);
-    shop.database.sql(&format!("SELECT onceward.complete('{execution}', 201)"));
-    upstream.open("g").await;
-    let first = running.await.unwrap();
-    assert_eq!((first.status, first.is_replay()), (201, false), "{first:?}");
-    let again = gateway.send(&pay("one", 5)).await;
-    assert_eq!((again.status, again.is_replay(), again.body), (201, true, first.body));
-    assert_eq!(upstream.count().await, 1);
 }
 
 /// The routes of a file are read again, its store is not: a service could commit nothing to the old one.

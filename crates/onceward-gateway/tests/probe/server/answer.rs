@@ -61,6 +61,15 @@ pub(super) fn problem(api: &Api, status: u16, text: &str) -> Kept {
     kept.line("content-type", kind)
 }
 
+/// What a retry is told whose first request lost its client.
+pub(super) fn lost(api: &Api) -> Response {
+    let (status, document) = api.nature.lost.unwrap_or((500, ""));
+    let is_problem = !document.contains("\"error\"");
+    let kind = if is_problem { "application/problem+json" } else { "application/json" };
+    let kept = Kept { status, lines: Vec::new(), body: document.into(), expires: None };
+    kept.line("content-type", kind).response()
+}
+
 impl Kept {
     pub(super) fn line(mut self, name: &str, value: &str) -> Self {
         self.lines.push((name.to_owned(), value.to_owned()));

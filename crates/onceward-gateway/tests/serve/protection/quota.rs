@@ -10,7 +10,7 @@ use crate::{
 #[tokio::test]
 async fn one_too_many_is_refused_until_another_has_ended() {
     let upstream = Upstream::any();
-    let gateway = Gateway::start(&upstream, &route("max_open = 2"));
+    let gateway = Gateway::start(&upstream, &route("max_open = 2\nin_flight = \"conflict\""));
     let done = gateway.send(&pay("done")).await;
     let slow = |key: &str, gate: &str| pay(key).told(json!({"gate": gate}));
     let first = gateway.begin(&slow("first", "g1"));

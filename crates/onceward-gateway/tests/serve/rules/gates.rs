@@ -107,6 +107,12 @@ async fn rule_24_refusals_are_problem_documents() {
             assert_eq!(document["retryable"], retryable, "{code}");
             assert_eq!(document["safe_new_key"], safe_new_key, "{code}");
             assert!(document["detail"].as_str().unwrap().len() > 10);
+            let url = document["doc_url"].as_str().unwrap();
+            assert!(url.starts_with("https://"), "{url}");
+            let link = format!("<{url}>; rel=\"describedby\"; type=\"text/html\"");
+            assert_eq!(reply.header("link"), Some(link.as_str()));
+            let challenge = (status == 401).then_some("ApiKey header=\"x-api-key\"");
+            assert_eq!(reply.header("www-authenticate"), challenge, "{code}");
             assert!(!reply.is_replay());
         }
     }
@@ -197,9 +203,11 @@ async fn rule_26_every_route_tells_by_its_own_scope() {
 #[tokio::test]
 async fn rule_26_capabilities_can_be_read() {
     let upstream = Upstream::any();
-    let gateway = Gateway::start(&upstream, &route("name = \"pay\""));
+    let text = route("name = \"pay\"") + &route_for("POST,PATCH /v1/charges/{id}", "");
+    let gateway = Gateway::start(&upstream, &text);
     let reply = gateway.send(&Call::new("GET", "/.onceward/capabilities")).await;
     let document: Value = reply.json();
     assert_eq!(reply.status, 200);
-    assert!(document.is_object(), "{document}");
+    let names = ["/routes/0/name", "/routes/1/name"].map(|path| document.pointer(path).unwrap());
+    assert_eq!(names, ["pay", "POST,PATCH /v1/charges/{id}"], "every route is named");
 }

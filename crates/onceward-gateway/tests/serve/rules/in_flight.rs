@@ -1,5 +1,7 @@
 //! Rule 9: what a second request is told while the first one runs.
 
+use std::time::Duration;
+
 use serde_json::json;
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
@@ -12,10 +14,53 @@ fn gated(key: &str) -> Call {
     pay(key).told(json!({"gate": "g"}))
 }
 
+/// A client that gave up too early gets the answer of its first attempt.
+#[tokio::test]
+async fn rule_9_a_second_request_waits_if_the_route_says_nothing() {
+    for upstream in upstreams() {
+        let gateway = Gateway::start(&upstream, &route(""));
+        let running = gateway.begin(&gated("k"));
+        upstream.arrival(1).await;
+        let waiters = [gateway.begin(&gated("k")), gateway.begin(&gated("k"))];
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+        upstream.open("g").await;
+        let first = running.await.unwrap();
+        for waiter in waiters {
+            let reply = waiter.await.unwrap();
+            assert_eq!((reply.status, reply.is_replay(), &reply.body), (201, true, &first.body));
+        }
+        assert_eq!(upstream.count().await, 1);
+    }
+}
+
+#[tokio::test]
+async fn rule_9_a_duplicate_may_be_told_where_to_look_while_the_first_gets_its_answer() {
+    let upstream = Upstream::any();
+    let gateway = Gateway::start(&upstream, &route("in_flight = \"accepted\""));
+    let running = gateway.begin(&gated("k"));
+    upstream.arrival(1).await;
+    for version in Version::BOTH {
+        let accepted = gateway.send_by(version, &gated("k")).await;
+        assert_eq!((accepted.status, accepted.is_replay()), (202, false));
+        assert_eq!(accepted.header("retry-after"), Some("1"));
+        let reference = accepted.header("onceward-operation").unwrap();
+        let location = accepted.header("location").unwrap();
+        assert!(location.ends_with(&format!("/.onceward/operations/{reference}")));
+        let status = gateway.status_of(&accepted, &gated("k")).await;
+        assert_eq!(status.json()["state"], "in_progress");
+    }
+    upstream.open("g").await;
+    let first = running.await.unwrap();
+    assert_eq!((first.status, first.is_replay()), (201, false));
+    let again = gateway.send(&gated("k")).await;
+    assert_eq!((again.is_replay(), &again.body, upstream.count().await), (true, &first.body, 1));
+}
+
 #[tokio::test]
 async fn rule_9_a_second_request_is_told_to_come_again() {
     for upstream in upstreams() {
-        let gateway = Gateway::start(&upstream, &route(""));
+        let gateway = Gateway::start(&upstream, &route("in_flight = \"conflict\""));
         let running = gateway.begin(&gated("k"));
         upstream.arrival(1).await;
         for version in Version::BOTH {
@@ -35,7 +80,7 @@ async fn rule_9_a_second_request_is_told_to_come_again() {
 async fn rule_9_a_route_or_a_request_may_wait_for_the_answer() {
     let upstream = Upstream::any();
     let waiting = Gateway::start(&upstream, &route("in_flight = \"wait\"\nwait = \"20s\""));
-    let plain = Gateway::start(&upstream, &route(""));
+    let plain = Gateway::start(&upstream, &route("in_flight = \"conflict\""));
     for (index, (gateway, prefer)) in
         [(&waiting, "handling=lenient"), (&plain, "wait=20")].into_iter().enumerate()
     {

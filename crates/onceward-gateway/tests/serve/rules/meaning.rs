@@ -125,6 +125,33 @@ fn status(status: u16) -> Value {
 }
 
 #[tokio::test]
+async fn rule_12_the_default_believes_a_503() {
+    let pause = json!({"status": 503, "headers": [["Retry-After", "7"]]});
+    let cases = [
+        (status(503), (503, ""), RunAgain),
+        (pause.clone(), (503, ""), RunAgain),
+        (status(500), (500, ""), Replayed),
+        (status(502), (502, ""), Unknown),
+        (status(504), (504, ""), Unknown),
+        (json!({"cut": 3, "status": 503}), (504, "outcome-unknown"), Unknown),
+    ];
+    each_means("", &cases).await;
+    each_means("profile = \"standard\"", &cases).await;
+    let cases = [
+        (status(503), (503, ""), RunAgain),
+        (status(500), (500, ""), Unknown),
+        (status(529), (529, ""), RunAgain),
+    ];
+    each_means("on_500 = \"hold\"\nnot_applied = [529]", &cases).await;
+    let upstream = Upstream::any();
+    let gateway = Gateway::start(&upstream, &route(""));
+    for (key, told, expected) in [("a", status(503), "1"), ("b", pause, "7")] {
+        let reply = gateway.send(&pay(key).told(told)).await;
+        assert_eq!((reply.status, reply.header("retry-after")), (503, Some(expected)));
+    }
+}
+
+#[tokio::test]
 async fn rules_10_to_12_profile_strict() {
     let cases = [
         (status(200), (200, ""), Replayed),
@@ -146,7 +173,7 @@ async fn rules_10_to_12_profile_strict() {
         (json!({"cut": 0, "status": 500}), (504, "outcome-unknown"), Unknown),
         (json!({"framing": "close"}), (201, ""), Replayed),
     ];
-    each_means("", &cases).await;
+    each_means("profile = \"strict\"", &cases).await;
 }
 
 #[tokio::test]
@@ -166,7 +193,34 @@ async fn rule_12_strict_may_hold_a_500_and_know_what_is_not_applied() {
         (status(503), (503, ""), RunAgain),
         (status(502), (502, ""), Unknown),
     ];
-    each_means("on_500 = \"hold\"\nnot_applied = [503]", &cases).await;
+    let lines = "profile = \"strict\"\non_500 = \"hold\"\nnot_applied = [503]";
+    each_means(lines, &cases).await;
+}
+
+#[tokio::test]
+async fn rules_11_and_12_a_route_says_which_statuses_free_the_key_and_which_are_final() {
+    let lines = "released = [404, 409]\nfinal = [429, 502, 503]";
+    let cases = [
+        (status(404), (404, ""), RunAgain),
+        (status(409), (409, ""), RunAgain),
+        (status(429), (429, ""), Replayed),
+        (status(502), (502, ""), Replayed),
+        (status(503), (503, ""), Replayed),
+        (status(402), (402, ""), Replayed),
+        (status(403), (403, ""), RunAgain),
+        (status(504), (504, ""), Unknown),
+        // The service says more than the route.
+        (json!({"status": 409, "headers": [["Onceward-Outcome", "final"]]}), (409, ""), Replayed),
+        (
+            json!({"status": 429, "headers": [["Onceward-Outcome", "retryable"]]}),
+            (429, ""),
+            RunAgain,
+        ),
+        (json!({"cut": 3, "status": 409}), (504, "outcome-unknown"), Unknown),
+        (json!({"cut": 3, "status": 429}), (504, "outcome-unknown"), Unknown),
+    ];
+    each_means(lines, &cases).await;
+    each_means(&format!("{lines}\nprofile = \"strict\""), &cases).await;
 }
 
 #[tokio::test]
@@ -176,9 +230,11 @@ async fn rule_12_profile_stripe() {
         (status(503), (503, ""), Replayed),
         (status(429), (429, ""), RunAgain),
         (json!({"hang_up": true}), (504, "outcome-unknown"), Unknown),
+        (status(400), (400, ""), RunAgain),
+        (status(409), (409, ""), Replayed),
         (json!({"cut": 3}), (504, "outcome-unknown"), Unknown),
     ];
-    each_means("profile = \"stripe\"", &cases).await;
+    each_means("profile = \"stripe\"\nerrors = \"problem\"", &cases).await;
 }
 
 #[tokio::test]

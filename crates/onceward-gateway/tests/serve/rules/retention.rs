@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use crate::{
-    gateway_support::{Gateway, Upstream, route, route_for},
+    gateway_support::{Gateway, Plan, Upstream, route, route_for},
     rules::pay,
 };
 
@@ -27,7 +27,7 @@ async fn rules_20_and_21_what_has_expired_is_absent() {
 #[tokio::test]
 async fn rule_20_an_execution_may_take_longer_than_its_lease() {
     let upstream = Upstream::any();
-    let gateway = Gateway::start(&upstream, &route("lease = \"600ms\""));
+    let gateway = Gateway::start(&upstream, &route("lease = \"600ms\"\nin_flight = \"conflict\""));
     let running = gateway.begin(&pay("k").told(json!({"gate": "g"})));
     upstream.arrival(1).await;
     sleep(Duration::from_millis(1800)).await;
@@ -65,6 +65,9 @@ async fn rule_22_without_a_store_nothing_runs_unless_the_route_says_so() {
     assert!(refused.header("retry-after").is_some());
     assert_eq!((upstream.count_at("/pay").await, upstream.count_at("/open").await), (0, 1));
     fs::rename(&elsewhere, gateway.store()).unwrap();
+    let refused = gateway.send(&pay("k")).await;
+    assert_eq!(refused.problem(), (503, "store-unavailable".into()), "it may have lost something");
+    let gateway = Plan { directory: gateway.kill(), ..Plan::new(&upstream.url(), &text) }.start();
     assert_eq!(gateway.send(&pay("k")).await.status, 201);
     let protected = gateway.send(&open).await;
     assert_eq!((protected.status, protected.header("onceward-unprotected")), (201, None));

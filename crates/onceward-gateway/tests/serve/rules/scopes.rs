@@ -47,8 +47,69 @@ async fn rule_5_a_claim_of_a_verified_token_says_whose_key_it_is() {
     for call in [pay("k"), by(forged), by(expired), by(token(&json!({"name": "alice"})))] {
         let reply = gateway.send(&call).await;
         assert_eq!(reply.problem(), (401, "scope-missing".into()));
+        assert_eq!(reply.header("www-authenticate"), Some("Bearer"));
     }
     assert_eq!(upstream.count().await, 2);
+}
+
+#[tokio::test]
+async fn rule_5_a_cookie_says_whose_key_it_is_and_is_not_kept() {
+    let upstream = Upstream::any();
+    let gateway = Gateway::start(&upstream, &route("scope = [\"cookie:sid\"]"));
+    let by = |cookies: &str| pay("k").header("cookie", cookies);
+    for version in Version::BOTH {
+        let first = format!("theme=dark; sid=alice-{version:?}");
+        assert!(!gateway.send_by(version, &by(&first)).await.is_replay());
+        assert_eq!(upstream.last_lines("cookie").await, [first.as_str()], "it goes on as it came");
+        let moved = format!("sid=alice-{version:?};theme=light; sid=alice-{version:?}");
+        assert!(gateway.send_by(version, &by(&moved)).await.is_replay(), "others do not count");
+        let two_lines = by("theme=dark").header("cookie", format!("sid=alice-{version:?}"));
+        assert!(gateway.send_by(version, &two_lines).await.is_replay());
+    }
+    assert!(!gateway.send(&by("sid=bob")).await.is_replay());
+    assert_eq!(upstream.count().await, 3);
+    for (call, reason) in [
+        (pay("k"), "the request does not have the cookie"),
+        (by("SID=alice; xsid=alice; theme=sid"), "the request does not have the cookie"),
+        (by("sid="), "the cookie is empty"),
+        (by("sid=alice; sid=bob"), "the cookie twice, with two values"),
+    ] {
+        let reply = gateway.send(&call).await;
+        assert_eq!(reply.problem(), (401, "scope-missing".into()));
+        assert_eq!(reply.header("www-authenticate"), Some("Cookie cookie-name=\"sid\""));
+        assert!(reply.text().contains(reason), "{reason}: {}", reply.text());
+        assert!(!reply.text().contains("alice"));
+    }
+    assert_eq!(upstream.count().await, 3);
+    for file in gateway.directory.path().read_dir().unwrap() {
+        let bytes = std::fs::read(file.unwrap().path()).unwrap_or_default();
+        assert!(!bytes.windows(6).any(|window| window == b"alice-"), "only its digest is kept");
+    }
+}
+
+#[tokio::test]
+async fn rule_24_a_401_says_what_is_wrong_with_a_token() {
+    let upstream = Upstream::any();
+    let gateway = with_tokens(&upstream, &route("scope = [\"jwt:sub\"]\nname = \"pay\""));
+    let key = EncodingKey::from_secret(SECRET.as_bytes());
+    let claims = json!({"sub": "alice"});
+    let endless = jsonwebtoken::encode(&Header::default(), &claims, &key).unwrap();
+    let by_key = "/.onceward/operations?operation=pay&key=k";
+    for (token, reason) in [
+        (format!("Bearer {endless}"), "does not say when it expires (claim exp)"),
+        (token(&json!({"sub": "alice", "exp": 1_000_000})), "the token has expired"),
+        (token(&json!({"name": "alice"})), "jwt:sub is missing"),
+    ] {
+        let call = pay("k").header("authorization", &token);
+        for call in [call.clone(), call.retarget("GET", by_key)] {
+            let reply = gateway.send(&call).await;
+            assert_eq!(reply.problem(), (401, "scope-missing".into()));
+            assert_eq!(reply.header("www-authenticate"), Some("Bearer"));
+            assert!(reply.text().contains(reason), "{reason}: {}", reply.text());
+            assert!(!reply.text().contains(token.trim_start_matches("Bearer ")));
+        }
+    }
+    assert_eq!(upstream.count().await, 0);
 }
 
 #[tokio::test]
@@ -215,4 +276,42 @@ async fn rule_6_without_a_name_the_template_counts_and_behind_a_star_the_path() 
     assert_eq!(upstream.count().await, 3);
     gateway.send(&at("/files/a/%62")).await;
     assert_eq!(upstream.count().await, 3, "another spelling is the same path");
+}
+
+#[tokio::test]
+async fn rule_5_a_claim_has_one_type_so_that_a_number_is_not_taken_for_a_text() {
+    let upstream = Upstream::any();
+    let text = route("scope = [\"jwt:sub\"]")
+        + &route_for("POST /by-number", "scope = [\"jwt-number:sub\"]");
+    let gateway = with_tokens(&upstream, &text);
+    let send = async |path: &str, sub: Value| {
+        let call = Call::post(path).key("k").header("authorization", token(&json!({"sub": sub})));
+        gateway.send(&call).await
+    };
+    assert_eq!(send("/pay", json!("7")).await.status, 201);
+    for not_text in [json!(7), json!(7.0), json!(true), json!(["7"])] {
+        assert_eq!(send("/pay", not_text).await.problem(), (401, "scope-missing".into()));
+    }
+    assert_eq!(send("/by-number", json!(7)).await.status, 201);
+    assert!(send("/by-number", json!(7)).await.is_replay());
+    for not_number in [json!("7"), json!(7.5), json!(true)] {
+        assert_eq!(send("/by-number", not_number).await.problem(), (401, "scope-missing".into()));
+    }
+    assert_eq!(upstream.count().await, 2);
+}
+
+#[tokio::test]
+async fn rule_5_a_body_that_names_two_accounts_belongs_to_none() {
+    let upstream = Upstream::any();
+    let gateway =
+        Gateway::start(&upstream, &route("scope = [\"secret:x-api-key\", \"json:/account\"]"));
+    for body in [
+        r#"{"account": "a", "account": "b"}"#,
+        r#"{"account": "a", "\u0061ccount": "b"}"#,
+        r#"{"account": "a", "more": {"n": 1, "n": 2}}"#,
+    ] {
+        let call = Call::post("/pay").key("k").header("x-api-key", "alice").body(body);
+        assert_eq!(gateway.send(&call).await.problem(), (401, "scope-missing".into()), "{body}");
+    }
+    assert_eq!(upstream.count().await, 0);
 }

@@ -10,9 +10,12 @@ use onceward_core::Seal;
 use super::{
     Address, Dialect, Durability, OpenError, PostgresStore, Tables,
     link::{How, Link},
-    schema, tls,
+    schema, sweep, tls,
 };
-use crate::stores::sealing::Sealing;
+use crate::{
+    clock::{Clock, HostClock, Watch},
+    stores::codec::Codec,
+};
 
 /// Collects the options of a [`PostgresStore`]; nothing happens before [`open`](Self::open).
 ///
@@ -29,7 +32,7 @@ use crate::stores::sealing::Sealing;
 pub struct PostgresStoreBuilder {
     address: Address,
     dialect: Dialect,
-    sealing: Sealing,
+    codec: Codec,
     lanes: usize,
     batch: usize,
     is_unprepared: bool,
@@ -45,7 +48,7 @@ impl PostgresStoreBuilder {
         Self {
             address,
             dialect: Dialect::Postgres,
-            sealing: Sealing::default(),
+            codec: Codec::new(Watch::new(Arc::new(HostClock))),
             lanes: Self::LANES,
             batch: 256,
             is_unprepared: false,
@@ -63,9 +66,16 @@ impl PostgresStoreBuilder {
     /// Hides answers from whoever has the database and not the key; `onceward::seal::Keyring` (feature
     /// `encryption`) is such a seal.
     ///
-    /// Answers that SQL functions write are not sealed: the database has no key.
+    /// The database has no key: of an answer that SQL functions write, the status alone is stored.
     pub fn seal(mut self, seal: Arc<dyn Seal>) -> Self {
-        self.sealing = Sealing::with(seal);
+        self.codec.set_seal(seal);
+        self
+    }
+
+    /// What the server's clock is compared with, by its [`steady`](Clock::steady) time; the host's if not
+    /// said. Times are the server's in any case.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.codec.set_watch(Watch::new(clock));
         self
     }
 
@@ -126,7 +136,11 @@ impl PostgresStoreBuilder {
                 return Err(OpenError::Relaxed(weaknesses.join("; ")));
             }
         }
-        Ok(PostgresStore::start(how, self.sealing, (self.lanes, self.batch), durability))
+        // The server's clock is trusted as it is now.
+        sweep::look_at_clock(&link, &self.codec)
+            .await
+            .map_err(|error| OpenError::Failed(error.to_string()))?;
+        Ok(PostgresStore::start(how, self.codec, (self.lanes, self.batch), durability))
     }
 
     /// Makes or updates the tables, all of it or nothing, and touches no other schema.

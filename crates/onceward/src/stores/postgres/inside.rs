@@ -28,7 +28,7 @@ use super::{
     Dialect, PostgresStore,
     error::{Trouble, describe, store_error},
     number,
-    rows::{Kind, Work, fence_of, timestamp, uuid_of},
+    rows::{Interval, Kind, Work, fence_of, timestamp, uuid_of},
     sql,
 };
 use crate::{
@@ -70,6 +70,7 @@ pub(super) enum Value<'a> {
     Long(Option<i64>),
     Flag(bool),
     Text(Option<&'a str>),
+    Length(Option<Interval>),
 }
 
 impl Value<'_> {
@@ -82,6 +83,7 @@ impl Value<'_> {
             Self::Long(value) => (value, Type::INT8),
             Self::Flag(value) => (value, Type::BOOL),
             Self::Text(value) => (value, Type::TEXT),
+            Self::Length(value) => (value, Type::INTERVAL),
         }
     }
 }
@@ -182,7 +184,7 @@ impl PostgresStore {
         let has_standbys = met.has_standbys;
         let Some(row) = met.row() else { return Ok(Swap::Conflict(Found::Nothing)) };
         if !has_standbys {
-            return Ok(Swap::Conflict(row.decode(id, &self.inner.sealing)?));
+            return Ok(Swap::Conflict(row.decode(id, &self.inner.codec)?));
         }
         // The server of this connection may be an old primary that nobody follows any more.
         let found = self.read(id).await?;
@@ -198,7 +200,7 @@ impl PostgresStore {
     }
 
     pub(super) fn work(&self, change: &Change) -> Work {
-        Work::of(change, &self.inner.sealing)
+        Work::of(change, &self.inner.codec)
     }
 
     async fn swap_on(
@@ -220,9 +222,11 @@ impl PostgresStore {
     /// For engines without functions.
     async fn swap_plainly(&self, client: &Client, work: &Work) -> Result<Swap, StoreError> {
         let values = self.values(work, How::Swap);
-        let [id, expected, fence, execution, state, anew, ttl, retain, sweep, _, rest @ ..] =
-            &values;
+        let [id, expected, fence, execution, state, anew, _, _, _, _, rest @ ..] = &values;
         let [scope, operation, body, kind, by, actor, reason, ..] = rest;
+        // The function takes numbers, the statements intervals.
+        let [ttl, retain, sweep] = &[work.ttl_micros(), work.retain_micros, work.sweep_micros]
+            .map(|micros| Value::Length(micros.map(Interval)));
         let changed = match work.kind {
             Kind::Claim => {
                 let claim =
@@ -258,7 +262,7 @@ impl PostgresStore {
         index: u32,
         chunk: &[u8],
     ) -> Result<(), StoreError> {
-        let chunk = self.inner.sealing.seal_chunk(id, index, chunk);
+        let chunk = self.inner.codec.seal_chunk(id, index, chunk);
         let (fence, index) =
             (Value::Uuid(Some(uuid_of(id.fence))), Value::Int(Some(number(index)?)));
         let values = [&Value::Bytes(&id.operation.0), &fence, &index, &Value::Bytes(&chunk)];

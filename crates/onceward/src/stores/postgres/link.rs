@@ -35,6 +35,11 @@ pub(super) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 /// How long a row may be held by somebody else's transaction before it is set aside.
 const LOCK_TIMEOUT: &str = "50ms";
 
+/// Where names without a schema are looked for, whatever role and database were told: in no schema that
+/// another role may write to. The statements depend on it no more than behind a pooler, where a read has
+/// no session of its own; this is for what triggers and indexes on the tables may call.
+pub(super) const SEARCH_PATH: &str = "pg_catalog, pg_temp";
+
 /// After so long without an answer a connection is left to itself. The commit that it waits for is not
 /// cancelled: nobody knows what becomes of it.
 const ANSWER: Duration = Duration::from_secs(20);
@@ -99,8 +104,9 @@ impl How {
             return String::new();
         }
         format!(
-            "SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit') \
-             WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, {is_local})"
+            "SELECT pg_catalog.set_config('synchronous_commit', \
+             CASE WHEN pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) 'remote_apply' \
+             THEN 'remote_apply' ELSE 'on' END, {is_local})"
         )
     }
 
@@ -115,7 +121,8 @@ impl How {
 
     fn session(&self) -> String {
         format!(
-            "SET lock_timeout = '{LOCK_TIMEOUT}'; SET default_transaction_isolation = '{}'; {}; {}",
+            "SET search_path = {SEARCH_PATH}; SET lock_timeout = '{LOCK_TIMEOUT}'; \
+             SET default_transaction_isolation = '{}'; {}; {}",
             self.isolation(),
             self.by_index("SET"),
             self.durable(false)
@@ -124,7 +131,8 @@ impl How {
 
     fn begin(&self) -> String {
         format!(
-            "BEGIN ISOLATION LEVEL {}; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; {}; {}",
+            "BEGIN ISOLATION LEVEL {}; SET LOCAL search_path = {SEARCH_PATH}; \
+             SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; {}; {}",
             self.isolation(),
             self.by_index("SET LOCAL"),
             self.durable(true)

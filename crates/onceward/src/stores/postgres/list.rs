@@ -14,10 +14,10 @@ use tokio_postgres::types::{ToSql, Type};
 use super::{
     error::store_error,
     link::Link,
-    rows::{Read, system_time, timestamp},
+    rows::{Interval, Read, micros, system_time, timestamp},
     sql::LOOKED_AT,
 };
-use crate::stores::sealing::Sealing;
+use crate::stores::codec::Codec;
 
 /// How many rows one page looks at.
 const WINDOW: i64 = 20_000;
@@ -27,20 +27,30 @@ const MAX_PAGE_BYTES: i64 = 64 << 20;
 
 /// A place in the order of the list.
 #[derive(Clone, Copy)]
-struct Place {
-    at: SystemTime,
+pub(super) struct Place {
+    pub(super) at: SystemTime,
     id: Digest,
 }
 
 impl Place {
-    fn cursor(self) -> Cursor {
+    pub(super) fn cursor(self) -> Cursor {
         Cursor(format!("{}.{}", timestamp(self.at).unix_micros(), self.id))
     }
 
-    fn of(text: &str) -> Option<Self> {
-        let (micros, id) = text.split_once('.')?;
-        let at = system_time(Timestamp::from_unix_micros(micros.parse().ok()?));
-        Some(Self { at, id: id.parse().ok()? })
+    /// The place of a cursor.
+    pub(super) fn read(text: &str) -> Result<Self, StoreError> {
+        let parsed = || {
+            let (micros, id) = text.split_once('.')?;
+            let at = system_time(Timestamp::from_unix_micros(micros.parse().ok()?));
+            Some(Self { at, id: id.parse().ok()? })
+        };
+        parsed().ok_or_else(|| {
+            StoreError::Unusable(format!("{text:?} is not where a page of this store ended"))
+        })
+    }
+
+    pub(super) fn id(self) -> Vec<u8> {
+        self.id.0.to_vec()
     }
 }
 
@@ -66,13 +76,15 @@ impl<'a> Plan<'a> {
             )
         );
         let (behind, until, direction) = match filter.order {
-            Order::OldestFirst => (">", "<=", "ASC"),
-            Order::NewestFirst => ("<", ">=", "DESC"),
+            Order::OldestFirst => ("OPERATOR(pg_catalog.>)", "OPERATOR(pg_catalog.<=)", "ASC"),
+            Order::NewestFirst => ("OPERATOR(pg_catalog.<)", "OPERATOR(pg_catalog.>=)", "DESC"),
         };
         Self {
             filter,
             from: match is_open {
-                true => "onceward.open o JOIN onceward.record r ON r.digest = o.digest",
+                true => {
+                    "onceward.open o JOIN onceward.record r ON r.digest OPERATOR(pg_catalog.=) o.digest"
+                }
                 false => "onceward.record r",
             },
             behind,
@@ -86,11 +98,11 @@ impl<'a> Plan<'a> {
         let Self { from, behind, direction, .. } = self;
         let text = format!(
             "SELECT r.sweep_after, r.digest FROM {from}
-             WHERE $1::timestamptz IS NULL OR (r.sweep_after, r.digest) {behind} ($1, $2)
+             WHERE $1::pg_catalog.timestamptz IS NULL OR (r.sweep_after, r.digest) {behind} ($1, $2)
              ORDER BY r.sweep_after {direction}, r.digest {direction} OFFSET {} LIMIT 1",
             WINDOW - 1
         );
-        let (at, id) = (after.map(|place| place.at), after.map(|place| place.id.0.to_vec()));
+        let (at, id) = (after.map(|place| place.at), after.map(Place::id));
         let rows = link.ask(&text, &[(&at, Type::TIMESTAMPTZ), (&id, Type::BYTEA)]).await?;
         rows.first().map(|row| place(row, 0)).transpose()
     }
@@ -107,26 +119,30 @@ impl<'a> Plan<'a> {
         let text = format!(
             "SELECT * FROM (
                 SELECT {LOOKED_AT}, r.sweep_after,
-                    sum(length(r.body)) OVER (ORDER BY r.sweep_after {direction}, r.digest {direction})
-                        - length(r.body) AS bytes_before
+                    pg_catalog.sum(pg_catalog.length(r.body))
+                        OVER (ORDER BY r.sweep_after {direction}, r.digest {direction})
+                        OPERATOR(pg_catalog.-) pg_catalog.length(r.body) AS bytes_before
                 FROM {from}
-                WHERE ($1::timestamptz IS NULL OR (r.sweep_after, r.digest) {behind} ($1, $2))
-                    AND ($3::timestamptz IS NULL OR (r.sweep_after, r.digest) {until} ($3, $4))
-                    AND ($5::text IS NULL OR r.scope = $5)
-                    AND ($6::text IS NULL OR r.operation = $6)
-                    AND ($7::bytea IS NULL OR position($7 IN r.body) > 0)
-                    AND ($8::int8 IS NULL
-                        OR r.started_at <= clock_timestamp() - $8 * interval '1 microsecond')
-                    AND ($9::bytea IS NULL OR r.digest = $9)
+                WHERE ($1::pg_catalog.timestamptz IS NULL
+                        OR (r.sweep_after, r.digest) {behind} ($1, $2))
+                    AND ($3::pg_catalog.timestamptz IS NULL
+                        OR (r.sweep_after, r.digest) {until} ($3, $4))
+                    AND ($5::pg_catalog.text IS NULL OR r.scope OPERATOR(pg_catalog.=) $5)
+                    AND ($6::pg_catalog.text IS NULL OR r.operation OPERATOR(pg_catalog.=) $6)
+                    AND ($7::pg_catalog.bytea IS NULL
+                        OR position($7 IN r.body) OPERATOR(pg_catalog.>) 0)
+                    AND ($8::pg_catalog.interval IS NULL OR r.started_at OPERATOR(pg_catalog.<=)
+                        (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) $8))
+                    AND ($9::pg_catalog.bytea IS NULL OR r.digest OPERATOR(pg_catalog.=) $9)
                 ORDER BY r.sweep_after {direction}, r.digest {direction} LIMIT $10
-             ) page WHERE bytes_before < {MAX_PAGE_BYTES}"
+             ) page WHERE bytes_before OPERATOR(pg_catalog.<) {MAX_PAGE_BYTES}"
         );
-        let (after_at, after_id) = (after.map(|place| place.at), after.map(bytes_of));
-        let (end_at, end_id) = (end.map(|place| place.at), end.map(bytes_of));
+        let (after_at, after_id) = (after.map(|place| place.at), after.map(Place::id));
+        let (end_at, end_id) = (end.map(|place| place.at), end.map(Place::id));
         let scope = filter.scope.as_ref().map(ToString::to_string);
         let operation = filter.operation.as_ref().map(|name| name.as_str().to_owned());
         let key = filter.key.as_ref().map(|key| key.digest().0.to_vec());
-        let older = filter.older.map(super::rows::micros);
+        let older = filter.older.map(|older| Interval(micros(older)));
         let exactly = exactly(filter).map(|id| id.0.to_vec());
         let parameters: [(&(dyn ToSql + Sync), Type); 10] = [
             (&after_at, Type::TIMESTAMPTZ),
@@ -136,7 +152,7 @@ impl<'a> Plan<'a> {
             (&scope, Type::TEXT),
             (&operation, Type::TEXT),
             (&key, Type::BYTEA),
-            (&older, Type::INT8),
+            (&older, Type::INTERVAL),
             (&exactly, Type::BYTEA),
             (&limit, Type::INT8),
         ];
@@ -152,8 +168,12 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn bytes_of(place: Place) -> Vec<u8> {
-    place.id.0.to_vec()
+/// Where a page ends that looks at all records, oldest first; `None`: with the last row.
+pub(super) async fn window_end(
+    link: &Link,
+    after: Option<Place>,
+) -> Result<Option<Place>, StoreError> {
+    Plan::of(&Filter::default()).end(link, after).await
 }
 
 fn place(row: &tokio_postgres::Row, first: usize) -> Result<Place, StoreError> {
@@ -169,18 +189,8 @@ fn exactly(filter: &Filter) -> Option<Digest> {
     Some(OperationId::new(scope, operation, key).digest())
 }
 
-pub(super) async fn list(
-    link: &Link,
-    filter: &Filter,
-    sealing: &Sealing,
-) -> Result<Page, StoreError> {
-    let bad = |text: &str| {
-        StoreError::Unusable(format!("{text:?} is not where a page of this store ended"))
-    };
-    let after = match &filter.after {
-        Some(Cursor(text)) => Some(Place::of(text).ok_or_else(|| bad(text))?),
-        None => None,
-    };
+pub(super) async fn list(link: &Link, filter: &Filter, codec: &Codec) -> Result<Page, StoreError> {
+    let after = filter.after.as_ref().map(|Cursor(text)| Place::read(text)).transpose()?;
     let plan = Plan::of(filter);
     let limit = filter.limit.clamp(1, Filter::MAX_PAGE);
     // One record needs no window.
@@ -194,7 +204,7 @@ pub(super) async fn list(
     let mut last = after;
     for (read, place) in rows.into_iter().take(limit as usize) {
         last = Some(place);
-        let found = read.row.look(&read.id, sealing)?;
+        let found = read.row.look(&read.id, codec)?;
         if is_wanted(filter, &found) {
             page.listed.push(Listed { id: read.id, found });
         }

@@ -25,6 +25,7 @@ mod error;
 mod inside;
 mod link;
 mod list;
+mod routes;
 mod rows;
 mod schema;
 mod spelling;
@@ -56,13 +57,13 @@ pub use schema::{Durability, MIGRATIONS, Tables};
 #[cfg(feature = "sqlx")]
 pub(crate) use sqlx::{depth, sqlx_commit_error};
 
-use super::{Census, known::Known, sealing::Sealing};
+use super::{Census, codec::Codec, known::Known};
+use crate::clock::Suspicion;
 use barrier::Barrier;
 use error::{Trouble, store_error};
 use link::{How, Line, Link};
 use rows::{Read, Work, timestamp, uuid_of};
 use sql::Query;
-use sweep::Broom;
 use wake::Bell;
 use writer::{Applied, Writer};
 
@@ -136,9 +137,8 @@ struct Inner {
     /// Writes chunks, and what operators change by hand.
     keeper: Line,
     barrier: Barrier,
-    broom: Broom,
     known: Known,
-    sealing: Sealing,
+    codec: Codec,
     durability: Option<Durability>,
     bell: Option<Bell>,
 }
@@ -169,7 +169,7 @@ impl PostgresStore {
     /// Counts what is open and looks how large the tables are: for metrics and health checks.
     pub async fn census(&self) -> Result<Census, StoreError> {
         let link = self.desk().await?;
-        census::census(&link, self.inner.how.dialect, &self.inner.sealing).await
+        census::census(&link, self.inner.how.dialect, &self.inner.codec).await
     }
 
     /// Looks how the server and the tables are: for health checks. `None`: this dialect cannot tell.
@@ -180,9 +180,20 @@ impl PostgresStore {
         }
     }
 
+    /// What is suspected of the server's clock, asked now: it went ahead of real time while this process runs.
+    pub async fn clock_suspicion(&self) -> Result<Option<Suspicion>, StoreError> {
+        sweep::look_at_clock(&*self.desk().await?, &self.inner.codec).await
+    }
+
+    /// An operator's word that the server's clock is right now, for this process. Returns what was suspected.
+    pub async fn trust_clock(&self) -> Result<Option<Suspicion>, StoreError> {
+        self.clock_suspicion().await?;
+        Ok(self.inner.codec.watch().trust())
+    }
+
     fn start(
         how: Arc<How>,
-        sealing: Sealing,
+        codec: Codec,
         (lanes, batch): (usize, usize),
         durability: Option<Durability>,
     ) -> Self {
@@ -192,11 +203,10 @@ impl PostgresStore {
             desk: Line::new(&how),
             keeper: Line::new(&how),
             barrier: Barrier::new(&how),
-            broom: Broom::default(),
             known: Known::new(),
             bell: Bell::start(&how),
             how,
-            sealing,
+            codec,
             durability,
         };
         Self { inner: Arc::new(inner) }
@@ -226,7 +236,7 @@ impl PostgresStore {
         if let Some(writer) = read.unsure {
             self.inner.barrier.pass(writer).await?;
         }
-        read.row.decode(id, &self.inner.sealing)
+        read.row.decode(id, &self.inner.codec)
     }
 
     async fn desk(&self) -> Result<Arc<Link>, StoreError> {
@@ -243,7 +253,7 @@ impl fmt::Debug for PostgresStore {
 impl Store for PostgresStore {
     fn swap<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>> {
         Box::pin(async move {
-            let Inner { writer, known, sealing, .. } = &*self.inner;
+            let Inner { writer, known, codec, .. } = &*self.inner;
             // A duplicate only reads: it waits for no commit.
             if change.expected.is_none()
                 && known.expects(&change.id)
@@ -252,7 +262,7 @@ impl Store for PostgresStore {
             {
                 return Ok(Swap::Conflict(found));
             }
-            let applied = writer.write(Work::of(change, sealing)).await?;
+            let applied = writer.write(Work::of(change, codec)).await?;
             let is_first = change.expected.is_none() && matches!(applied, Applied::Written { .. });
             if !is_first {
                 known.note(&change.id);
@@ -274,7 +284,7 @@ impl Store for PostgresStore {
     fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>> {
         Box::pin(async move {
             let link = self.desk().await?;
-            self.inner.broom.sweep(&link, limit, self.inner.how.dialect).await
+            sweep::sweep(&link, limit, self.inner.how.dialect, &self.inner.codec).await
         })
     }
 
@@ -291,7 +301,7 @@ impl Inspect for PostgresStore {
     fn list<'a>(&'a self, filter: &'a Filter) -> BoxFuture<'a, Result<Page, StoreError>> {
         Box::pin(async move {
             let link = self.desk().await?;
-            list::list(&link, filter, &self.inner.sealing).await
+            list::list(&link, filter, &self.inner.codec).await
         })
     }
 
@@ -338,7 +348,8 @@ impl Trail for PostgresStore {
         Box::pin(async move {
             let link = self.desk().await?;
             let question = "SELECT at, kind, execution, actor, reason FROM (
-                    SELECT * FROM onceward.trail WHERE digest = $1 ORDER BY seq DESC LIMIT $2
+                    SELECT * FROM onceward.trail WHERE digest OPERATOR(pg_catalog.=) $1
+                    ORDER BY seq DESC LIMIT $2
                 ) latest ORDER BY seq";
             let parameters: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] =
                 &[(&id.0.as_slice(), Type::BYTEA), (&MAX_TRAIL, Type::INT8)];
@@ -374,7 +385,7 @@ impl Spool for PostgresStore {
         chunk: &'a [u8],
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            let bytes = self.inner.sealing.seal_chunk(id, index, chunk);
+            let bytes = self.inner.codec.seal_chunk(id, index, chunk);
             let (operation, fence) = (id.operation.0.as_slice(), uuid_of(id.fence));
             let (index, bytes) = (number(index)?, bytes.as_ref());
             let link = self.inner.keeper.link().await?;
@@ -394,7 +405,7 @@ impl Spool for PostgresStore {
             let rows = link.read(&sql::CHUNK, &[&operation, &fence, &number(index)?]).await?;
             let bytes = rows.first().map(|row| row.try_get(0)).transpose();
             let bytes = bytes.map_err(|error| store_error(&error))?;
-            Ok(bytes.map(|bytes| self.inner.sealing.open_chunk(id, index, bytes)))
+            Ok(bytes.map(|bytes| self.inner.codec.open_chunk(id, index, bytes)))
         })
     }
 

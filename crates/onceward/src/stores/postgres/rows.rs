@@ -1,14 +1,20 @@
 //! What the driver of PostgreSQL gives and takes.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    error::Error,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use onceward_core::{Change, Digest, Fence, SWEEP_MARGIN, State, StoreError, Timestamp, Ttl};
-use tokio_postgres::Row as PgRow;
+use tokio_postgres::{
+    Row as PgRow,
+    types::{IsNull, ToSql, Type, accepts, private::BytesMut, to_sql_checked},
+};
 use uuid::Uuid;
 
 use crate::stores::{
+    codec::Codec,
     rows::{Over, Proposal, Row, Times},
-    sealing::Sealing,
 };
 
 /// How long the end of a claim is expected to be remembered, where it does not say.
@@ -35,8 +41,8 @@ pub(super) enum Kind {
 }
 
 impl Work {
-    pub(super) fn of(change: &Change, sealing: &Sealing) -> Self {
-        let proposal = Proposal::of(change, sealing);
+    pub(super) fn of(change: &Change, codec: &Codec) -> Self {
+        let proposal = Proposal::of(change, codec);
         let record = &change.next;
         let has_ended = matches!(record.state, State::Succeeded(_) | State::FailedFinal(_));
         let is_timed = matches!(record.ttl, Ttl::For(_));
@@ -95,6 +101,24 @@ impl Work {
 
 pub(super) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(LONGEST).min(LONGEST)
+}
+
+/// A length of time in microseconds, sent as an `interval`: a number would have to be multiplied by one, and
+/// what the server multiplies with is looked for by name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Interval(pub(super) i64);
+
+impl ToSql for Interval {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        // The days and the months of it.
+        let rest = [0; 8];
+        out.extend_from_slice(&self.0.to_be_bytes());
+        out.extend_from_slice(&rest);
+        Ok(IsNull::No)
+    }
+
+    accepts!(INTERVAL);
+    to_sql_checked!();
 }
 
 pub(super) fn fence_of(uuid: Uuid) -> Fence {

@@ -2,7 +2,10 @@
 
 use tokio_postgres::{Client, Row, types::Type};
 
-use super::{Dialect, OpenError, link::Link};
+use super::{
+    Dialect, OpenError,
+    link::{Link, SEARCH_PATH},
+};
 
 /// Plain SQL, for people who migrate with their own tools: each file is one version, to be run once and
 /// in a transaction of its own.
@@ -18,6 +21,8 @@ pub const MIGRATIONS: &[(&str, &str)] = &[
     ("0001_records.sql", include_str!("../../../migrations/postgres/0001_records.sql")),
     ("0002_functions.sql", include_str!("../../../migrations/postgres/0002_functions.sql")),
     ("0003_swap.sql", include_str!("../../../migrations/postgres/0003_swap.sql")),
+    ("0004_rights.sql", include_str!("../../../migrations/postgres/0004_rights.sql")),
+    ("0005_routes.sql", include_str!("../../../migrations/postgres/0005_routes.sql")),
 ];
 
 /// Held while tables are changed, so that processes that start together do not do it twice.
@@ -63,9 +68,10 @@ pub(super) async fn migrate(link: &mut Link, dialect: Dialect) -> Result<Tables,
     let failed = |error: tokio_postgres::Error| OpenError::from_driver(&error);
     let newest = newest(dialect);
     let transaction = link.client.transaction().await.map_err(failed)?;
-    transaction.batch_execute("SET LOCAL lock_timeout = '30s'").await.map_err(failed)?;
+    let settings = format!("SET LOCAL search_path = {SEARCH_PATH}; SET LOCAL lock_timeout = '30s'");
+    transaction.batch_execute(&settings).await.map_err(failed)?;
     if dialect == Dialect::Postgres {
-        let turn = format!("SELECT pg_advisory_xact_lock({TURN})");
+        let turn = format!("SELECT pg_catalog.pg_advisory_xact_lock({TURN})");
         transaction.batch_execute(&turn).await.map_err(failed)?;
     }
     let found = version(transaction.client()).await?;
@@ -93,8 +99,11 @@ async fn version(client: &Client) -> Result<u32, OpenError> {
         Table::Usable => {}
     }
     // Newer tables that this software may use are as good as the newest that it knows.
-    let usable = "SELECT coalesce(CASE WHEN max(coalesce(needs, version)) > $1 THEN max(version)
-                      ELSE least(max(version), $1) END, 0)::int8 FROM onceward.migration";
+    let usable = "SELECT coalesce(
+            CASE WHEN pg_catalog.max(coalesce(needs, version)) OPERATOR(pg_catalog.>) $1
+                THEN pg_catalog.max(version)
+                ELSE least(pg_catalog.max(version), $1) END, 0)::pg_catalog.int8
+        FROM onceward.migration";
     let known = i64::from(newest(Dialect::Postgres));
     let row = client.query_typed_one(usable, &[(&known, Type::INT8)]).await;
     let version: i64 = row.and_then(|row| row.try_get(0)).map_err(failed)?;
@@ -112,11 +121,12 @@ enum Table {
 /// Asked in one statement: another process may make the tables between two.
 async fn table(client: &Client) -> Result<Table, OpenError> {
     let question = "SELECT
-        (SELECT count(*) FROM information_schema.tables
-         WHERE table_schema = 'onceward' AND table_name = 'migration'),
-        (SELECT count(*) FROM pg_catalog.pg_class c
-         JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-         WHERE n.nspname = 'onceward' AND c.relname = 'migration')";
+        (SELECT pg_catalog.count(*) FROM information_schema.tables
+         WHERE table_schema::pg_catalog.text OPERATOR(pg_catalog.=) 'onceward'
+            AND table_name::pg_catalog.text OPERATOR(pg_catalog.=) 'migration'),
+        (SELECT pg_catalog.count(*) FROM pg_catalog.pg_class c
+         JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+         WHERE n.nspname OPERATOR(pg_catalog.=) 'onceward' AND c.relname OPERATOR(pg_catalog.=) 'migration')";
     let row = client.query_typed_one(question, &[]).await;
     let counts = row.and_then(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
     let (usable, all): (i64, i64) = counts.map_err(|error| OpenError::from_driver(&error))?;
@@ -159,14 +169,14 @@ impl Durability {
             return Ok(None);
         }
         let question = "
-            SELECT current_setting('server_version'), current_setting('fsync'),
-                current_setting('full_page_writes'),
+            SELECT pg_catalog.current_setting('server_version'), pg_catalog.current_setting('fsync'),
+                pg_catalog.current_setting('full_page_writes'),
                 coalesce((SELECT reset_val FROM pg_catalog.pg_settings
-                    WHERE name = 'synchronous_commit'), current_setting('synchronous_commit')),
-                current_setting('synchronous_standby_names'),
+                    WHERE name OPERATOR(pg_catalog.=) 'synchronous_commit'), pg_catalog.current_setting('synchronous_commit')),
+                pg_catalog.current_setting('synchronous_standby_names'),
                 EXISTS (SELECT FROM pg_catalog.pg_stat_replication)
                     OR EXISTS (SELECT FROM pg_catalog.pg_replication_slots
-                        WHERE slot_type = 'physical')";
+                        WHERE slot_type OPERATOR(pg_catalog.=) 'physical')";
         let row = link.client.query_typed_one(question, &[]).await;
         let durability = row.and_then(|row| Self::of(&row));
         durability.map(Some).map_err(|error| OpenError::from_driver(&error))

@@ -1,6 +1,12 @@
 //! The statements, each with the types of its parameters, so that one can be sent unprepared.
 //!
-//! Durations come as microseconds. `clock` is the store's time, read once for each statement.
+//! `clock` is the store's time, read once for each statement.
+//!
+//! Every function, type and operator is named with its schema. Another role may be allowed to make some of the
+//! same name, and where a session looks first is not ours to say behind a pooler or on a user's connection.
+//! What has no name to qualify is not used: `IN`, `BETWEEN`, `CASE x WHEN`, `IS DISTINCT FROM`. Several arrays in
+//! one `UNNEST` are taken apart by the server itself, and need none. All operators with a schema bind equally:
+//! parentheses say what is meant.
 
 use tokio_postgres::types::Type;
 
@@ -13,22 +19,56 @@ pub(super) struct Query {
 }
 
 /// How many statements have a slot.
-pub(super) const SLOTS: usize = 13;
+pub(super) const SLOTS: usize = 14;
 
 /// The columns of a row, in the order in which [`rows`](super::rows) reads them. The last three: who
-/// wrote /// it, whether that must be on a standby before it may be believed, and since when this server runs: by that
-/// servers, and starts of one, are told apart.
+/// wrote it, whether that must be on a standby before it may be believed, and since when this server runs: by
+/// that servers, and starts of one, are told apart.
 macro_rules! columns {
     ($xid:literal) => {
         concat!(
             "r.digest, r.fence, r.started_at, r.updated_at, r.expires_at, r.body, \
-             clock_timestamp(), ",
+             pg_catalog.clock_timestamp(), ",
             $xid
         )
     };
 }
+
+/// The last three where PostgreSQL knows them.
+macro_rules! known {
+    () => {
+        columns!(
+            "r.xmin::pg_catalog.text::pg_catalog.int8, \
+             pg_catalog.current_setting('synchronous_standby_names') OPERATOR(pg_catalog.<>) '', \
+             pg_catalog.pg_postmaster_start_time()"
+        )
+    };
+}
+
 /// For whoever only looks: nothing is answered by these rows.
-pub(super) const LOOKED_AT: &str = columns!("0::int8, false, clock_timestamp()");
+pub(super) const LOOKED_AT: &str =
+    columns!("0::pg_catalog.int8, false, pg_catalog.clock_timestamp()");
+
+/// The names of a route. Without a row it is made; a row that is not the expected one stays.
+pub(super) static KEEP_ROUTE: Query = Query {
+    text: "
+        INSERT INTO onceward.route AS kept (template, path, operation, parts) VALUES ($1, $2, $3, $4)
+        ON CONFLICT (template) DO UPDATE
+        SET path = excluded.path, operation = excluded.operation, parts = excluded.parts
+        WHERE kept.path OPERATOR(pg_catalog.=) $5 AND kept.operation OPERATOR(pg_catalog.=) $6
+            AND kept.parts OPERATOR(pg_catalog.=) $7
+        RETURNING kept.template",
+    types: &[
+        Type::TEXT,
+        Type::TEXT,
+        Type::TEXT,
+        Type::TEXT,
+        Type::TEXT,
+        Type::TEXT,
+        Type::TEXT,
+    ],
+    slot: 13,
+};
 
 /// A first claim, or another first record.
 pub(super) static CLAIM: Query = Query {
@@ -36,13 +76,14 @@ pub(super) static CLAIM: Query = Query {
         WITH made AS (
             INSERT INTO onceward.record (digest, fence, execution, state, started_at, updated_at,
                 expires_at, sweep_after, retain, scope, operation, body)
-            SELECT $1, $2, $3, $4, now, now, now + $5 * interval '1 microsecond',
-                now + $6 * interval '1 microsecond', $7 * interval '1 microsecond', $8, $9, $10
-            FROM (SELECT clock_timestamp() AS now) clock
+            SELECT $1, $2, $3, $4, now, now, now OPERATOR(pg_catalog.+) $5,
+                now OPERATOR(pg_catalog.+) $6, $7, $8, $9, $10
+            FROM (SELECT pg_catalog.clock_timestamp() AS now) clock
             ON CONFLICT (digest) DO NOTHING
             RETURNING digest, state, updated_at
         ), opened AS (
-            INSERT INTO onceward.open (digest) SELECT digest FROM made WHERE state < 3
+            INSERT INTO onceward.open (digest)
+            SELECT digest FROM made WHERE state OPERATOR(pg_catalog.<) 3
             ON CONFLICT (digest) DO NOTHING
         )
         SELECT digest, updated_at FROM made",
@@ -51,9 +92,9 @@ pub(super) static CLAIM: Query = Query {
         Type::UUID,
         Type::UUID,
         Type::INT2,
-        Type::INT8,
-        Type::INT8,
-        Type::INT8,
+        Type::INTERVAL,
+        Type::INTERVAL,
+        Type::INTERVAL,
         Type::TEXT,
         Type::TEXT,
         Type::BYTEA,
@@ -69,16 +110,16 @@ pub(super) static CLAIM_MANY: Query = Query {
             INSERT INTO onceward.record (digest, fence, execution, state, started_at, updated_at,
                 expires_at, sweep_after, retain, scope, operation, body)
             SELECT p.digest, p.fence, p.execution, p.state, now, now,
-                now + p.ttl * interval '1 microsecond', now + p.sweep * interval '1 microsecond',
-                p.retain * interval '1 microsecond', p.scope, p.operation, p.body
-            FROM (SELECT clock_timestamp() AS now) clock,
-                UNNEST($1::bytea[], $2::uuid[], $3::uuid[], $4::int2[], $5::int8[], $6::int8[],
-                    $7::int8[], $8::text[], $9::text[], $10::bytea[])
+                now OPERATOR(pg_catalog.+) p.ttl, now OPERATOR(pg_catalog.+) p.sweep,
+                p.retain, p.scope, p.operation, p.body
+            FROM (SELECT pg_catalog.clock_timestamp() AS now) clock,
+                UNNEST($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
                 AS p (digest, fence, execution, state, ttl, sweep, retain, scope, operation, body)
             ON CONFLICT (digest) DO NOTHING
             RETURNING digest, state, updated_at
         ), opened AS (
-            INSERT INTO onceward.open (digest) SELECT digest FROM made WHERE state < 3
+            INSERT INTO onceward.open (digest)
+            SELECT digest FROM made WHERE state OPERATOR(pg_catalog.<) 3
             ON CONFLICT (digest) DO NOTHING
         )
         SELECT digest, updated_at FROM made",
@@ -87,9 +128,9 @@ pub(super) static CLAIM_MANY: Query = Query {
         Type::UUID_ARRAY,
         Type::UUID_ARRAY,
         Type::INT2_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
-        Type::INT8_ARRAY,
+        Type::INTERVAL_ARRAY,
+        Type::INTERVAL_ARRAY,
+        Type::INTERVAL_ARRAY,
         Type::TEXT_ARRAY,
         Type::TEXT_ARRAY,
         Type::BYTEA_ARRAY,
@@ -103,18 +144,19 @@ pub(super) static END: Query = Query {
     text: "
         WITH ended AS (
             UPDATE onceward.record r SET fence = $3, state = $4, updated_at = now,
-                expires_at = now + $5 * interval '1 microsecond',
-                sweep_after = CASE WHEN r.state = 0 THEN r.sweep_after
-                    ELSE now + $5 * interval '1 microsecond' + interval '1 hour' END,
+                expires_at = now OPERATOR(pg_catalog.+) $5,
+                sweep_after = CASE WHEN r.state OPERATOR(pg_catalog.=) 0 THEN r.sweep_after
+                    ELSE (now OPERATOR(pg_catalog.+) $5) OPERATOR(pg_catalog.+) interval '1 hour' END,
                 body = $6
-            FROM (SELECT clock_timestamp() AS now) clock
-            WHERE r.digest = $1 AND r.fence = $2
+            FROM (SELECT pg_catalog.clock_timestamp() AS now) clock
+            WHERE r.digest OPERATOR(pg_catalog.=) $1 AND r.fence OPERATOR(pg_catalog.=) $2
             RETURNING r.digest, r.updated_at
         ), closed AS (
-            DELETE FROM onceward.open o WHERE o.digest = $1 AND EXISTS (SELECT FROM ended)
+            DELETE FROM onceward.open o
+            WHERE o.digest OPERATOR(pg_catalog.=) $1 AND EXISTS (SELECT FROM ended)
         )
         SELECT digest, updated_at FROM ended",
-    types: &[Type::BYTEA, Type::UUID, Type::UUID, Type::INT2, Type::INT8, Type::BYTEA],
+    types: &[Type::BYTEA, Type::UUID, Type::UUID, Type::INT2, Type::INTERVAL, Type::BYTEA],
     slot: 2,
 };
 
@@ -123,25 +165,26 @@ pub(super) static END: Query = Query {
 pub(super) static END_MANY: Query = Query {
     text: "
         WITH proposed AS (
-            SELECT * FROM UNNEST($1::bytea[], $2::uuid[], $3::uuid[], $4::int2[], $5::int8[],
-                $6::bytea[]) AS p (digest, expected, fence, state, ttl, body)
+            SELECT * FROM UNNEST($1, $2, $3, $4, $5, $6) AS p (digest, expected, fence, state, ttl, body)
         ), taken AS (
             SELECT p.*, r.place FROM proposed p, LATERAL (
                 SELECT ctid AS place FROM onceward.record
-                WHERE digest = p.digest AND fence = p.expected
+                WHERE digest OPERATOR(pg_catalog.=) p.digest
+                    AND fence OPERATOR(pg_catalog.=) p.expected
                 FOR NO KEY UPDATE SKIP LOCKED
             ) r
         ), ended AS (
             UPDATE onceward.record r SET fence = p.fence, state = p.state, updated_at = now,
-                expires_at = now + p.ttl * interval '1 microsecond',
-                sweep_after = CASE WHEN r.state = 0 THEN r.sweep_after
-                    ELSE now + p.ttl * interval '1 microsecond' + interval '1 hour' END,
+                expires_at = now OPERATOR(pg_catalog.+) p.ttl,
+                sweep_after = CASE WHEN r.state OPERATOR(pg_catalog.=) 0 THEN r.sweep_after
+                    ELSE (now OPERATOR(pg_catalog.+) p.ttl) OPERATOR(pg_catalog.+) interval '1 hour' END,
                 body = p.body
-            FROM (SELECT clock_timestamp() AS now) clock, taken p
-            WHERE r.ctid = p.place AND r.fence = p.expected
+            FROM (SELECT pg_catalog.clock_timestamp() AS now) clock, taken p
+            WHERE r.ctid OPERATOR(pg_catalog.=) p.place AND r.fence OPERATOR(pg_catalog.=) p.expected
             RETURNING r.digest, r.updated_at
         ), closed AS (
-            DELETE FROM onceward.open o WHERE o.digest = ANY (ARRAY(SELECT digest FROM ended))
+            DELETE FROM onceward.open o
+            WHERE o.digest OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT digest FROM ended))
         )
         SELECT digest, updated_at FROM ended",
     types: END_MANY_TYPES,
@@ -153,7 +196,7 @@ const END_MANY_TYPES: &[Type] = &[
     Type::UUID_ARRAY,
     Type::UUID_ARRAY,
     Type::INT2_ARRAY,
-    Type::INT8_ARRAY,
+    Type::INTERVAL_ARRAY,
     Type::BYTEA_ARRAY,
 ];
 
@@ -161,19 +204,19 @@ const END_MANY_TYPES: &[Type] = &[
 pub(super) static END_MANY_PLAIN: Query = Query {
     text: "
         WITH proposed AS (
-            SELECT * FROM UNNEST($1::bytea[], $2::uuid[], $3::uuid[], $4::int2[], $5::int8[],
-                $6::bytea[]) AS p (digest, expected, fence, state, ttl, body)
+            SELECT * FROM UNNEST($1, $2, $3, $4, $5, $6) AS p (digest, expected, fence, state, ttl, body)
         ), ended AS (
             UPDATE onceward.record r SET fence = p.fence, state = p.state, updated_at = now,
-                expires_at = now + p.ttl * interval '1 microsecond',
-                sweep_after = CASE WHEN r.state = 0 THEN r.sweep_after
-                    ELSE now + p.ttl * interval '1 microsecond' + interval '1 hour' END,
+                expires_at = now OPERATOR(pg_catalog.+) p.ttl,
+                sweep_after = CASE WHEN r.state OPERATOR(pg_catalog.=) 0 THEN r.sweep_after
+                    ELSE (now OPERATOR(pg_catalog.+) p.ttl) OPERATOR(pg_catalog.+) interval '1 hour' END,
                 body = p.body
-            FROM (SELECT clock_timestamp() AS now) clock, proposed p
-            WHERE r.digest = p.digest AND r.fence = p.expected
+            FROM (SELECT pg_catalog.clock_timestamp() AS now) clock, proposed p
+            WHERE r.digest OPERATOR(pg_catalog.=) p.digest AND r.fence OPERATOR(pg_catalog.=) p.expected
             RETURNING r.digest, r.updated_at
         ), closed AS (
-            DELETE FROM onceward.open o WHERE o.digest = ANY (ARRAY(SELECT digest FROM ended))
+            DELETE FROM onceward.open o
+            WHERE o.digest OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT digest FROM ended))
         )
         SELECT digest, updated_at FROM ended",
     types: END_MANY_TYPES,
@@ -186,19 +229,21 @@ pub(super) static CHANGE: Query = Query {
         WITH changed AS (
             UPDATE onceward.record r SET fence = $3, execution = $4, state = $5,
                 started_at = CASE WHEN $6 THEN now ELSE r.started_at END, updated_at = now,
-                expires_at = now + $7 * interval '1 microsecond',
-                retain = coalesce($8 * interval '1 microsecond', r.retain),
-                sweep_after = coalesce(now + $9 * interval '1 microsecond', r.sweep_after),
+                expires_at = now OPERATOR(pg_catalog.+) $7,
+                retain = coalesce($8, r.retain),
+                sweep_after = coalesce(now OPERATOR(pg_catalog.+) $9, r.sweep_after),
                 body = $10
-            FROM (SELECT clock_timestamp() AS now) clock
-            WHERE r.digest = $1 AND r.fence = $2
+            FROM (SELECT pg_catalog.clock_timestamp() AS now) clock
+            WHERE r.digest OPERATOR(pg_catalog.=) $1 AND r.fence OPERATOR(pg_catalog.=) $2
             RETURNING r.digest, r.state, r.updated_at
         ), opened AS (
-            INSERT INTO onceward.open (digest) SELECT digest FROM changed WHERE state < 3
+            INSERT INTO onceward.open (digest)
+            SELECT digest FROM changed WHERE state OPERATOR(pg_catalog.<) 3
             ON CONFLICT (digest) DO NOTHING
         ), closed AS (
             DELETE FROM onceward.open o
-            WHERE o.digest = $1 AND EXISTS (SELECT FROM changed WHERE state >= 3)
+            WHERE o.digest OPERATOR(pg_catalog.=) $1
+                AND EXISTS (SELECT FROM changed WHERE state OPERATOR(pg_catalog.>=) 3)
         ), noted AS (
             INSERT INTO onceward.trail (digest, at, kind, execution, actor, reason)
             SELECT digest, updated_at, $11, $12, $13, $14 FROM changed WHERE $11 IS NOT NULL
@@ -211,9 +256,9 @@ pub(super) static CHANGE: Query = Query {
         Type::UUID,
         Type::INT2,
         Type::BOOL,
-        Type::INT8,
-        Type::INT8,
-        Type::INT8,
+        Type::INTERVAL,
+        Type::INTERVAL,
+        Type::INTERVAL,
         Type::BYTEA,
         Type::TEXT,
         Type::UUID,
@@ -227,10 +272,8 @@ pub(super) static CHANGE: Query = Query {
 pub(super) static READ: Query = Query {
     text: concat!(
         "SELECT ",
-        columns!(
-            "r.xmin::text::int8, current_setting('synchronous_standby_names') <> '', pg_postmaster_start_time()"
-        ),
-        " FROM onceward.record r WHERE r.digest = ANY($1)"
+        known!(),
+        " FROM onceward.record r WHERE r.digest OPERATOR(pg_catalog.=) ANY($1)"
     ),
     types: &[Type::BYTEA_ARRAY],
     slot: 5,
@@ -240,10 +283,8 @@ pub(super) static READ: Query = Query {
 pub(super) static READ_ONE: Query = Query {
     text: concat!(
         "SELECT ",
-        columns!(
-            "r.xmin::text::int8, current_setting('synchronous_standby_names') <> '', pg_postmaster_start_time()"
-        ),
-        " FROM onceward.record r WHERE r.digest = $1"
+        known!(),
+        " FROM onceward.record r WHERE r.digest OPERATOR(pg_catalog.=) $1"
     ),
     types: &[Type::BYTEA],
     slot: 6,
@@ -254,8 +295,8 @@ pub(super) static READ_ONE: Query = Query {
 pub(super) static READ_PLAIN: Query = Query {
     text: concat!(
         "SELECT ",
-        columns!("0::int8, false, clock_timestamp()"),
-        " FROM onceward.record r WHERE r.digest = ANY($1)"
+        columns!("0::pg_catalog.int8, false, pg_catalog.clock_timestamp()"),
+        " FROM onceward.record r WHERE r.digest OPERATOR(pg_catalog.=) ANY($1)"
     ),
     types: &[Type::BYTEA_ARRAY],
     slot: 5,
@@ -264,8 +305,8 @@ pub(super) static READ_PLAIN: Query = Query {
 pub(super) static READ_ONE_PLAIN: Query = Query {
     text: concat!(
         "SELECT ",
-        columns!("0::int8, false, clock_timestamp()"),
-        " FROM onceward.record r WHERE r.digest = $1"
+        columns!("0::pg_catalog.int8, false, pg_catalog.clock_timestamp()"),
+        " FROM onceward.record r WHERE r.digest OPERATOR(pg_catalog.=) $1"
     ),
     types: &[Type::BYTEA],
     slot: 6,
@@ -276,19 +317,21 @@ pub(super) static PURGE: Query = Query {
     text: "
         WITH gone AS (
             DELETE FROM onceward.record r
-            WHERE r.digest = $1 AND r.fence = $2
-                AND r.updated_at <= clock_timestamp() - interval '60 seconds'
+            WHERE r.digest OPERATOR(pg_catalog.=) $1 AND r.fence OPERATOR(pg_catalog.=) $2
+                AND r.updated_at OPERATOR(pg_catalog.<=)
+                    (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) interval '60 seconds')
             RETURNING r.digest, r.fence
         ), closed AS (
-            DELETE FROM onceward.open o WHERE o.digest = $1 AND EXISTS (SELECT FROM gone)
+            DELETE FROM onceward.open o
+            WHERE o.digest OPERATOR(pg_catalog.=) $1 AND EXISTS (SELECT FROM gone)
         ), dropped AS (
             DELETE FROM onceward.spool s USING gone
-            WHERE s.digest = gone.digest AND s.fence = gone.fence
+            WHERE s.digest OPERATOR(pg_catalog.=) gone.digest AND s.fence OPERATOR(pg_catalog.=) gone.fence
         ), noted AS (
             INSERT INTO onceward.trail (digest, at, kind, execution, actor, reason)
-            SELECT digest, clock_timestamp(), $3, $4, $5, $6 FROM gone
+            SELECT digest, pg_catalog.clock_timestamp(), $3, $4, $5, $6 FROM gone
         )
-        SELECT digest, clock_timestamp() FROM gone",
+        SELECT digest, pg_catalog.clock_timestamp() FROM gone",
     types: &[Type::BYTEA, Type::UUID, Type::TEXT, Type::UUID, Type::TEXT, Type::TEXT],
     slot: 7,
 };
@@ -297,9 +340,10 @@ pub(super) static PURGE: Query = Query {
 /// first transaction of which that is not known.
 pub(super) static BARRIER: Query = Query {
     text: "
-        SELECT (pg_snapshot_xmin(pg_current_snapshot())::text::int8 & 4294967295),
-            pg_postmaster_start_time()
-        FROM pg_logical_emit_message(true, 'onceward', '')",
+        SELECT (pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::pg_catalog.text::pg_catalog.int8
+                OPERATOR(pg_catalog.&) 4294967295),
+            pg_catalog.pg_postmaster_start_time()
+        FROM pg_catalog.pg_logical_emit_message(true, 'onceward', '')",
     types: &[],
     slot: 8,
 };
@@ -308,20 +352,25 @@ pub(super) static BARRIER: Query = Query {
 pub(super) static PUT_CHUNK: Query = Query {
     text: "
         INSERT INTO onceward.spool (digest, fence, chunk, at, bytes)
-        VALUES ($1, $2, $3, clock_timestamp(), $4)
+        VALUES ($1, $2, $3, pg_catalog.clock_timestamp(), $4)
         ON CONFLICT (digest, fence, chunk) DO UPDATE SET bytes = excluded.bytes, at = excluded.at",
     types: &[Type::BYTEA, Type::UUID, Type::INT4, Type::BYTEA],
     slot: 9,
 };
 
 pub(super) static CHUNK: Query = Query {
-    text: "SELECT bytes FROM onceward.spool WHERE digest = $1 AND fence = $2 AND chunk = $3",
+    text: "
+        SELECT bytes FROM onceward.spool
+        WHERE digest OPERATOR(pg_catalog.=) $1 AND fence OPERATOR(pg_catalog.=) $2
+            AND chunk OPERATOR(pg_catalog.=) $3",
     types: &[Type::BYTEA, Type::UUID, Type::INT4],
     slot: 10,
 };
 
 pub(super) static DISCARD: Query = Query {
-    text: "DELETE FROM onceward.spool WHERE digest = $1 AND fence = $2",
+    text: "
+        DELETE FROM onceward.spool
+        WHERE digest OPERATOR(pg_catalog.=) $1 AND fence OPERATOR(pg_catalog.=) $2",
     types: &[Type::BYTEA, Type::UUID],
     slot: 11,
 };
@@ -331,47 +380,34 @@ pub(super) static SWEEP: Query = Query {
     text: "
     WITH due AS (
         SELECT ctid AS place,
-            CASE WHEN state = 0 OR substr(body, 1, 1) > '\\x01'::bytea THEN NULL
-                ELSE expires_at + interval '1 hour' END AS over_at
+            CASE WHEN state OPERATOR(pg_catalog.=) 0
+                    OR pg_catalog.substr(body, 1, 1) OPERATOR(pg_catalog.>) '\\x01'::pg_catalog.bytea
+                THEN NULL
+                ELSE expires_at OPERATOR(pg_catalog.+) interval '1 hour' END AS over_at
         FROM onceward.record
-        WHERE sweep_after <= clock_timestamp()
+        WHERE sweep_after OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
         ORDER BY sweep_after LIMIT $1
         FOR UPDATE SKIP LOCKED
     ), gone AS (
         DELETE FROM onceward.record r USING due
-        WHERE r.ctid = due.place AND due.over_at <= clock_timestamp()
+        WHERE r.ctid OPERATOR(pg_catalog.=) due.place
+            AND due.over_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
         RETURNING r.digest, r.fence, r.state
     ), later AS (
         UPDATE onceward.record r
-        SET sweep_after = coalesce(due.over_at, clock_timestamp() + interval '1 hour')
-        FROM due WHERE r.ctid = due.place AND (due.over_at <= clock_timestamp()) IS NOT TRUE
+        SET sweep_after = coalesce(due.over_at,
+            pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) interval '1 hour')
+        FROM due WHERE r.ctid OPERATOR(pg_catalog.=) due.place
+            AND (due.over_at OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()) IS NOT TRUE
     ), closed AS (
         DELETE FROM onceward.open o
-        WHERE o.digest = ANY (ARRAY(SELECT digest FROM gone WHERE state < 3))
+        WHERE o.digest OPERATOR(pg_catalog.=) ANY (ARRAY(
+            SELECT digest FROM gone WHERE state OPERATOR(pg_catalog.<) 3))
     ), dropped AS (
         DELETE FROM onceward.spool s USING gone
-        WHERE s.digest = gone.digest AND s.fence = gone.fence
+        WHERE s.digest OPERATOR(pg_catalog.=) gone.digest AND s.fence OPERATOR(pg_catalog.=) gone.fence
     )
-    SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM due)",
+    SELECT (SELECT pg_catalog.count(*) FROM gone), (SELECT pg_catalog.count(*) FROM due)",
     types: &[Type::INT8],
     slot: 12,
 };
-
-/// Deletes chunks whose record was never written, and messages that need not be remembered.
-pub(super) const SWEEP_REST: &str = "
-    WITH chunks AS (
-        DELETE FROM onceward.spool s WHERE s.at < clock_timestamp() - interval '1 hour'
-            AND s.ctid = ANY (ARRAY(
-                SELECT o.ctid FROM onceward.spool o
-                WHERE o.at < clock_timestamp() - interval '1 hour' AND NOT EXISTS (
-                    SELECT FROM onceward.record r WHERE r.digest = o.digest AND r.fence = o.fence)
-                ORDER BY o.at LIMIT 2048))
-    )
-    SELECT clock_timestamp()";
-
-/// Only where there is an inbox.
-pub(super) const SWEEP_INBOX: &str = "
-    DELETE FROM onceward.inbox i WHERE i.ctid = ANY (ARRAY(
-        SELECT o.ctid FROM onceward.inbox o
-        WHERE o.expires_at < clock_timestamp() - interval '1 hour'
-        ORDER BY o.expires_at LIMIT 5000 FOR UPDATE SKIP LOCKED))";

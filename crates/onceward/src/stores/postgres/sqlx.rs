@@ -14,7 +14,7 @@ use super::{
     Dialect, OpenError, PostgresStore,
     inside::{How, Met, SWAP, Value},
     number,
-    rows::uuid_of,
+    rows::{Interval, uuid_of},
     sql,
 };
 use crate::{Together, commit::is_refusal, crashpoint};
@@ -55,7 +55,7 @@ impl Transactional<PgConnection> for PostgresStore {
         chunk: &'a [u8],
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            let chunk = self.inner.sealing.seal_chunk(id, index, chunk);
+            let chunk = self.inner.codec.seal_chunk(id, index, chunk);
             let put = sqlx::query(sql::PUT_CHUNK.text)
                 .bind(&id.operation.0[..])
                 .bind(uuid_of(id.fence))
@@ -146,6 +146,8 @@ fn bind<'q>(
         Value::Long(value) => query.bind(*value),
         Value::Flag(value) => query.bind(*value),
         Value::Text(value) => query.bind(*value),
+        // Only the statements for other engines take lengths, and this driver does not send them.
+        Value::Length(value) => query.bind(value.map(|Interval(micros)| micros)),
     }
 }
 

@@ -1,88 +1,83 @@
 //! Deletes what is over, a few thousand rows at a time.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant, SystemTime},
-};
+use std::time::SystemTime;
 
-use onceward_core::{StoreError, Timestamp};
+use onceward_core::StoreError;
 
 use super::{Dialect, error::store_error, link::Link, rows::timestamp, sql};
-use crate::telemetry;
+use crate::{clock::Suspicion, stores::codec::Codec};
 
 /// How many rows one statement deletes.
 const STEP: u32 = 5_000;
 
-/// How far the server's clock may go ahead or back before nothing is deleted by it.
-const JUMP: Duration = Duration::from_secs(60);
+/// Deletes chunks whose record was never written, and messages that need not be remembered.
+const SWEEP_REST: &str = "
+    WITH chunks AS (
+        DELETE FROM onceward.spool s
+        WHERE s.at OPERATOR(pg_catalog.<)
+                (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) interval '1 hour')
+            AND s.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
+                SELECT o.ctid FROM onceward.spool o
+                WHERE o.at OPERATOR(pg_catalog.<)
+                        (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) interval '1 hour')
+                    AND NOT EXISTS (SELECT FROM onceward.record r
+                        WHERE r.digest OPERATOR(pg_catalog.=) o.digest
+                            AND r.fence OPERATOR(pg_catalog.=) o.fence)
+                ORDER BY o.at LIMIT 2048))
+    )
+    SELECT pg_catalog.clock_timestamp()";
 
-/// Watches the clock by which it deletes.
-#[derive(Default)]
-pub(super) struct Broom {
-    first: Mutex<Option<First>>,
+/// Only where there is an inbox.
+const SWEEP_INBOX: &str = "
+    DELETE FROM onceward.inbox i WHERE i.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
+        SELECT o.ctid FROM onceward.inbox o
+        WHERE o.expires_at OPERATOR(pg_catalog.<)
+            (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) interval '1 hour')
+        ORDER BY o.expires_at LIMIT 5000 FOR UPDATE SKIP LOCKED))";
+
+pub(super) async fn sweep(
+    link: &Link,
+    limit: u32,
+    dialect: Dialect,
+    codec: &Codec,
+) -> Result<u32, StoreError> {
+    look_at_clock(link, codec).await?;
+    codec.watch().check_for_sweep()?;
+    let mut deleted = 0;
+    let mut left = limit;
+    while left > 0 {
+        let step = i64::from(left.min(STEP));
+        let rows = link.read(&sql::SWEEP, &[&step]).await?;
+        let counts = rows.first().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
+        let counts: Option<Result<(i64, i64), tokio_postgres::Error>> = counts;
+        let (gone, due) = counts.unwrap_or(Ok((0, 0))).map_err(|error| store_error(&error))?;
+        deleted += u32::try_from(gone).unwrap_or(u32::MAX);
+        left -= u32::try_from(due).unwrap_or(left).min(left);
+        if due < step {
+            sweep_rest(link, dialect).await?;
+            break;
+        }
+    }
+    Ok(deleted)
 }
 
-/// The first time that was read, and when.
-#[derive(Clone, Copy)]
-struct First {
-    there: Timestamp,
-    here: Instant,
+/// Not after every step, but when no more records are due.
+async fn sweep_rest(link: &Link, dialect: Dialect) -> Result<(), StoreError> {
+    link.ask(SWEEP_REST, &[]).await?;
+    if dialect == Dialect::Postgres {
+        link.ask(SWEEP_INBOX, &[]).await?;
+    }
+    Ok(())
 }
 
-impl Broom {
-    pub(super) async fn sweep(
-        &self,
-        link: &Link,
-        limit: u32,
-        dialect: Dialect,
-    ) -> Result<u32, StoreError> {
-        self.check_clock(link).await?;
-        let mut deleted = 0;
-        let mut left = limit;
-        while left > 0 {
-            let step = i64::from(left.min(STEP));
-            let rows = link.read(&sql::SWEEP, &[&step]).await?;
-            let counts = rows.first().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
-            let counts: Option<Result<(i64, i64), tokio_postgres::Error>> = counts;
-            let (gone, due) = counts.unwrap_or(Ok((0, 0))).map_err(|error| store_error(&error))?;
-            deleted += u32::try_from(gone).unwrap_or(u32::MAX);
-            left -= u32::try_from(due).unwrap_or(left).min(left);
-            if due < step {
-                Self::sweep_rest(link, dialect).await?;
-                break;
-            }
-        }
-        Ok(deleted)
-    }
-
-    /// Not after every step, but when no more records are due.
-    async fn sweep_rest(link: &Link, dialect: Dialect) -> Result<(), StoreError> {
-        link.ask(sql::SWEEP_REST, &[]).await?;
-        if dialect == Dialect::Postgres {
-            link.ask(sql::SWEEP_INBOX, &[]).await?;
-        }
-        Ok(())
-    }
-
-    /// A clock that jumped would delete what is still promised.
-    async fn check_clock(&self, link: &Link) -> Result<(), StoreError> {
-        let here = Instant::now();
-        let rows = link.ask("SELECT clock_timestamp()", &[]).await?;
-        let there = rows.first().map(|row| row.try_get(0)).transpose();
-        let there = there.map_err(|error| store_error(&error))?.unwrap_or(SystemTime::UNIX_EPOCH);
-        let now = First { there: timestamp(there), here };
-        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-        // After a failover too: the clock of another server is another one.
-        let known = *first.get_or_insert(now);
-        let expected = known.there.plus(now.here.duration_since(known.here));
-        let apart = now.there.since(expected).max(expected.since(now.there));
-        if apart <= JUMP {
-            return Ok(());
-        }
-        telemetry::CLOCK_JUMPED.raise(format_args!(
-            "the clock of PostgreSQL has jumped by {apart:?} since this process asked it first; nothing \
-             is deleted by it: set it right and start this process anew"
-        ));
-        Err(StoreError::Unusable(format!("the server's clock has jumped by {apart:?}")))
-    }
+/// Asks what the server's clock shows, and compares it with ours that nobody sets. After a failover too: the
+/// clock of another server is another one.
+pub(super) async fn look_at_clock(
+    link: &Link,
+    codec: &Codec,
+) -> Result<Option<Suspicion>, StoreError> {
+    let rows = link.ask("SELECT pg_catalog.clock_timestamp()", &[]).await?;
+    let shown = rows.first().map(|row| row.try_get(0)).transpose();
+    let shown = shown.map_err(|error| store_error(&error))?.unwrap_or(SystemTime::UNIX_EPOCH);
+    Ok(codec.watch().observe(timestamp(shown)))
 }

@@ -166,7 +166,8 @@ impl Rope {
             if messages.is_empty() {
                 continue;
             }
-            let said = "SELECT pg_notify('onceward', message) FROM unnest($1::text[]) AS message";
+            let said = "SELECT pg_catalog.pg_notify('onceward', message)
+                FROM pg_catalog.unnest($1::pg_catalog.text[]) AS message";
             // It fails with its connection, which is opened anew then.
             let _ = link.client.query_typed(said, &[(&messages, Type::TEXT_ARRAY)]).await;
             messages.clear();

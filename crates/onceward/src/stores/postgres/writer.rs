@@ -20,7 +20,7 @@ use super::{
     Dialect,
     error::Trouble,
     link::{How, Line, Link, UNDONE},
-    rows::{Kind, Read, Work, timestamp, uuid_of},
+    rows::{Interval, Kind, Read, Work, timestamp, uuid_of},
     sql,
 };
 use crate::engine::Pause;
@@ -281,9 +281,9 @@ async fn claim_many(link: &Link, jobs: &[Job]) -> Written {
         fences.push(fence);
         executions.push(execution);
         states.push(work.state());
-        ttls.push(work.ttl_micros());
-        sweeps.push(work.sweep_micros);
-        retains.push(work.retain_micros);
+        ttls.push(work.ttl_micros().map(Interval));
+        sweeps.push(work.sweep_micros.map(Interval));
+        retains.push(work.retain_micros.map(Interval));
         scopes.push(scope);
         operations.push(operation);
         bodies.push(work.proposal.body.as_slice());
@@ -311,7 +311,7 @@ async fn end_many(link: &Link, jobs: &[Job], dialect: Dialect) -> Written {
         expected.push(work.expected().map(uuid_of));
         fences.push(uuid_of(work.proposal.fence));
         states.push(work.state());
-        ttls.push(work.ttl_micros());
+        ttls.push(work.ttl_micros().map(Interval));
         bodies.push(work.proposal.body.as_slice());
     }
     let parameters: [&(dyn ToSql + Sync); 6] = [&ids, &expected, &fences, &states, &ttls, &bodies];
@@ -338,9 +338,9 @@ async fn change_one(link: &Link, work: &Work) -> Result<Option<Timestamp>, Troub
                 &fence,
                 &execution,
                 &work.state(),
-                &work.ttl_micros(),
-                &work.sweep_micros,
-                &work.retain_micros,
+                &work.ttl_micros().map(Interval),
+                &work.sweep_micros.map(Interval),
+                &work.retain_micros.map(Interval),
                 &scope,
                 &operation,
                 &work.proposal.body.as_slice(),
@@ -354,7 +354,7 @@ async fn change_one(link: &Link, work: &Work) -> Result<Option<Timestamp>, Troub
                 &work.expected().map(uuid_of),
                 &fence,
                 &work.state(),
-                &work.ttl_micros(),
+                &work.ttl_micros().map(Interval),
                 &work.proposal.body.as_slice(),
             ];
             link.write(&sql::END, &parameters).await?
@@ -376,9 +376,9 @@ async fn change(link: &Link, work: &Work) -> Result<Vec<Row>, Trouble> {
         &execution,
         &work.state(),
         &(work.proposal.started == Started::Now),
-        &work.ttl_micros(),
-        &work.retain_micros,
-        &work.sweep_micros,
+        &work.ttl_micros().map(Interval),
+        &work.retain_micros.map(Interval),
+        &work.sweep_micros.map(Interval),
         &work.proposal.body.as_slice(),
         &note.map(|note| note.kind.as_str()),
         &by,

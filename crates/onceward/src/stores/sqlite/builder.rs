@@ -9,12 +9,12 @@ use std::{
 use onceward_core::Seal;
 
 use super::{
-    OpenError, SqliteStore,
+    OpenError, SqliteStore, loss,
     schema::{self, Tables},
     turns::Turns,
 };
-use crate::clock::{Clock, HostClock};
-use crate::stores::sealing::Sealing;
+use crate::clock::{Clock, HostClock, Watch};
+use crate::stores::codec::Codec;
 
 const MIB: u64 = 1 << 20;
 
@@ -48,7 +48,7 @@ pub(super) struct Options {
     pub(super) reserve_bytes: u64,
     pub(super) accepts_relaxed: bool,
     pub(super) migrates: bool,
-    pub(super) sealing: Sealing,
+    pub(super) codec: Codec,
     /// Not an option: the line in which those wait who write to this store.
     pub(super) turns: Turns,
 }
@@ -58,20 +58,20 @@ impl SqliteStoreBuilder {
         Self {
             options: Options {
                 path: path.to_path_buf(),
-                clock: Arc::new(HostClock::default()),
+                clock: Arc::new(HostClock),
                 busy_timeout: Duration::from_secs(5),
                 cache_bytes: 8 * MIB,
                 wal_bytes: 128 * MIB,
                 reserve_bytes: 16 * MIB,
                 accepts_relaxed: false,
                 migrates: true,
-                sealing: Sealing::default(),
+                codec: Codec::new(Watch::new(Arc::new(HostClock))),
                 turns: Turns::default(),
             },
         }
     }
 
-    /// The clock by which leases and retentions are counted; the host's if not said.
+    /// The clock by which leases and retentions are counted, and what watches it; the host's if not said.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.options.clock = clock;
         self
@@ -125,7 +125,7 @@ impl SqliteStoreBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn seal(mut self, seal: Arc<dyn Seal>) -> Self {
-        self.options.sealing = Sealing::with(seal);
+        self.options.codec.set_seal(seal);
         self
     }
 
@@ -189,6 +189,30 @@ impl SqliteStoreBuilder {
         schema::tables(&self.checked()?)
     }
 
+    /// Accepts that the file lacks durable commits, after [`OpenError::CommitsMissing`]: it can be opened
+    /// then, and **operations that were acknowledged in those commits run again when they are retried**.
+    ///
+    /// The reason is kept in the table `onceward_loss`. Gives how many commits are missing; with 0 nothing
+    /// was changed. A file that is damaged in itself is refused: restore a backup.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("onceward.db");
+    /// use onceward::stores::sqlite::SqliteStore;
+    ///
+    /// drop(SqliteStore::open(&path)?);
+    /// assert_eq!(SqliteStore::builder(&path).accept_loss("nothing is missing")?, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn accept_loss(self, reason: &str) -> Result<u64, OpenError> {
+        if reason.trim().is_empty() {
+            let detail =
+                "an operator who looks at the loss later must know why it was accepted".to_owned();
+            return Err(OpenError::Setting { option: "reason", detail });
+        }
+        loss::accept(&Options { migrates: true, ..self.checked()? }, reason)
+    }
+
     fn checked(mut self) -> Result<Options, OpenError> {
         let Options { busy_timeout, cache_bytes, wal_bytes, .. } = self.options;
         for (option, bytes) in [("cache_bytes", cache_bytes), ("wal_bytes", wal_bytes)] {
@@ -202,6 +226,7 @@ impl SqliteStoreBuilder {
             return Err(OpenError::Setting { option: "busy_timeout", detail });
         }
         self.options.path = schema::locate(&self.options.path)?;
+        self.options.codec.set_watch(Watch::started(Arc::clone(&self.options.clock)));
         Ok(self.options)
     }
 }

@@ -1,23 +1,23 @@
 //! What metrics and a doctor ask for: how much is open, how old, how large the files are.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use onceward_core::{Digest, StoreError, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _};
 
-use super::{reader::flat, rows::Row, space, sql};
-use crate::stores::{Census, sealing::Sealing};
+use super::{mark::beside, reader::flat, rows::Row, space, sql};
+use crate::stores::{Census, codec::Codec};
 
 pub(super) fn census(
     connection: &Connection,
     path: &Path,
     now: Timestamp,
-    sealing: &Sealing,
+    codec: &Codec,
 ) -> Result<Census, StoreError> {
     let mut census = Census {
         is_complete: true,
         file_bytes: size(path),
-        log_bytes: size(&log_of(path)),
+        log_bytes: size(&beside(path, "-wal")),
         free_bytes: space::free_bytes(path),
         ..Census::default()
     };
@@ -33,16 +33,9 @@ pub(super) fn census(
         }
         counted += 1;
         let id = Digest(flat(row.get(0))?);
-        census.count(&flat(Row::read(row, 1, now))?.look(&id, sealing)?);
+        census.count(&flat(Row::read(row, 1, now))?.look(&id, codec)?);
     }
     Ok(census)
-}
-
-/// SQLite keeps the log beside the file.
-fn log_of(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push("-wal");
-    name.into()
 }
 
 /// A file that is not there takes no room.

@@ -13,7 +13,7 @@ use std::{
 
 use rusqlite::{Connection, Statement};
 
-use super::{OpenError, builder::Options, schema, sql};
+use super::{OpenError, builder::Options, schema, space::Presence, sql};
 use crate::telemetry::{self, Begun, event};
 
 /// How long a commit may wait to be copied into the file. It is durable before; the longer it
@@ -52,15 +52,17 @@ enum Wish {
 }
 
 impl Checkpointer {
-    pub(super) fn start(options: &Options) -> Result<Self, OpenError> {
+    pub(super) fn start(options: &Options, presence: &Arc<Presence>) -> Result<Self, OpenError> {
         let connection = schema::open_checkpointer(options)?;
         let shared = Arc::new(Shared {
             wish: Mutex::new(Wish::Nothing),
             wished: Condvar::new(),
             turn: Mutex::new(()),
         });
-        let for_thread = Arc::clone(&shared);
-        let thread = super::spawn(options, "checkpoint", move || run(&connection, &for_thread))?;
+        let (for_thread, presence) = (Arc::clone(&shared), Arc::clone(presence));
+        let thread = super::spawn(options, "checkpoint", move || {
+            run(&connection, &for_thread, &presence);
+        })?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -104,8 +106,13 @@ impl Shared {
     }
 }
 
-fn run(connection: &Connection, shared: &Shared) {
+fn run(connection: &Connection, shared: &Shared, presence: &Presence) {
     while shared.wait() {
+        // A log without a name can still be saved. With another one in its place, the shared memory
+        // may be about that one, and its pages would be copied from the wrong file.
+        if presence.is_log_replaced() {
+            continue;
+        }
         let position = {
             let (_turn, begun) = (lock(&shared.turn), Begun::now());
             let position = connection.query_row(sql::CHECKPOINT, [], Position::read);

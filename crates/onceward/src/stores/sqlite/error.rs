@@ -2,7 +2,7 @@
 
 use std::{
     error::Error,
-    fmt,
+    fmt, io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -58,6 +58,15 @@ pub enum OpenError {
         path: PathBuf,
         /// What SQLite says about it.
         detail: String,
+    },
+    /// The file lacks commits that were durable: opened as it is, acknowledged operations run again.
+    CommitsMissing {
+        /// The file.
+        path: PathBuf,
+        /// The number of the last commit in it; `None`: it has no tables.
+        found: Option<u64>,
+        /// The number of the last durable commit that is known.
+        known: u64,
     },
     /// Newer software has changed the tables.
     Newer {
@@ -127,6 +136,19 @@ impl fmt::Display for OpenError {
                  be taken as absent: copy it, run `sqlite3 … .recover` on the copy or restore a \
                  backup"
             ),
+            Self::CommitsMissing { path, found, known } => {
+                let found = found.map_or("has none at all".to_owned(), |found| {
+                    format!("ends with commit {found}")
+                });
+                write!(
+                    formatter,
+                    "{path:?} {found}, though its commit {known} was durable: its log (`-wal`) was \
+                     damaged, cut off or removed, or an older file was put in its place; it was left \
+                     untouched, because operations that were acknowledged would run again: copy the \
+                     file and all that lies beside it (`-wal`, `-shm`, `-mark`), then restore a \
+                     backup or accept the loss with `onceward migrate --accept-loss REASON`"
+                )
+            }
             Self::Newer { path, found, known } => write!(
                 formatter,
                 "{path:?} has tables of version {found}, this software knows {known}; it was left \
@@ -159,6 +181,16 @@ impl fmt::Display for OpenError {
 impl Error for OpenError {}
 
 impl OpenError {
+    pub(super) fn from_io(path: &Path, error: &io::Error) -> Self {
+        let (path, detail) = (path.to_path_buf(), error.to_string());
+        match error.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                Self::ReadOnly { path }
+            }
+            _ => Self::Failed { path, detail },
+        }
+    }
+
     pub(super) fn from_sqlite(path: &Path, error: &rusqlite::Error) -> Self {
         let (path, detail) = (path.to_path_buf(), error.to_string());
         match error.sqlite_error_code() {

@@ -14,7 +14,7 @@ use super::{
     error::{at_commit, inside},
     rows::Proposal,
     session,
-    space::Presence,
+    space::{Gone, Presence},
     sql,
     turns::{Turn, Turns},
 };
@@ -25,7 +25,7 @@ pub(super) struct Inside {
     pub(super) clock: Arc<dyn Clock>,
     accepts_relaxed: bool,
     path: PathBuf,
-    presence: Presence,
+    presence: Arc<Presence>,
     turns: Turns,
     patience: Duration,
 }
@@ -94,12 +94,12 @@ pub(super) struct Promises {
 }
 
 impl Inside {
-    pub(super) fn new(options: &Options) -> Self {
+    pub(super) fn new(options: &Options, presence: &Arc<Presence>) -> Self {
         Self {
             clock: Arc::clone(&options.clock),
             accepts_relaxed: options.accepts_relaxed,
             path: options.path.clone(),
-            presence: Presence::of(&options.path),
+            presence: Arc::clone(presence),
             turns: options.turns.clone(),
             patience: options.busy_timeout,
         }
@@ -118,9 +118,7 @@ impl Inside {
     pub(super) fn check(&self, promises: &Promises) -> Result<(), StoreError> {
         let Promises { synchronous, file, attached } = promises;
         let path = &self.path;
-        if self.presence.is_lost() {
-            return Err(StoreError::Unusable(self.presence.complaint()));
-        }
+        self.presence.look().map_err(Gone::into_error)?;
         if !self.presence.is(file) {
             return Err(StoreError::Unusable(format!(
                 "the transaction is on {file:?}, but the records are in {path:?}; nothing was \
@@ -237,7 +235,7 @@ impl SqliteStore {
         change: &Change,
     ) -> Result<Swap, StoreError> {
         self.look_at(connection)?;
-        let proposal = Proposal::of(change, &self.inner.sealing);
+        let proposal = Proposal::of(change, &self.inner.codec);
         let swapped = session::swap_once(connection, &proposal, self.inner.inside.now());
         match swapped.map_err(|error| inside(&error, self.path()))? {
             Ok(at) => Ok(Swap::Stored { at }),
@@ -254,14 +252,15 @@ impl SqliteStore {
         chunk: &[u8],
     ) -> Result<(), StoreError> {
         self.look_at(connection)?;
-        let chunk = self.inner.sealing.seal_chunk(id, index, chunk);
+        let chunk = self.inner.codec.seal_chunk(id, index, chunk);
         let put = session::put_once(connection, id, index, &chunk, self.inner.inside.now());
         put.map_err(|error| inside(&error, self.path()))
     }
 
     /// Commits what is open on this connection.
     pub(crate) fn commit_on(&self, connection: &Connection) -> Result<(), StoreError> {
-        connection.execute_batch(sql::COMMIT).map_err(|error| at_commit(&error))
+        connection.execute_batch(sql::COMMIT).map_err(|error| at_commit(&error))?;
+        self.inner.inside.presence.look().map_err(|gone| gone.after_commit())
     }
 
     /// One swap in a transaction of its own on this connection.

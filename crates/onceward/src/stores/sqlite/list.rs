@@ -9,7 +9,7 @@ use super::{
     rows::{Row, state},
     sql,
 };
-use crate::stores::sealing::Sealing;
+use crate::stores::codec::Codec;
 
 /// How many rows one page looks at, so that a rare status does not hold up other reads.
 const MAX_EXAMINED: u32 = 5_000;
@@ -21,7 +21,7 @@ pub(super) fn list(
     connection: &Connection,
     filter: &Filter,
     now: Timestamp,
-    sealing: &Sealing,
+    codec: &Codec,
 ) -> Result<Page, StoreError> {
     let mut last = match &filter.after {
         Some(Cursor(text)) => place_of(text).ok_or_else(|| bad_cursor(text))?,
@@ -30,7 +30,7 @@ pub(super) fn list(
     let limit = filter.limit.clamp(1, Filter::MAX_PAGE);
     let plan = Plan::of(filter, now);
     let finder = Finder { connection, filter, now, count: limit + 1 };
-    let mut examiner = Examiner::new(connection, filter, now, sealing)?;
+    let mut examiner = Examiner::new(connection, filter, now, codec)?;
     let mut page = Page { listed: Vec::new(), next: None };
     loop {
         let batch = flat(finder.behind(&plan, last))?;
@@ -69,7 +69,7 @@ struct Examiner<'a> {
     row: CachedStatement<'a>,
     wanted: Wanted<'a>,
     now: Timestamp,
-    sealing: &'a Sealing,
+    codec: &'a Codec,
     examined: u32,
     bytes: usize,
 }
@@ -79,10 +79,10 @@ impl<'a> Examiner<'a> {
         connection: &'a Connection,
         filter: &'a Filter,
         now: Timestamp,
-        sealing: &'a Sealing,
+        codec: &'a Codec,
     ) -> Result<Self, StoreError> {
         let row = flat(connection.prepare_cached(sql::LIST_ROW))?;
-        Ok(Self { row, wanted: Wanted::of(filter), now, sealing, examined: 0, bytes: 0 })
+        Ok(Self { row, wanted: Wanted::of(filter), now, codec, examined: 0, bytes: 0 })
     }
 
     /// Whether it has seen enough for one page.
@@ -101,7 +101,7 @@ impl<'a> Examiner<'a> {
         });
         // A row that is gone by now is not listed.
         let Some((id, row)) = flat(read.optional())?.flatten() else { return Ok(None) };
-        let found = row.look(&id, self.sealing)?;
+        let found = row.look(&id, self.codec)?;
         if !wanted.is(&found) {
             return Ok(None);
         }

@@ -39,8 +39,11 @@ mod error;
 mod groups;
 mod inside;
 mod list;
+mod loss;
+mod mark;
 mod places;
 mod reader;
+mod routes;
 mod rows;
 mod schema;
 mod session;
@@ -82,9 +85,11 @@ use inside::Inside;
 use reader::Readers;
 use rows::{Proposal, Row};
 use session::{Applied, Work};
+use space::Presence;
 use writer::Writer;
 
-use super::{known::Known, sealing::Sealing};
+use super::{codec::Codec, known::Known};
+use crate::clock::Suspicion;
 
 /// The version of SQLite that this library was built with.
 ///
@@ -118,10 +123,11 @@ struct Inner {
     _checkpointer: Checkpointer,
     writer: Writer,
     path: PathBuf,
+    reserve_bytes: u64,
     durability: Durability,
     inside: Inside,
     known: Known,
-    sealing: Sealing,
+    codec: Codec,
 }
 
 impl SqliteStore {
@@ -171,24 +177,62 @@ impl SqliteStore {
         self.inner.readers.census().await
     }
 
+    /// Whether there is room for new claims: for health checks. It looks at the file system now.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("onceward.db");
+    /// use onceward::stores::sqlite::SqliteStore;
+    ///
+    /// assert!(SqliteStore::builder(&path).reserve_bytes(0).open()?.check_room().is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn check_room(&self) -> Result<(), StoreError> {
+        space::check(&self.inner.path, self.inner.reserve_bytes)
+    }
+
+    /// What is suspected of the clock: it jumped ahead while this process runs.
+    #[must_use]
+    pub fn clock_suspicion(&self) -> Option<Suspicion> {
+        self.inner.codec.watch().look()
+    }
+
+    /// An operator's word that the clock is right now, for this process. Returns what was suspected.
+    pub fn trust_clock(&self) -> Option<Suspicion> {
+        self.inner.codec.watch().look();
+        self.inner.codec.watch().trust()
+    }
+
     fn start(options: &Options) -> Result<Self, OpenError> {
         let connection = schema::open(options)?;
         let durability = schema::durability(&connection);
         let durability =
             durability.map_err(|error| OpenError::from_sqlite(&options.path, &error))?;
-        let checkpointer = Checkpointer::start(options)?;
-        let writer = Writer::start(connection, options, checkpointer.shared())?;
-        let readers = Readers::start(options)?;
-        let (path, inside) = (options.path.clone(), Inside::new(options));
+        // SQLite has made the log by now, and deletes it when the last connection is closed.
+        let presence = Arc::new(Presence::of(&options.path));
+        let checkpointer = Checkpointer::start(options, &presence)?;
+        let writer = Writer::start(connection, options, &presence, checkpointer.shared())?;
+        let readers = Readers::start(options, &presence)?;
+        let (path, inside) = (options.path.clone(), Inside::new(options, &presence));
         let (_checkpointer, known) = (checkpointer, Known::new());
-        let sealing = options.sealing.clone();
-        let inner =
-            Inner { readers, _checkpointer, writer, path, durability, inside, known, sealing };
+        let codec = options.codec.clone();
+        let reserve_bytes = options.reserve_bytes;
+        let inner = Inner {
+            readers,
+            _checkpointer,
+            writer,
+            path,
+            reserve_bytes,
+            durability,
+            inside,
+            known,
+            codec,
+        };
         Ok(Self { inner: Arc::new(inner) })
     }
 
     fn decode(&self, id: &Digest, stored: Option<Row>) -> Result<Found, StoreError> {
-        stored.map_or(Ok(Found::Nothing), |row| row.decode(id, &self.inner.sealing))
+        stored.map_or(Ok(Found::Nothing), |row| row.decode(id, &self.inner.codec))
     }
 }
 
@@ -201,15 +245,15 @@ impl fmt::Debug for SqliteStore {
 impl Store for SqliteStore {
     fn swap<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>> {
         Box::pin(async {
-            let Inner { readers, writer, known, sealing, .. } = &*self.inner;
+            let Inner { readers, writer, known, codec, .. } = &*self.inner;
             // A duplicate only reads: it neither waits for a commit nor takes the write lock.
             if change.expected.is_none()
                 && known.expects(&change.id)
                 && let Ok(Some(stored)) = readers.get(change.id).await
             {
-                return Ok(Swap::Conflict(stored.decode(&change.id, sealing)?));
+                return Ok(Swap::Conflict(stored.decode(&change.id, codec)?));
             }
-            let applied = writer.write(Work::Swap(Proposal::of(change, sealing))).await?;
+            let applied = writer.write(Work::Swap(Proposal::of(change, codec))).await?;
             let is_first = change.expected.is_none() && matches!(applied, Applied::Written { .. });
             if !is_first {
                 known.note(&change.id);
@@ -276,7 +320,7 @@ impl Spool for SqliteStore {
         index: u32,
         chunk: &'a [u8],
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        let bytes = self.inner.sealing.seal_chunk(id, index, chunk).into_owned();
+        let bytes = self.inner.codec.seal_chunk(id, index, chunk).into_owned();
         let work = Work::PutChunk { id: *id, index, bytes };
         Box::pin(async { self.inner.writer.write(work).await.map(drop) })
     }
@@ -288,7 +332,7 @@ impl Spool for SqliteStore {
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>, StoreError>> {
         Box::pin(async move {
             let chunk = self.inner.readers.chunk(*id, index).await?;
-            Ok(chunk.map(|chunk| self.inner.sealing.open_chunk(id, index, chunk)))
+            Ok(chunk.map(|chunk| self.inner.codec.open_chunk(id, index, chunk)))
         })
     }
 

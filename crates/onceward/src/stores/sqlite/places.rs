@@ -97,7 +97,7 @@ impl Plan {
             }
             Some(Status::FailedFinal) => Self::States(&[state::FAILED_FINAL]),
             Some(Status::Released) => Self::States(&[state::RELEASED]),
-            Some(Status::Expired) => Self::Expired,
+            Some(Status::Expired | Status::ClockSuspect) => Self::Expired,
             Some(Status::Succeeded) | None if scope.is_some() || operation.is_some() => Self::Group,
             Some(Status::Succeeded) | None => match older {
                 Some(older) if !older.is_zero() => Self::Older(now.minus(*older)),

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc, thread::JoinHandle};
 
-use onceward_core::{Digest, Filter, Page, SpoolId, StoreError, TrailEntry};
+use onceward_core::{Cursor, Digest, Filter, Page, SpoolId, StoreError, TrailEntry};
 use rusqlite::{Connection, OptionalExtension as _, Statement, params};
 use tokio::sync::{mpsc, oneshot};
 
@@ -11,11 +11,16 @@ use super::{
     builder::Options,
     census,
     error::{before_commit, stopped},
-    list,
+    list, routes,
     rows::{Row, read_entry},
-    schema, sql,
+    schema,
+    space::{Gone, Presence},
+    sql,
 };
-use crate::stores::sealing::Sealing;
+use crate::stores::{
+    codec::Codec,
+    routes::{KeptRoute, Living},
+};
 use crate::{clock::Clock, telemetry::event};
 
 /// How many questions a thread takes at once: they share the cost of one snapshot.
@@ -28,6 +33,7 @@ const MAX_WAITING: usize = 4096;
 pub(super) struct Readers {
     requests: Reader,
     operators: Reader,
+    presence: Arc<Presence>,
 }
 
 /// One reading thread; dropping it lets it answer what waits, and joins it.
@@ -44,14 +50,21 @@ enum Question {
     List(Filter, Reply<Page>),
     Trail(Digest, Reply<Vec<TrailEntry>>),
     Chunk(SpoolId, u32, Reply<Option<Vec<u8>>>),
+    Routes(Reply<Vec<KeptRoute>>),
+    Living(Option<Cursor>, Reply<Living>),
 }
 
 impl Readers {
-    pub(super) fn start(options: &Options) -> Result<Self, OpenError> {
-        Ok(Self { requests: Reader::start(options)?, operators: Reader::start(options)? })
+    pub(super) fn start(options: &Options, presence: &Arc<Presence>) -> Result<Self, OpenError> {
+        Ok(Self {
+            requests: Reader::start(options)?,
+            operators: Reader::start(options)?,
+            presence: Arc::clone(presence),
+        })
     }
 
     pub(super) async fn get(&self, id: Digest) -> Result<Option<Row>, StoreError> {
+        self.presence.was_seen().map_err(Gone::into_error)?;
         self.requests.ask(|reply| Question::Get(id, reply)).await
     }
 
@@ -60,6 +73,7 @@ impl Readers {
         id: SpoolId,
         index: u32,
     ) -> Result<Option<Vec<u8>>, StoreError> {
+        self.presence.was_seen().map_err(Gone::into_error)?;
         self.requests.ask(|reply| Question::Chunk(id, index, reply)).await
     }
 
@@ -74,6 +88,14 @@ impl Readers {
     pub(super) async fn trail(&self, id: Digest) -> Result<Vec<TrailEntry>, StoreError> {
         self.operators.ask(|reply| Question::Trail(id, reply)).await
     }
+
+    pub(super) async fn routes(&self) -> Result<Vec<KeptRoute>, StoreError> {
+        self.operators.ask(Question::Routes).await
+    }
+
+    pub(super) async fn living(&self, after: Option<Cursor>) -> Result<Living, StoreError> {
+        self.operators.ask(|reply| Question::Living(after, reply)).await
+    }
 }
 
 impl Reader {
@@ -81,9 +103,9 @@ impl Reader {
         let connection = schema::open_reader(options)?;
         let (queue, waiting) = mpsc::channel(MAX_WAITING);
         let (clock, path) = (Arc::clone(&options.clock), options.path.clone());
-        let sealing = options.sealing.clone();
+        let codec = options.codec.clone();
         let thread = super::spawn(options, "reader", move || {
-            run(&connection, waiting, &*clock, &path, &sealing);
+            run(&connection, waiting, &*clock, &path, &codec);
         })?;
         Ok(Self { queue: Some(queue), thread: Some(thread) })
     }
@@ -111,10 +133,10 @@ fn run(
     mut waiting: mpsc::Receiver<Question>,
     clock: &dyn Clock,
     path: &Path,
-    sealing: &Sealing,
+    codec: &Codec,
 ) {
     let mut questions = Vec::with_capacity(MAX_QUESTIONS);
-    let mut session = match Session::new(connection, clock, path, sealing) {
+    let mut session = match Session::new(connection, clock, path, codec) {
         Ok(session) => session,
         Err(error) => {
             return tracing::error!(
@@ -132,7 +154,7 @@ struct Session<'c> {
     connection: &'c Connection,
     clock: &'c dyn Clock,
     path: &'c Path,
-    sealing: &'c Sealing,
+    codec: &'c Codec,
     begin: Statement<'c>,
     end: Statement<'c>,
     get: Statement<'c>,
@@ -144,13 +166,13 @@ impl<'c> Session<'c> {
         connection: &'c Connection,
         clock: &'c dyn Clock,
         path: &'c Path,
-        sealing: &'c Sealing,
+        codec: &'c Codec,
     ) -> rusqlite::Result<Self> {
         Ok(Self {
             connection,
             clock,
             path,
-            sealing,
+            codec,
             begin: connection.prepare(sql::BEGIN_READING)?,
             end: connection.prepare(sql::COMMIT)?,
             get: connection.prepare(sql::READ)?,
@@ -179,13 +201,18 @@ impl<'c> Session<'c> {
             Question::Get(id, reply) => drop(reply.send(flat(self.get(&id)))),
             Question::List(filter, reply) => {
                 let now = self.clock.now();
-                drop(reply.send(list::list(self.connection, &filter, now, self.sealing)));
+                drop(reply.send(list::list(self.connection, &filter, now, self.codec)));
             }
             Question::Census(reply) => {
                 let now = self.clock.now();
-                drop(reply.send(census::census(self.connection, self.path, now, self.sealing)));
+                drop(reply.send(census::census(self.connection, self.path, now, self.codec)));
             }
             Question::Trail(id, reply) => drop(reply.send(self.trail(&id))),
+            Question::Routes(reply) => drop(reply.send(routes::routes(self.connection))),
+            Question::Living(after, reply) => {
+                let now = self.clock.now();
+                drop(reply.send(routes::living(self.connection, after.as_ref(), now)));
+            }
             Question::Chunk(id, index, reply) => drop(reply.send(flat(self.chunk(&id, index)))),
         }
     }

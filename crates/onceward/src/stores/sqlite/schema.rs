@@ -8,15 +8,26 @@ use std::{
 };
 
 use onceward_core::Timestamp;
-use rusqlite::{Connection, OpenFlags, params};
+use rusqlite::{Connection, OpenFlags, config::DbConfig, params};
 
-use super::{OpenError, builder::Options, error::is_busy, space, sql};
+use super::{
+    OpenError,
+    builder::Options,
+    error::is_busy,
+    mark::{Evidence, Mark, Missing},
+    space, sql,
+};
 
 /// The migrations in the order of their versions, which count from 1. Append only.
 pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/sqlite/0001_records.sql"),
     include_str!("../../../migrations/sqlite/0002_listing.sql"),
+    include_str!("../../../migrations/sqlite/0003_mark.sql"),
+    include_str!("../../../migrations/sqlite/0004_routes.sql"),
 ];
+
+/// The first version whose files count their commits.
+const COUNTS_COMMITS: u32 = 3;
 
 /// Only a new file takes it.
 const PAGE_BYTES: u32 = 4096;
@@ -78,6 +89,7 @@ pub(super) fn tables(options: &Options) -> Result<Tables, OpenError> {
         return Ok(Tables { found: 0, known });
     }
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    keep_log(&connection, true).map_err(|error| OpenError::from_sqlite(path, &error))?;
     let found = patiently(options.busy_timeout, is_busy, || version(&connection));
     let found = found.map_err(|error| OpenError::from_sqlite(path, &error))?;
     Ok(Tables { found, known })
@@ -90,17 +102,30 @@ pub(super) fn open(options: &Options) -> Result<Connection, OpenError> {
         let needed = MIGRATIONS.len() as u32;
         return Err(OpenError::Outdated { path: path.clone(), found: 0, needed });
     }
+    let evidence = Evidence::gather(path).map_err(|error| OpenError::from_io(path, &error))?;
     create_private(path);
+    open_with(options, &evidence)
+}
+
+/// Opens it if it has all the commits of which there is evidence.
+pub(super) fn open_with(options: &Options, evidence: &Evidence) -> Result<Connection, OpenError> {
+    let path = &options.path;
     let connection =
         connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
     // Each try does nothing that was done before, so that it may stop wherever another process is.
-    let prepared =
-        patiently(options.busy_timeout, Refusal::is_busy, || prepare(&connection, options));
+    let prepared = patiently(options.busy_timeout, Refusal::is_busy, || {
+        keep_log(&connection, true)?;
+        prepare(&connection, options, evidence)?;
+        Ok(keep_log(&connection, false)?)
+    });
     prepared.map_err(|refusal| match refusal {
         Refusal::Sqlite(error) if is_busy(&error) => {
             OpenError::Busy { path: path.clone(), waited: options.busy_timeout }
         }
         Refusal::Sqlite(error) => OpenError::from_sqlite(path, &error),
+        Refusal::Missing(Missing { known, found }) => {
+            OpenError::CommitsMissing { path: path.clone(), found, known }
+        }
         Refusal::Newer(found) => {
             OpenError::Newer { path: path.clone(), found, known: MIGRATIONS.len() as u32 }
         }
@@ -187,7 +212,9 @@ pub(super) fn locate(path: &Path) -> Result<PathBuf, OpenError> {
     };
     let missing = |_| OpenError::DirectoryMissing { directory: directory.to_path_buf() };
     let directory = directory.canonicalize().map_err(missing)?;
+    // SQLite follows links, and keeps the log beside the file that it finds.
     let path = directory.join(name);
+    let path = path.canonicalize().unwrap_or(path);
     let present = if path.exists() { &path } else { &directory };
     match space::network_file_system(present).map_err(failed)? {
         Some(kind) => Err(OpenError::NetworkFileSystem { path, kind }),
@@ -203,7 +230,7 @@ pub(super) fn durability(connection: &Connection) -> rusqlite::Result<Durability
     })
 }
 
-fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
+pub(super) fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
     let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     // What does not exist and cannot be opened could not be created.
     Connection::open_with_flags(path, flags).map_err(|error| match path.exists() {
@@ -214,6 +241,7 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
 
 enum Refusal {
     Sqlite(rusqlite::Error),
+    Missing(Missing),
     Newer(u32),
     Outdated(u32),
     NotDurable(String),
@@ -232,12 +260,21 @@ impl From<rusqlite::Error> for Refusal {
     }
 }
 
-fn prepare(connection: &Connection, options: &Options) -> Result<(), Refusal> {
+/// What is refused is left as it is: SQLite would copy and delete the log when it is closed.
+pub(super) fn keep_log(connection: &Connection, keep: bool) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep).map(drop)
+}
+
+fn prepare(connection: &Connection, options: &Options, evidence: &Evidence) -> Result<(), Refusal> {
     connection.busy_timeout(Duration::ZERO)?;
     // Nothing is changed before it is known that this software may.
     let version = version(connection)?;
     if version > MIGRATIONS.len() as u32 {
         return Err(Refusal::Newer(version));
+    }
+    let mark = if version < COUNTS_COMMITS { None } else { Mark::read(connection)? };
+    if let Some(missing) = evidence.missing(mark) {
+        return Err(Refusal::Missing(missing));
     }
     if !options.migrates && version < MIGRATIONS.len() as u32 {
         return Err(Refusal::Outdated(version));
@@ -276,7 +313,7 @@ fn set_cache(connection: &Connection, bytes: u64) -> rusqlite::Result<()> {
     connection.pragma_update(None, "cache_size", -signed(bytes / 1024))
 }
 
-fn signed(number: u64) -> i64 {
+pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
@@ -312,6 +349,9 @@ fn migrate_locked(connection: &Connection, now: Timestamp) -> Result<(), Refusal
     for (version, migration) in (1..).zip(MIGRATIONS).skip(applied as usize) {
         connection.execute_batch(migration)?;
         connection.execute(sql::APPLIED, params![version, now.unix_micros()])?;
+        if version == COUNTS_COMMITS {
+            Mark::fresh().write(connection)?;
+        }
     }
     Ok(())
 }

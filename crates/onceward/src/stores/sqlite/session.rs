@@ -1,16 +1,20 @@
 //! What a change means in SQL.
 
+use std::sync::Arc;
+
 use onceward_core::{Digest, Fence, Found, Note, SpoolId, Timestamp};
 use rusqlite::{Connection, Statement, params};
 
 use super::{
     builder::Options,
+    mark::Marks,
+    routes,
     rows::{Over, Proposal, Row},
-    space::Space,
+    space::{Presence, Space},
     sql,
     transactions::{Transactions, Trouble},
 };
-use crate::stores::sealing::Sealing;
+use crate::stores::{codec::Codec, routes::KeptRoute};
 use crate::telemetry::{self, Begun};
 
 /// What the writer is asked to do.
@@ -19,6 +23,7 @@ pub(super) enum Work {
     Purge { id: Digest, expected: Fence, note: Note },
     PutChunk { id: SpoolId, index: u32, bytes: Vec<u8> },
     DiscardChunks { id: SpoolId },
+    KeepRoute { before: Option<KeptRoute>, route: KeptRoute },
 }
 
 impl Work {
@@ -26,7 +31,7 @@ impl Work {
         match self {
             Self::Swap(proposal) => proposal.body.len(),
             Self::PutChunk { bytes, .. } => bytes.len(),
-            Self::Purge { .. } | Self::DiscardChunks { .. } => 0,
+            Self::Purge { .. } | Self::DiscardChunks { .. } | Self::KeepRoute { .. } => 0,
         }
     }
 }
@@ -46,13 +51,19 @@ pub(super) enum Applied {
 pub(super) struct Session<'c> {
     transactions: Transactions<'c>,
     records: Records<'c>,
+    marks: Marks<'c>,
 }
 
 impl<'c> Session<'c> {
-    pub(super) fn new(connection: &'c Connection, options: &Options) -> rusqlite::Result<Self> {
+    pub(super) fn new(
+        connection: &'c Connection,
+        options: &Options,
+        presence: &Arc<Presence>,
+    ) -> rusqlite::Result<Self> {
         Ok(Self {
-            transactions: Transactions::new(connection, options)?,
+            transactions: Transactions::new(connection, options, presence)?,
             records: Records::new(connection, options)?,
+            marks: Marks::new(connection, &options.path)?,
         })
     }
 
@@ -61,18 +72,28 @@ impl<'c> Session<'c> {
         &mut self,
         works: impl Iterator<Item = &'w Work>,
     ) -> Result<Vec<Applied>, Trouble> {
-        let (begun, Self { transactions, records }) = (Begun::now(), self);
-        let committed =
-            transactions.run(|now| works.map(|work| records.apply(work, now)).collect());
+        let (begun, Self { transactions, records, marks }) = (Begun::now(), self);
+        let committed = transactions.run(|now| {
+            let applied: rusqlite::Result<Vec<_>> =
+                works.map(|work| records.apply(work, now)).collect();
+            let applied = applied?;
+            let writes = applied.iter().any(|one| matches!(one, Applied::Written { .. }));
+            let mark = writes.then(|| marks.count()).transpose()?;
+            Ok((applied, mark))
+        });
+        if let Ok((_, Some(mark))) = committed {
+            marks.note(mark);
+        }
         telemetry::SQLITE_COMMIT_DURATION.since((), begun);
-        committed
+        committed.map(|(applied, _)| applied)
     }
 }
 
 /// The statements by which records are changed, inside a transaction.
 struct Records<'c> {
+    connection: &'c Connection,
     space: Space,
-    sealing: Sealing,
+    codec: Codec,
     insert: Statement<'c>,
     update: Statement<'c>,
     claim_afresh: Statement<'c>,
@@ -86,8 +107,9 @@ struct Records<'c> {
 impl<'c> Records<'c> {
     fn new(connection: &'c Connection, options: &Options) -> rusqlite::Result<Self> {
         Ok(Self {
+            connection,
             space: Space::new(&options.path, options.reserve_bytes),
-            sealing: options.sealing.clone(),
+            codec: options.codec.clone(),
             insert: connection.prepare(sql::INSERT)?,
             update: connection.prepare(sql::UPDATE)?,
             claim_afresh: connection.prepare(sql::CLAIM_AFRESH)?,
@@ -110,6 +132,10 @@ impl<'c> Records<'c> {
             Work::DiscardChunks { id } => {
                 self.discard_chunks.execute(params![id.operation.0, id.fence.as_bytes()])?;
                 Ok(Applied::Written { at: now })
+            }
+            Work::KeepRoute { before, route } => {
+                let is_kept = routes::keep(self.connection, before.as_ref(), route)?;
+                Ok(if is_kept { Applied::Written { at: now } } else { Applied::Refused(None) })
             }
         }
     }
@@ -155,7 +181,7 @@ impl<'c> Records<'c> {
         now: Timestamp,
     ) -> rusqlite::Result<Applied> {
         match self.read(id, now)? {
-            Some(row) if row.fence() == expected && may_be_purged(&row, id, &self.sealing) => {}
+            Some(row) if row.fence() == expected && may_be_purged(&row, id, &self.codec) => {}
             other => return Ok(Applied::Refused(other)),
         }
         self.delete.execute(params![id.0, expected.as_bytes()])?;
@@ -255,8 +281,8 @@ fn note_down(
 }
 
 /// What cannot be read has nobody to resolve it: an operator may delete it.
-fn may_be_purged(row: &Row, id: &Digest, sealing: &Sealing) -> bool {
-    match row.decode(id, sealing) {
+fn may_be_purged(row: &Row, id: &Digest, codec: &Codec) -> bool {
+    match row.decode(id, codec) {
         Ok(Found::Unreadable { .. }) => true,
         Ok(Found::Record(stored)) => stored.refuses_purge().is_none(),
         Ok(Found::Nothing) | Err(_) => false,

@@ -1,11 +1,15 @@
-//! What the file system says about the file: its kind, its room, whether the file is still there.
+//! What the file system says about the file: its kind, its room, whether its files are still there.
 
 use std::{
     io,
     path::{Path, PathBuf},
+    sync::OnceLock,
     time::{Duration, Instant},
 };
 
+use onceward_core::StoreError;
+
+use super::mark::beside;
 use crate::telemetry;
 
 /// How often the free space is looked at: far less can be written in between than the reserve.
@@ -41,12 +45,28 @@ impl Space {
     }
 
     pub(super) fn refusal(&self) -> String {
-        format!(
-            "the file system of {:?} has less than {} bytes left; nothing was written, running \
-             operations can still be settled: free some space, or lower `reserve_bytes`",
-            self.directory, self.reserve_bytes
-        )
+        refusal(&self.directory, self.reserve_bytes)
     }
+}
+
+/// Looks whether there is room for new claims now. What cannot be asked has room.
+pub(super) fn check(path: &Path, reserve_bytes: u64) -> Result<(), StoreError> {
+    let directory = path.parent().unwrap_or(path);
+    match available_bytes(directory) {
+        Ok(available) if available < reserve_bytes => {
+            Err(StoreError::Full(refusal(directory, reserve_bytes)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The option is what `onceward init` writes; in a service it is what the store was opened with.
+fn refusal(directory: &Path, reserve_bytes: u64) -> String {
+    format!(
+        "the file system of {directory:?} has less than {reserve_bytes} bytes left; nothing was written, \
+         running operations can still be settled: free some space; or stop the process, move the file with \
+         what is beside it to a larger file system, and name it there in `store`"
+    )
 }
 
 /// How much room the file system of a file has left, if the system tells.
@@ -65,17 +85,34 @@ fn available_bytes(_: &Path) -> io::Result<u64> {
     Ok(u64::MAX)
 }
 
-/// Notices that a file was deleted or replaced while it is open.
+/// Notices that a file of the store was deleted or replaced while it is open.
 ///
-/// SQLite would go on writing to what nobody will find any more: acknowledged, and lost.
+/// SQLite would go on writing to what no process will find any more: acknowledged, and lost. That the
+/// files come back does not help: what was in them may be gone, so that it is remembered.
 pub(super) struct Presence {
     path: PathBuf,
-    identity: Option<(u64, u64)>,
+    log: PathBuf,
+    /// The database, its log and its shared memory.
+    files: [(PathBuf, Option<(u64, u64)>); 3],
+    gone: OnceLock<PathBuf>,
 }
 
+/// A file of the store that was deleted or replaced.
+pub(super) struct Gone<'p>(&'p Path);
+
 impl Presence {
+    /// Of a store whose log is open.
     pub(super) fn of(path: &Path) -> Self {
-        Self { path: path.to_path_buf(), identity: identity(path) }
+        let files = ["", "-wal", "-shm"].map(|ending| beside(path, ending));
+        Self {
+            path: path.to_path_buf(),
+            log: beside(path, "-wal"),
+            files: files.map(|file| {
+                let identity = identity(&file);
+                (file, identity)
+            }),
+            gone: OnceLock::new(),
+        }
     }
 
     /// Whether this is the file. A hard link is not: it has a write-ahead log of its own.
@@ -84,15 +121,47 @@ impl Presence {
         file == self.path || whole(file).is_some_and(|file| Some(file) == whole(&self.path))
     }
 
-    pub(super) fn is_lost(&self) -> bool {
-        identity(&self.path) != self.identity
+    /// Looks whether all files are still there.
+    pub(super) fn look(&self) -> Result<(), Gone<'_>> {
+        self.was_seen()?;
+        let gone = self.files.iter().find(|(file, opened)| identity(file) != *opened);
+        let Some((file, _)) = gone else { return Ok(()) };
+        if self.gone.set(file.clone()).is_ok() {
+            telemetry::STORE_REPLACED.raise(Gone(file).complaint());
+        }
+        self.was_seen()
     }
 
-    pub(super) fn complaint(&self) -> String {
+    /// Whether they were all there at every look so far.
+    pub(super) fn was_seen(&self) -> Result<(), Gone<'_>> {
+        self.gone.get().map_or(Ok(()), |file| Err(Gone(file)))
+    }
+
+    /// Whether another file has the name of the log.
+    pub(super) fn is_log_replaced(&self) -> bool {
+        let of_log = |(file, _): &&(PathBuf, _)| *file == self.log;
+        let opened = self.files.iter().find(of_log).and_then(|(_, opened)| *opened);
+        identity(&self.log).is_some_and(|found| Some(found) != opened)
+    }
+}
+
+impl Gone<'_> {
+    /// Before anything was written.
+    pub(super) fn into_error(self) -> StoreError {
+        StoreError::Unusable(format!("{}; nothing was written", self.complaint()))
+    }
+
+    /// The change may be lost or not.
+    pub(super) fn after_commit(&self) -> StoreError {
+        StoreError::Unavailable(format!("{}; the last commit may be lost", self.complaint()))
+    }
+
+    fn complaint(&self) -> String {
         format!(
-            "{:?} was deleted or replaced while it was in use; nothing was written: restart this \
-             process, and stop it first the next time",
-            self.path
+            "{:?} was deleted or replaced while it was in use, so that no change would outlive this \
+             process: stop it with SIGTERM, by which it saves what can be saved, then start it again, \
+             and stop it first the next time",
+            self.0
         )
     }
 }

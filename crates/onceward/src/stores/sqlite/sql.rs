@@ -188,6 +188,24 @@ pub(super) const OPEN: &str = "
     FROM onceward_record INDEXED BY onceward_record_state
     WHERE state <> 3 AND state < 3";
 
+pub(super) const ROUTES: &str = "
+    SELECT template, path, operation, parts FROM onceward_route ORDER BY template";
+
+/// Without a row it is made; a row that is not the expected one stays.
+pub(super) const KEEP_ROUTE: &str = "
+    INSERT INTO onceward_route (template, path, operation, parts) VALUES (?1, ?2, ?3, ?4)
+    ON CONFLICT (template) DO UPDATE
+    SET path = excluded.path, operation = excluded.operation, parts = excluded.parts
+    WHERE path = ?5 AND operation = ?6 AND parts = ?7";
+
+/// The second column says whether the record lives. A body is not read: it comes last in its row.
+pub(super) const LIVING: &str = "
+    SELECT seq, state <> 5 AND (state = 0 OR expires_at IS NULL OR expires_at > ?3), operation, scope
+    FROM onceward_record
+    WHERE seq > ?1
+    ORDER BY seq
+    LIMIT ?2";
+
 pub(super) const LAST_WRITE: &str = "
     SELECT updated_at FROM onceward_record WHERE seq = (SELECT max(seq) FROM onceward_record)";
 
@@ -204,6 +222,18 @@ pub(super) const SCHEMA_VERSION: &str = "SELECT coalesce(max(version), 0) FROM o
 
 pub(super) const APPLIED: &str = "
     INSERT INTO onceward_schema (version, applied_at) VALUES (?1, ?2)";
+
+pub(super) const READ_MARK: &str = "SELECT mark FROM onceward_mark WHERE one = 1";
+
+pub(super) const WRITE_MARK: &str = "
+    INSERT INTO onceward_mark (one, mark) VALUES (1, ?1)
+    ON CONFLICT (one) DO UPDATE SET mark = excluded.mark";
+
+pub(super) const ACCEPT_LOSS: &str = "
+    INSERT INTO onceward_loss (at, known, found, reason) VALUES (?1, ?2, ?3, ?4)";
+
+/// Its first complaint, or `ok`.
+pub(super) const INTEGRITY: &str = "PRAGMA main.integrity_check(1)";
 
 /// How far the log reaches and how much of it is in the database file; does nothing.
 pub(super) const LOG_POSITION: &str = "PRAGMA main.wal_checkpoint(NOOP)";

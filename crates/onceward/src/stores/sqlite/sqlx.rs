@@ -114,7 +114,7 @@ impl Transactional<SqliteConnection> for SqliteStore {
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             self.ask(connection).await?;
-            let chunk = self.inner.sealing.seal_chunk(id, index, chunk);
+            let chunk = self.inner.codec.seal_chunk(id, index, chunk);
             let put = sqlx::query(sql::PUT_CHUNK)
                 .bind(&id.operation.0[..])
                 .bind(&id.fence.as_bytes()[..])
@@ -153,7 +153,7 @@ impl SqliteStore {
         connection: &mut SqliteConnection,
         change: &Change,
     ) -> Result<Result<Swap, StoreError>, sqlx::Error> {
-        let proposal = Proposal::of(change, &self.inner.sealing);
+        let proposal = Proposal::of(change, &self.inner.codec);
         let now = self.inner.inside.now();
         let (digest, fence) = (&proposal.id.0[..], &proposal.fence.as_bytes()[..]);
         let query = sqlx::query(proposal.statement());

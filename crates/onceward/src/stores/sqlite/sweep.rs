@@ -3,7 +3,10 @@
 //! It has a connection of its own that does not wait for the disk: a deletion that a power cut
 //! undoes is simply made again, and whatever is acknowledged later syncs it too.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use onceward_core::{
     Body, Digest, Fence, SWEEP_MARGIN, State, StoreError, Timestamp, Unreadable, wire::WireError,
@@ -14,10 +17,11 @@ use tokio::sync::oneshot;
 use super::{
     builder::Options,
     rows::{raise_unreadable, read_ended},
+    space::Presence,
     sql,
     transactions::{Transactions, Trouble},
 };
-use crate::clock;
+use crate::stores::codec::Codec;
 
 /// How long one step may look for rows before the writer turns to its queue again.
 const STEP: Duration = Duration::from_millis(10);
@@ -60,6 +64,7 @@ impl Sweep {
 /// The connection that deletes, used by the writing thread between its own transactions.
 pub(super) struct Sweeper<'c> {
     transactions: Transactions<'c>,
+    codec: Codec,
     broom: Broom<'c>,
 }
 
@@ -90,9 +95,14 @@ enum Fate {
 }
 
 impl<'c> Sweeper<'c> {
-    pub(super) fn new(connection: &'c Connection, options: &Options) -> rusqlite::Result<Self> {
+    pub(super) fn new(
+        connection: &'c Connection,
+        options: &Options,
+        presence: &Arc<Presence>,
+    ) -> rusqlite::Result<Self> {
         Ok(Self {
-            transactions: Transactions::new(connection, options)?,
+            transactions: Transactions::new(connection, options, presence)?,
+            codec: options.codec.clone(),
             broom: Broom::new(connection)?,
         })
     }
@@ -100,9 +110,10 @@ impl<'c> Sweeper<'c> {
     /// Takes one step of a sweep, in a transaction of its own; gives the sweep back if there is
     /// more to do.
     pub(super) fn step(&mut self, mut sweep: Sweep, is_busy: bool) -> Option<Sweep> {
-        let Self { transactions, broom } = self;
+        let Self { transactions, codec, broom } = self;
         let rows = if is_busy { BUSY_STEP_ROWS } else { STEP_ROWS };
-        let stepped = clock::check_for_sweep(transactions.clock()).and_then(|()| {
+        codec.watch().look();
+        let stepped = codec.watch().check_for_sweep().and_then(|()| {
             let step = transactions.run(|now| match sweep.records_left {
                 0 => broom.sweep_chunks(sweep.chunks_left.min(rows), now),
                 left => broom.sweep_records(left.min(rows), now),

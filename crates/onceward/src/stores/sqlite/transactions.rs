@@ -12,7 +12,7 @@ use super::{
     builder::Options,
     error::{at_commit, before_commit, is_busy, is_io},
     schema::patiently,
-    space::Presence,
+    space::{Gone, Presence},
     sql,
     turns::Turns,
 };
@@ -24,7 +24,7 @@ pub(super) struct Transactions<'c> {
     clock: Arc<dyn Clock>,
     busy_timeout: Duration,
     turns: Turns,
-    presence: Presence,
+    presence: Arc<Presence>,
     begin: Statement<'c>,
     commit: Statement<'c>,
     rollback: Statement<'c>,
@@ -47,21 +47,21 @@ impl Trouble {
 }
 
 impl<'c> Transactions<'c> {
-    pub(super) fn new(connection: &'c Connection, options: &Options) -> rusqlite::Result<Self> {
+    pub(super) fn new(
+        connection: &'c Connection,
+        options: &Options,
+        presence: &Arc<Presence>,
+    ) -> rusqlite::Result<Self> {
         Ok(Self {
             connection,
             clock: Arc::clone(&options.clock),
             busy_timeout: options.busy_timeout,
             turns: options.turns.clone(),
-            presence: Presence::of(&options.path),
+            presence: Arc::clone(presence),
             begin: connection.prepare(sql::BEGIN)?,
             commit: connection.prepare(sql::COMMIT)?,
             rollback: connection.prepare(sql::ROLLBACK)?,
         })
-    }
-
-    pub(super) fn clock(&self) -> &dyn Clock {
-        &*self.clock
     }
 
     /// Runs one transaction: all of its body is committed, or nothing.
@@ -77,7 +77,11 @@ impl<'c> Transactions<'c> {
         let done = crashpoint!("sqlite.write", body(self.clock.now()), injected());
         match done {
             Ok(done) => match crashpoint!("sqlite.commit", self.commit.execute([]), injected()) {
-                Ok(_) => Ok(done),
+                // Whatever was committed into a file that has no name is not durable.
+                Ok(_) => match self.presence.look() {
+                    Ok(()) => Ok(done),
+                    Err(gone) => Err(Trouble::Everything(gone.after_commit())),
+                },
                 Err(error) => {
                     self.roll_back();
                     Err(Trouble::Everything(at_commit(&error)))
@@ -95,9 +99,7 @@ impl<'c> Transactions<'c> {
     }
 
     fn begin(&mut self, patience: Duration) -> Result<(), StoreError> {
-        if self.presence.is_lost() {
-            return Err(StoreError::Unusable(self.presence.complaint()));
-        }
+        self.presence.look().map_err(Gone::into_error)?;
         self.roll_back();
         let begun = patiently(patience, is_busy, || {
             crashpoint!("sqlite.begin", self.begin.execute([]), injected())

@@ -13,6 +13,7 @@ use super::{
     error::stopped,
     schema,
     session::{Applied, Session, Work},
+    space::Presence,
     sweep::{Sweep, Sweeper},
     transactions::Trouble,
 };
@@ -51,6 +52,7 @@ impl Writer {
     pub(super) fn start(
         connection: Connection,
         options: &Options,
+        presence: &Arc<Presence>,
         log: Arc<Shared>,
     ) -> Result<Self, OpenError> {
         let sweeping = schema::open_sweeper(options)?;
@@ -58,10 +60,11 @@ impl Writer {
         let room = Arc::new(Semaphore::new(MAX_WAITING_KIB as usize));
         let (ready, started) = std::sync::mpsc::channel();
         let (for_thread, settings) = (Arc::clone(&room), options.clone());
+        let presence = Arc::clone(presence);
         let thread = super::spawn(options, "writer", move || {
             let _closing = CloseRoom(&for_thread);
             let connections = (&connection, &sweeping);
-            match Loop::new(connections, &settings, log, waiting, &for_thread) {
+            match Loop::new(connections, (&settings, presence), log, waiting, &for_thread) {
                 Ok(writing) => {
                     // Whoever opens the store waits for this; if he is gone, the queue ends too.
                     let _ = ready.send(Ok(()));
@@ -135,12 +138,13 @@ struct Loop<'c> {
     waiting: mpsc::UnboundedReceiver<Request>,
     sweeps: VecDeque<Sweep>,
     room: &'c Semaphore,
+    presence: Arc<Presence>,
 }
 
 impl<'c> Loop<'c> {
     fn new(
         (writing, sweeping): (&'c Connection, &'c Connection),
-        options: &Options,
+        (options, presence): (&Options, Arc<Presence>),
         log: Arc<Shared>,
         waiting: mpsc::UnboundedReceiver<Request>,
         room: &'c Semaphore,
@@ -150,11 +154,11 @@ impl<'c> Loop<'c> {
             writing.busy_timeout(patience).and_then(|()| sweeping.busy_timeout(patience))
         };
         wait(options.busy_timeout)?;
-        let session = Session::new(writing, options)?;
-        let sweeper = Sweeper::new(sweeping, options)?;
+        let session = Session::new(writing, options, &presence)?;
+        let sweeper = Sweeper::new(sweeping, options, &presence)?;
         let log = Log::new(writing, log, options.wal_bytes)?;
         wait(Duration::ZERO)?;
-        Ok(Self { session, sweeper, log, waiting, sweeps: VecDeque::new(), room })
+        Ok(Self { session, sweeper, log, waiting, sweeps: VecDeque::new(), room, presence })
     }
 
     fn run(mut self) {
@@ -221,7 +225,13 @@ impl<'c> Loop<'c> {
                 }
             }
         }
-        self.log.tend();
+        self.tend();
+    }
+
+    fn tend(&mut self) {
+        if self.presence.was_seen().is_ok() {
+            self.log.tend();
+        }
     }
 
     fn answer(&self, write: Write, applied: Result<Applied, StoreError>) {
@@ -238,6 +248,6 @@ impl<'c> Loop<'c> {
             Some(sweep) => self.sweeps.push_front(sweep),
             None => self.room.add_permits(1),
         }
-        self.log.tend();
+        self.tend();
     }
 }

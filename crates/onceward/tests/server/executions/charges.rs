@@ -12,7 +12,7 @@ use axum::{
 use http_body_util::BodyExt as _;
 use onceward::{
     Effect, Ending, Engine, Outcome, Scope, Settled, Status, Store,
-    server::{Claim, Idempotency, IdempotencyBuilder},
+    server::{Claim, Idempotency, IdempotencyBuilder, InFlight},
     stores::memory::MemoryStore,
 };
 use tokio::task::yield_now;
@@ -28,6 +28,7 @@ pub(crate) const REPEATABLE: Effect = Effect::Repeatable { within: HOUR };
 /// As `layer`, on an engine that the test drives too.
 pub(crate) fn layer_on(engine: &Engine) -> IdempotencyBuilder {
     Idempotency::builder(engine.clone(), |_: &Parts| Scope::of("caller", "anyone"))
+        .in_flight(InFlight::Conflict)
 }
 
 pub(crate) fn request() -> Request<AxumBody> {

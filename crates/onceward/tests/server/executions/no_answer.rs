@@ -8,7 +8,10 @@ use std::{
 
 use axum::http::{Request, Response};
 use http_body_util::BodyExt as _;
-use onceward::{Effect, Profile, Status, server::Body};
+use onceward::{
+    Effect, Profile, Status,
+    server::{Body, Errors, IdempotencyBuilder},
+};
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 
 use crate::{
@@ -21,8 +24,9 @@ use crate::{
 #[tokio::test(start_paused = true)]
 async fn no_complete_answer_is_an_unknown_outcome_and_never_a_success() {
     for no_answer in NoAnswer::ALL {
-        for profile in [Profile::Strict, Profile::Stripe] {
-            let charges = Charges::new(|layer| layer.profile(profile), move |_| no_answer.answer());
+        for profile in [Profile::Standard, Profile::Strict, Profile::Stripe] {
+            let chosen = |layer: IdempotencyBuilder| layer.profile(profile).errors(Errors::Problem);
+            let charges = Charges::new(chosen, move |_| no_answer.answer());
             let first = charges.send().await;
             is_problem(&first, 504, "outcome-unknown");
             assert_eq!(first.json()["retryable"], false, "{no_answer:?}");

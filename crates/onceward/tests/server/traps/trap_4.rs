@@ -14,7 +14,7 @@ use onceward::{
     Effect, Ending, Engine, Outcome, Scope,
     clock::ManualClock,
     conformance::FaultyStore,
-    server::{Claim, Idempotency, IdempotencyBuilder},
+    server::{Claim, Idempotency, IdempotencyBuilder, InFlight},
     stores::memory::MemoryStore,
 };
 
@@ -108,6 +108,7 @@ impl Remains {
 /// As `layer`, on an engine that the test drives too.
 fn layer_on(engine: Engine) -> IdempotencyBuilder {
     Idempotency::builder(engine, |_: &Parts| Scope::of("caller", "anyone"))
+        .in_flight(InFlight::Conflict)
 }
 
 /// Nobody knows, and then nobody runs it, unless a second run is harmless.

@@ -1,0 +1,35 @@
+//! What a call does next, as the decision says.
+
+use core::time::Duration;
+
+use super::Stop;
+
+/// What to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Give the answer to the caller.
+    Succeed,
+    /// Give up, with the answer if there was one.
+    Stop(Stop),
+    /// Wait so long, then [`begin`](super::Context::begin) another attempt.
+    Attempt {
+        /// How long to wait first.
+        wait: Duration,
+    },
+    /// Wait so long, then ask the status URL; what it says is the next thing [`decide`](super::decide) is told.
+    Poll {
+        /// How long to wait first.
+        wait: Duration,
+    },
+    /// Get new credentials, then [`begin`](super::Context::begin) another attempt.
+    Refresh,
+}
+
+/// An attempt may be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Go {
+    /// It ends after this time at the latest; also what the target is told as its deadline.
+    pub timeout: Duration,
+    /// After this time without an answer, [`hedge`](super::Context::hedge) may be asked.
+    pub hedge_after: Option<Duration>,
+}

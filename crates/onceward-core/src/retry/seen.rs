@@ -1,0 +1,136 @@
+//! What the decision is told of one attempt.
+
+use core::time::Duration;
+
+use super::{Answer, Class, Rules};
+
+/// What one attempt has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// What it says about trying again.
+    pub class: Class,
+    /// After which time the target asks to come back: `Retry-After`, as a duration from now.
+    pub hint: Option<Duration>,
+    /// It failed, and yet somebody is there: a complete 500. One caller's bad requests must not make
+    /// the breaker refuse everybody's.
+    pub alive: bool,
+    /// It may have been carried out, although there was an answer.
+    pub doubt: bool,
+    /// The target does not keep the key: from now on a repeat is no safer than without one.
+    pub unprotected: bool,
+    /// It is not to be sent again: the target says so, or the rules do. The target is judged by it all
+    /// the same.
+    pub last: bool,
+}
+
+impl From<Class> for Seen {
+    fn from(class: Class) -> Self {
+        Self { class, hint: None, alive: false, doubt: false, unprotected: false, last: false }
+    }
+}
+
+impl Answer<'_> {
+    /// Everything that the decision is told of it, by rules that know no statuses of their own.
+    #[must_use]
+    pub fn seen(&self, hint: Option<Duration>) -> Seen {
+        let (class, doubt) = (self.class(), self.leaves_doubt());
+        let refused = class.is_failure() && self.retryable == Some(false);
+        Seen {
+            class,
+            hint,
+            alive: self.status == 500,
+            doubt,
+            unprotected: self.unprotected || (refused && doubt),
+            last: refused,
+        }
+    }
+}
+
+impl Rules {
+    /// Everything that the decision is told of an answer: the statuses that these rules name count
+    /// for more than the usual ones.
+    ///
+    /// What an answer says about its operation (it runs, its outcome is unknown, it is stored under the
+    /// key) counts for more than its status.
+    ///
+    /// ```
+    /// use onceward_core::retry::{Answer, Class, Rules};
+    ///
+    /// let rules = Rules::standard().to_builder().retry_status([404]).no_retry_status([500]).build()?;
+    /// assert_eq!(rules.seen(&Answer::of(404), None).class, Class::ServerFault);
+    /// assert!(rules.seen(&Answer::of(500), None).last);
+    /// # Ok::<(), onceward_core::retry::RulesError>(())
+    /// ```
+    #[must_use]
+    pub fn seen(&self, answer: &Answer<'_>, hint: Option<Duration>) -> Seen {
+        let seen = answer.seen(hint);
+        match seen.class {
+            Class::Conflict | Class::Unauthorised | Class::Final
+                if self.names_retry_status(answer.status)
+                    && answer.code != Some("result-unavailable") =>
+            {
+                // Somebody has looked at it: that is no sign of a target that is down.
+                Seen { class: Class::ServerFault, alive: true, ..seen }
+            }
+            class if class.is_failure() && self.no_retry_status.contains(&answer.status) => {
+                Seen { last: true, ..seen }
+            }
+            _ => seen,
+        }
+    }
+
+    /// Whether this status was [named](super::RulesBuilder::retry_status) as one to try again after.
+    #[must_use]
+    pub fn names_retry_status(&self, status: u16) -> bool {
+        self.retry_status.contains(&status)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_status_is_tried_again_unless_the_answer_says_more_than_its_status() {
+        let rules = Rules::standard().to_builder().retry_status([401, 404, 409, 501]);
+        let rules = rules.build().expect("they are statuses");
+        let seen = |answer: Answer<'_>| rules.seen(&answer, None);
+        for status in [401, 404, 409, 501] {
+            let seen = seen(Answer::of(status));
+            assert_eq!((seen.class, seen.alive), (Class::ServerFault, true), "{status}");
+            let bound = Answer { bound: true, ..Answer::of(status) };
+            assert_eq!(rules.seen(&bound, None).class, Class::Bound, "{status}");
+        }
+        for (code, class) in [
+            ("in-progress", Class::InProgress),
+            ("outcome-unknown", Class::Unknown),
+            ("result-unavailable", Class::Final),
+        ] {
+            assert_eq!(seen(Answer { code: Some(code), ..Answer::of(409) }).class, class, "{code}");
+        }
+        let theirs = Answer { code: Some("locked"), ..Answer::of(409) };
+        assert_eq!(seen(theirs).class, Class::ServerFault);
+        assert_eq!(seen(Answer::of(422)).class, Class::Final, "it was not named");
+    }
+
+    #[test]
+    fn what_the_server_or_the_rules_forbid_is_the_last_and_still_a_failure() {
+        let rules = Rules::standard().to_builder().no_retry_status([503]);
+        let rules = rules.build().expect("it is a status");
+        let named = rules.seen(&Answer::of(503), None);
+        assert_eq!((named.class, named.last), (Class::Overload, true));
+        assert!(!rules.seen(&Answer::of(500), None).last);
+        let refused = Answer { retryable: Some(false), ..Answer::of(500) }.seen(None);
+        assert_eq!((refused.class, refused.last), (Class::ServerFault, true));
+        assert!(!Answer { retryable: Some(true), ..Answer::of(500) }.seen(None).last);
+    }
+
+    #[test]
+    fn a_server_that_may_have_run_it_and_forbids_a_repeat_does_not_keep_the_key() {
+        let failed = Answer { code: Some("upstream-failed"), ..Answer::of(502) };
+        assert!(!failed.seen(None).unprotected);
+        assert!(Answer { retryable: Some(false), ..failed }.seen(None).unprotected);
+        let unprotected = Answer { unprotected: true, retryable: Some(true), ..failed };
+        assert!(unprotected.seen(None).unprotected, "whatever it says about a repeat");
+    }
+}

@@ -1,0 +1,244 @@
+//! What each route keeps its records as, by what the configuration says and the store knows. Nothing here asks
+//! a store.
+
+use onceward::stores::KeptRoute;
+
+use super::{
+    Change,
+    tally::{Named, Tally},
+};
+use crate::config::{Config, Names, Pattern, Route, is_of_path, template_of};
+
+/// What is to be decided, and then what was.
+pub(super) struct Plan {
+    pub(super) rows: Vec<KeptRoute>,
+    pub(super) wants: Vec<Want>,
+    pub(super) changes: Vec<Change>,
+}
+
+/// One method of one route.
+pub(super) struct Want {
+    /// Where it stands in the configuration.
+    pub(super) route: usize,
+    pub(super) method: usize,
+    pub(super) takes_keys: bool,
+    /// The names that it gets, and the row that says so.
+    pub(super) names: Names,
+    pub(super) kept: KeptRoute,
+    standing: Standing,
+}
+
+/// What the store knows of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// The same names, whatever parameters are called now.
+    Same,
+    /// Other names.
+    Changed,
+    /// Nothing: the route is new, or its records are older than such rows.
+    Unheard,
+    /// Nothing, and it takes no keys.
+    Idle,
+}
+
+impl Plan {
+    pub(super) fn new(config: &Config, rows: Vec<KeptRoute>) -> Self {
+        let mut wants = Vec::new();
+        for (at, route) in config.routes.iter().enumerate() {
+            for method in 0..route.methods.len() {
+                let template = template(route, method);
+                // Requests that an earlier route takes never come here.
+                let is_hidden =
+                    config.routes[..at].iter().any(|earlier| earlier.hides(route, method));
+                if !is_hidden && !wants.iter().any(|want: &Want| want.kept.template == template) {
+                    wants.push(Want::new((at, route), method, &template, &rows));
+                }
+            }
+        }
+        Self { rows, wants, changes: Vec::new() }
+    }
+
+    /// Whether live records have to be counted before it can be decided. Not if all is as it was.
+    pub(super) fn needs_tally(&self) -> bool {
+        let is_open = |want: &Want| matches!(want.standing, Standing::Changed | Standing::Unheard);
+        self.wants.iter().any(is_open)
+    }
+
+    pub(super) fn decide(&mut self, config: &Config, tally: &Tally) {
+        for want in &mut self.wants {
+            want.adopt(&config.routes[want.route], tally);
+        }
+        let mut changes = Vec::new();
+        for want in &self.wants {
+            let row = self.rows.iter().find(|row| row.template == want.kept.template);
+            // What a row says was the route's own, even if another route has such names by now.
+            let is_changed = want.standing == Standing::Changed;
+            let is_lost = |(named, parts, _): &(&Named, &str, u64)| {
+                want.lost(row, named, parts) && (is_changed || !self.is_found(named, parts))
+            };
+            let route = &config.routes[want.route];
+            changes.extend(tally.iter().filter(is_lost).map(|group| change(route, want, group)));
+        }
+        self.changes = changes;
+    }
+
+    /// Whether some route of the configuration finds such records.
+    fn is_found(&self, named: &Named, parts: &str) -> bool {
+        let finds = |want: &Want| match named {
+            Named::Operation(operation) => want.kept.operation == *operation,
+            Named::Paths(template) => {
+                want.kept.operation.is_empty() && want.kept.template == *template
+            }
+        };
+        self.wants.iter().any(|want| want.takes_keys && want.kept.parts == parts && finds(want))
+    }
+
+    /// The same for one record; the names of the configuration are settled.
+    pub(super) fn finds(&self, config: &Config, operation: &str, parts: &str) -> bool {
+        let is_named = |want: &Want| want.kept.operation == operation;
+        let is_path = |want: &Want| {
+            let route = &config.routes[want.route];
+            let is_covered = is_of_path(operation, want.names.method.as_str(), &route.pattern);
+            want.kept.operation.is_empty() && is_covered && is_first(config, want.route, operation)
+        };
+        // A template is no path, though it looks like one.
+        let is_template = self.rows.iter().any(|row| row.operation == operation);
+        let mut wants =
+            self.wants.iter().filter(|want| want.takes_keys && want.kept.parts == parts);
+        wants.any(|want| is_named(want) || !is_template && is_path(want))
+    }
+
+    pub(super) fn may_leave_some_uncovered(&self, has_news: bool) -> bool {
+        let is_served =
+            |row: &KeptRoute| self.wants.iter().any(|want| want.kept.template == row.template);
+        // Where each path is a name, a new route may cover some of them.
+        self.rows.iter().any(|row| !is_served(row) || has_news && row.operation.is_empty())
+    }
+}
+
+impl Want {
+    fn new(
+        (at, route): (usize, &Route),
+        method: usize,
+        template: &str,
+        rows: &[KeptRoute],
+    ) -> Self {
+        let (names, path) = (route.names[method].clone(), route.pattern.text.clone());
+        let takes_keys = route.takes_keys();
+        let usual = match takes_keys {
+            true => names.kept(template.to_owned(), path),
+            false => KeptRoute {
+                template: template.to_owned(),
+                path,
+                operation: String::new(),
+                parts: String::new(),
+            },
+        };
+        let row = rows.iter().find(|row| row.template == template);
+        let heard = row.filter(|row| !row.parts.is_empty());
+        let (names, kept, standing) = match (takes_keys, heard) {
+            (false, None) => (names, row.cloned().unwrap_or(usual), Standing::Idle),
+            (true, None) => (names, usual, Standing::Unheard),
+            (false, Some(_)) => (names, usual, Standing::Changed),
+            (true, Some(row)) => match route.names_kept_by(row, &names) {
+                Some(names) => (names, row.clone(), Standing::Same),
+                None => (names, usual, Standing::Changed),
+            },
+        };
+        Self { route: at, method, takes_keys, names, kept, standing }
+    }
+
+    /// Whether operations of this name are its own, now or before.
+    pub(super) fn is_known_as(&self, operation: &str, rows: &[KeptRoute]) -> bool {
+        let is_row =
+            |row: &KeptRoute| row.template == self.kept.template && row.operation == operation;
+        self.kept.operation == operation || rows.iter().any(is_row)
+    }
+
+    /// A route without a row takes over the names of live records that differ in the names of parameters alone:
+    /// its own, if there are such records, else those of most.
+    fn adopt(&mut self, route: &Route, tally: &Tally) {
+        if self.standing != Standing::Unheard || route.name.is_some() {
+            return;
+        }
+        let candidates = tally.iter().filter_map(|(named, parts, count)| {
+            let Named::Operation(operation) = named else { return None };
+            let path = operation.split_once(' ')?.1.to_owned();
+            let (template, operation) = (self.kept.template.clone(), operation.clone());
+            let row = KeptRoute { template, path, operation, parts: parts.to_owned() };
+            Some((route.names_kept_by(&row, &self.names)?, row, count))
+        });
+        let best = candidates.max_by_key(|(_, row, count)| (*row == self.kept, *count));
+        if let Some((names, kept, _)) = best {
+            (self.names, self.kept) = (names, kept);
+        }
+    }
+
+    /// Whether such records were its own before.
+    fn lost(&self, row: Option<&KeptRoute>, named: &Named, parts: &str) -> bool {
+        match (self.standing, row, named) {
+            (Standing::Same | Standing::Idle, ..) => false,
+            (Standing::Changed, Some(row), Named::Operation(operation)) => {
+                row.operation == *operation && row.parts == parts
+            }
+            (Standing::Changed, Some(row), Named::Paths(template)) => {
+                row.operation.is_empty() && row.template == *template && row.parts == parts
+            }
+            (_, _, Named::Operation(operation)) => {
+                let is_template = template_of(operation).as_ref() == Some(&self.kept.template);
+                is_template || self.kept.operation == *operation
+            }
+            (_, _, Named::Paths(template)) => self.kept.template == *template,
+        }
+    }
+}
+
+impl Route {
+    /// Whether it takes all requests of this method that the other one matches.
+    fn hides(&self, other: &Self, method: usize) -> bool {
+        self.methods.contains(&other.methods[method]) && self.pattern.covers(&other.pattern)
+    }
+}
+
+/// Whether the records of this row are kept under such names.
+pub(super) fn yields(row: &KeptRoute, operation: &str, parts: &str) -> bool {
+    let is_path = || {
+        let method = row.template.split(' ').next().unwrap_or_default();
+        Pattern::parse(&row.path).is_ok_and(|pattern| is_of_path(operation, method, &pattern))
+    };
+    let is_named = match row.operation.is_empty() {
+        true => is_path(),
+        false => row.operation == operation,
+    };
+    is_named && row.parts == parts
+}
+
+/// Whether requests that this operation is the path of come to this route.
+fn is_first(config: &Config, route: usize, operation: &str) -> bool {
+    let Some((method, path)) = operation.split_once(' ') else { return false };
+    let Ok(method) = http::Method::from_bytes(method.as_bytes()) else { return false };
+    config.routes.iter().position(|route| route.matches(&method, path).is_some()) == Some(route)
+}
+
+fn template(route: &Route, method: usize) -> String {
+    format!("{} {}", route.methods[method], route.pattern.without_names())
+}
+
+fn change(route: &Route, want: &Want, (named, parts, count): (&Named, &str, u64)) -> Change {
+    let kept = match named {
+        Named::Operation(operation) => format!("the name `{operation}`"),
+        Named::Paths(_) => "the name of their path".to_owned(),
+    };
+    let noun = if count == 1 { "live record has" } else { "live records have" };
+    let now = match (want.takes_keys, want.kept.operation.as_str()) {
+        (false, _) => "it takes no keys".to_owned(),
+        (true, "") => format!("the name would be the path, and the scope `{}`", want.kept.parts),
+        (true, name) => format!("the name would be `{name}`, and the scope `{}`", want.kept.parts),
+    };
+    Change {
+        route: route.match_text(),
+        kept: format!("{count} {noun} {kept} and the scope `{parts}`"),
+        now,
+        is_accepted: route.accepts_identity_change,
+    }
+}

@@ -1,0 +1,127 @@
+//! A bound on the connections to the upstream and to those who are asked: they share the file
+//! descriptors of the process with clients and operators.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::Uri;
+use hyper_util::{
+    client::legacy::connect::{Connected, Connection, HttpConnector},
+    rt::TokioIo,
+};
+use onceward::{BoxFuture, server::BoxError};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
+use tower_service::Service;
+
+/// How many there may be; clones are the same.
+#[derive(Clone)]
+pub(crate) struct Sockets(Arc<Semaphore>);
+
+impl Sockets {
+    pub(crate) fn new(most: usize) -> Self {
+        Self(Arc::new(Semaphore::new(most)))
+    }
+
+    /// Connections by this connector count; where there are too many, one is waited for.
+    pub(super) fn bound(&self, tcp: HttpConnector, patience: Duration) -> Bounded {
+        Bounded { tcp, sockets: self.clone(), patience }
+    }
+}
+
+/// Makes connections of TCP that count.
+#[derive(Clone)]
+pub(super) struct Bounded {
+    tcp: HttpConnector,
+    sockets: Sockets,
+    patience: Duration,
+}
+
+impl Service<Uri> for Bounded {
+    type Response = TokioIo<Socket>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<TokioIo<Socket>, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.tcp.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let Self { mut tcp, sockets, patience } = self.clone();
+        Box::pin(async move {
+            let permit = timeout(patience, sockets.0.acquire_owned()).await;
+            let permit = permit.map_err(|_| "as many connections are open as may be")??;
+            let stream = tcp.call(uri).await?.into_inner();
+            Ok(TokioIo::new(Socket { stream, _permit: permit }))
+        })
+    }
+}
+
+/// A connection that counts until it is closed.
+pub(super) struct Socket {
+    stream: TcpStream,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Socket {
+    /// Has the kernel forget what it has not sent when the connection is closed; else it would go on
+    /// sending for minutes. If this fails, the connection is broken already.
+    pub(super) fn discard_unsent(&self) {
+        let _ = self.stream.set_zero_linger();
+    }
+}
+
+impl Connection for Socket {
+    fn connected(&self) -> Connected {
+        self.stream.connected()
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

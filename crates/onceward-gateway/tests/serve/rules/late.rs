@@ -1,0 +1,278 @@
+//! Rule 15: what an operator may give free without force cannot happen any more. The first request waits
+//! for its connection, or for a stream of HTTP/2, until its key was given free and a retry has run.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto,
+};
+use serde_json::json;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    net::{TcpListener, TcpSocket, TcpStream},
+    sync::Semaphore,
+    time::timeout,
+};
+use tokio_rustls::TlsAcceptor;
+
+use crate::{
+    gateway_support::{Call, Certificates, Gateway, Plan, Signal, eventually, route, route_for},
+    rules::pay,
+};
+
+/// A run that is soon over, on a route whose requests may take longer than that.
+const SOON_OVER: &str = "lease = \"200ms\"\nmax_run = \"600ms\"";
+
+/// What an upstream did, told by itself.
+#[derive(Clone)]
+struct Ledger {
+    paid: Arc<AtomicU64>,
+    connections: Arc<AtomicU64>,
+}
+
+impl Ledger {
+    fn new() -> Self {
+        Self { paid: Arc::default(), connections: Arc::default() }
+    }
+
+    fn paid(&self) -> u64 {
+        self.paid.load(Ordering::SeqCst)
+    }
+
+    async fn serve<S>(self, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        self.connections.fetch_add(1, Ordering::SeqCst);
+        let service = service_fn(move |request: Request<Incoming>| {
+            let ledger = self.clone();
+            async move {
+                request.into_body().collect().await?;
+                ledger.paid.fetch_add(1, Ordering::SeqCst);
+                let response = Response::builder().status(201).body(Full::new(Bytes::from("done")));
+                Ok::<_, hyper::Error>(response.unwrap())
+            }
+        });
+        let builder = auto::Builder::new(TokioExecutor::new());
+        // A gateway that hangs up early was counted above.
+        let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+    }
+}
+
+/// Waits until an operator may say, without force, that the operation did not happen, and says so.
+/// It may also have given its key back by itself.
+async fn give_free(gateway: &Gateway) {
+    let list = Call::new("GET", "/v1/operations");
+    eventually("the key is free", || async {
+        let listed = gateway.ask(&list).await.json();
+        let paying =
+            listed["operations"].as_array().unwrap().iter().find(|operation| {
+                operation["name"].as_str().is_some_and(|name| name.contains("/pay"))
+            });
+        let Some(paying) = paying.cloned() else { return false };
+        if paying["state"] == "released" {
+            return true;
+        }
+        let path = format!("/v1/operations/{}/resolve", paying["operation"].as_str().unwrap());
+        let found = json!({"outcome": "not_applied", "reason": "the upstream has no such payment"});
+        gateway.ask(&Call::post(&path).json(found)).await.status == 200
+    })
+    .await;
+}
+
+fn plan(upstream: &str, text: &str) -> Plan {
+    Plan::new(upstream, &format!("admin = \"127.0.0.1:0\"\n{text}"))
+}
+
+/// Waits until everything that it began has come to an end.
+async fn end(gateway: Gateway) {
+    gateway.signal(Signal::TERM);
+    tokio::task::spawn_blocking(move || gateway.wait_for_end()).await.unwrap();
+}
+
+/// A listener whose upstream does not accept yet, and connections that fill its queue: the kernel drops what
+/// comes next.
+async fn full() -> (TcpListener, SocketAddr, Vec<TcpStream>) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(0).unwrap();
+    let (address, mut waiting) = (listener.local_addr().unwrap(), Vec::new());
+    let patience = Duration::from_millis(300);
+    while let Ok(stream) = timeout(patience, TcpStream::connect(address)).await {
+        waiting.push(stream.unwrap());
+        assert!(waiting.len() < 100, "the queue has no end here");
+    }
+    (listener, address, waiting)
+}
+
+/// Whether a process waits for a connection to this address, by the kernel's own table.
+fn is_connecting(address: SocketAddr) -> bool {
+    const SYN_SENT: &str = "02";
+    let port = format!(":{:04X}", address.port());
+    fs::read_to_string("/proc/net/tcp").unwrap().lines().any(|line| {
+        let columns: Vec<_> = line.split_whitespace().collect();
+        columns[2].ends_with(&port) && columns[3] == SYN_SENT
+    })
+}
+
+fn accept(listener: TcpListener, ledger: &Ledger) {
+    let ledger = ledger.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(ledger.clone().serve(stream));
+        }
+    });
+}
+
+#[tokio::test]
+async fn rule_15_a_connection_that_comes_up_late_sends_nothing() {
+    let ((listener, address, waiting), ledger) = (full().await, Ledger::new());
+    let gateway = plan(&format!("http://{address}"), &route(SOON_OVER)).start();
+    let first = gateway.begin(&pay("k"));
+    give_free(&gateway).await;
+    assert_eq!(ledger.paid(), 0);
+    drop(waiting);
+    accept(listener, &ledger);
+    assert_eq!(gateway.send(&pay("k")).await.status, 201);
+    assert!(gateway.send(&pay("k")).await.is_replay());
+    first.await.unwrap();
+    end(gateway).await;
+    assert_eq!(ledger.paid(), 1, "the first request was sent late");
+}
+
+#[tokio::test]
+async fn rule_15_a_gateway_that_was_asleep_while_it_connected_sends_nothing() {
+    let ((listener, address, waiting), ledger) = (full().await, Ledger::new());
+    // Longer than a busy machine takes to stop the process while it connects.
+    let soon_over = "lease = \"200ms\"\nmax_run = \"3s\"";
+    let plan = plan(&format!("http://{address}"), &route(soon_over));
+    let asleep = plan.start();
+    let awake = plan.beside(&asleep).start();
+    let first = asleep.begin(&pay("k"));
+    eventually("it connects", async || is_connecting(address)).await;
+    asleep.signal(Signal::STOP);
+    give_free(&awake).await;
+    let fillers = waiting.len() as u64;
+    drop(waiting);
+    accept(listener, &ledger);
+    assert_eq!(awake.send(&pay("k")).await.status, 201);
+    eventually("the kernel has connected for it", async || {
+        ledger.connections.load(Ordering::SeqCst) == fillers + 2
+    })
+    .await;
+    asleep.signal(Signal::CONT);
+    first.await.unwrap();
+    end(asleep).await;
+    assert_eq!(ledger.paid(), 1, "the first request was sent late");
+    assert!(awake.send(&pay("k")).await.is_replay());
+}
+
+#[tokio::test]
+async fn rule_15_a_handshake_that_ends_late_sends_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    if Certificates::make(directory.path(), &[]).is_none() {
+        return;
+    }
+    let tls = TlsAcceptor::from(Arc::new(Certificates::server(directory.path())));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let authority = directory.path().join("ca.pem");
+    let upstream = format!("https://{}", listener.local_addr().unwrap());
+    let gateway = plan(&upstream, &route(SOON_OVER))
+        .variable("SSL_CERT_FILE", authority.to_str().unwrap())
+        .start();
+    let first = gateway.begin(&pay("k"));
+    let (slow, _) = listener.accept().await.unwrap();
+    give_free(&gateway).await;
+    let ledger = Ledger::new();
+    let serve = |stream| {
+        let (ledger, tls) = (ledger.clone(), tls.clone());
+        async move {
+            // A gateway that has given up is not there any more.
+            if let Ok(stream) = tls.accept(stream).await {
+                ledger.serve(stream).await;
+            }
+        }
+    };
+    let again = gateway.begin(&pay("k"));
+    let (stream, _) = listener.accept().await.unwrap();
+    tokio::spawn(serve(stream));
+    assert_eq!(again.await.unwrap().status, 201);
+    tokio::spawn(serve(slow));
+    first.await.unwrap();
+    end(gateway).await;
+    assert_eq!(ledger.paid(), 1, "the first request was sent late");
+}
+
+/// An upstream of HTTP/2 that grants one stream, and answers it when it may: RFC 9113, section 6.
+/// Gives how many requests came after that.
+async fn one_stream(
+    mut stream: TcpStream,
+    holding: Arc<Semaphore>,
+    may_answer: Arc<Semaphore>,
+) -> u32 {
+    const SETTINGS: [u8; 24] =
+        [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 4, 1, 0, 0, 0, 0];
+    const DONE: [u8; 10] = [0, 0, 1, 1, 5, 0, 0, 0, 1, 0x88];
+    const HEADERS: u8 = 1;
+    let mut preface = [0; 24];
+    stream.read_exact(&mut preface).await.unwrap();
+    stream.write_all(&SETTINGS).await.unwrap();
+    let (mut head, mut late, mut is_first) = ([0; 9], 0, true);
+    while stream.read_exact(&mut head).await.is_ok() {
+        let length = usize::from(head[1]) << 8 | usize::from(head[2]);
+        if stream.read_exact(&mut vec![0; length]).await.is_err() {
+            break;
+        }
+        match (head[3] == HEADERS, is_first) {
+            (true, true) => {
+                is_first = false;
+                holding.add_permits(1);
+                let _may = may_answer.acquire().await;
+                // On a busy machine the gateway may have given the connection up.
+                let _ = stream.write_all(&DONE).await;
+            }
+            (true, false) => late += 1,
+            (false, _) => {}
+        }
+    }
+    late
+}
+
+#[tokio::test]
+async fn rule_15_a_request_that_waits_for_a_stream_is_not_sent_late() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let paying = route(&format!("{SOON_OVER}\ntimeout = \"300ms\""));
+    let text = format!("{paying}{}", route_for("POST /hold", ""));
+    let gateway = plan(&format!("h2c://{}", listener.local_addr().unwrap()), &text).start();
+    let held = gateway.begin(&pay("held").retarget("POST", "/hold"));
+    let (stream, _) = listener.accept().await.unwrap();
+    let (holding, may_answer) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let upstream = tokio::spawn(one_stream(stream, holding.clone(), may_answer.clone()));
+    let _holding = holding.acquire().await;
+    // It has no body: its head is all of it.
+    let pay = pay("k").retarget("POST", "/pay");
+    let first = gateway.send(&pay).await;
+    assert_eq!(first.problem(), (504, "outcome-unknown".into()));
+    give_free(&gateway).await;
+    may_answer.add_permits(1);
+    held.await.unwrap();
+    let ledger = Ledger::new();
+    accept(listener, &ledger);
+    assert_eq!(gateway.send(&pay).await.status, 201);
+    end(gateway).await;
+    assert_eq!(ledger.paid(), 1);
+    assert_eq!(upstream.await.unwrap(), 0, "the first request was sent late");
+}

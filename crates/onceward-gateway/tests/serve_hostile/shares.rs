@@ -1,0 +1,201 @@
+//! Clients that want all there is: places at the upstream, and memory.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use h2::{
+    SendStream,
+    client::{self, ResponseFuture, SendRequest},
+};
+use http::Request;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpSocket, TcpStream},
+    time::{sleep, timeout},
+};
+
+use crate::{
+    counting_upstream,
+    gateway_support::{Call, Gateway, PATIENCE, Plan, Upstream, Version, eventually, route_for},
+    plan,
+};
+
+/// As many places as there are for all routes, and some more.
+const CONNECTIONS: usize = 6;
+const STREAMS: usize = 200;
+
+/// What one client may hold in memory: half of what there is.
+const PEER_MEMORY: u64 = 128 << 20;
+
+/// One connection of HTTP/2 from an address of this machine, whose client grants so many bytes.
+pub(crate) async fn connect(address: SocketAddr, from: [u8; 4], window: u32) -> SendRequest<Bytes> {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((IpAddr::from(from), 0).into()).unwrap();
+    let stream = socket.connect(address).await.unwrap();
+    let mut builder = client::Builder::new();
+    builder.initial_window_size(window).initial_connection_window_size(64 << 20);
+    let (sender, connection) = builder.handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    sender.ready().await.unwrap()
+}
+
+/// Requests whose bodies begin and do not end.
+async fn endless(
+    sender: &SendRequest<Bytes>,
+    count: usize,
+    path: &str,
+) -> Vec<(ResponseFuture, SendStream<Bytes>)> {
+    let mut begun = Vec::new();
+    for _ in 0..count {
+        let mut sender = sender.clone().ready().await.unwrap();
+        let request = Request::post(format!("http://gateway{path}")).body(()).unwrap();
+        let (answer, mut body) = sender.send_request(request, false).unwrap();
+        body.send_data(Bytes::from_static(b"x"), false).unwrap();
+        begun.push((answer, body));
+    }
+    begun
+}
+
+/// With a listener that tells figures.
+fn start(upstream: &str, route: &str) -> Gateway {
+    Plan::new(upstream, &format!("admin = \"127.0.0.1:0\"\n{route}")).start()
+}
+
+#[test]
+fn bodies_that_never_end_leave_places_for_everybody() {
+    crate::run(async {
+        let (upstream, _) = counting_upstream::start(Duration::ZERO).await;
+        let route = route_for("POST /pay", "scope = [\"global\"]\n");
+        let gateway = start(&format!("http://{upstream}"), &route);
+        let mut held = Vec::new();
+        for _ in 0..CONNECTIONS {
+            let sender = connect(gateway.address, [127, 0, 0, 1], 65_535).await;
+            held.push((endless(&sender, STREAMS, "/nowhere").await, sender));
+        }
+        // Some are at the upstream, and others were turned away: nothing moves any more.
+        let turned_away = "onceward_gateway_turned_away_total{why=\"share\"}";
+        eventually("all have come", || async {
+            gateway.metric("onceward_gateway_upstream_in_flight").await > 0
+                && gateway.metric(turned_away).await > 0
+        })
+        .await;
+        for from in [[127, 0, 0, 1], [127, 0, 0, 2]] {
+            let mut others = connect(gateway.address, from, 65_535).await;
+            let pay = Call::post("/pay").key(&format!("from-{}", from[3]));
+            for call in [pay, Call::new("GET", "/other"), Call::new("DELETE", "/other")] {
+                let request = call.request("http://gateway").map(|_| ());
+                let (answer, _) = others.send_request(request, true).unwrap();
+                let answer = timeout(PATIENCE, answer).await.expect("no answer").unwrap();
+                assert_eq!(answer.status(), 200, "{from:?}: {call:?}");
+                others = others.ready().await.unwrap();
+            }
+        }
+        drop(held);
+    });
+}
+
+/// What a client gets that sends two bytes of its body each second.
+async fn slowly(gateway: SocketAddr, line: &str) -> String {
+    let (mut reader, mut writer) = TcpStream::connect(gateway).await.unwrap().into_split();
+    let head = format!("POST /pay HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n{line}\r\n");
+    writer.write_all(head.as_bytes()).await.unwrap();
+    let sending = tokio::spawn(async move {
+        while writer.write_all(b"x").await.is_ok() {
+            sleep(Duration::from_millis(500)).await;
+        }
+    });
+    let mut answer = Vec::new();
+    let end = timeout(Duration::from_secs(25), reader.read_to_end(&mut answer)).await;
+    sending.abort();
+    assert!(end.is_ok(), "it goes on for ever");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn a_body_that_comes_too_slowly_is_left() {
+    crate::run(async {
+        let (upstream, ledger) = counting_upstream::start(Duration::ZERO).await;
+        let gateway = plan(upstream, "").start();
+        let keyed = slowly(gateway.address, "Idempotency-Key: slow\r\n");
+        for answer in <[String; 2]>::from(tokio::join!(keyed, slowly(gateway.address, ""))) {
+            assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+        }
+        assert_eq!(ledger.effects("slow"), 0);
+    });
+}
+
+#[test]
+fn bodies_of_which_the_scope_is_read_count_as_others_do() {
+    crate::run(async {
+        let (upstream, _) = counting_upstream::start(Duration::ZERO).await;
+        let options = "scope = [\"global\", \"json:/tenant\"]\nmax_request = \"16MiB\"\n";
+        let route = route_for("POST /pay", options);
+        let gateway = start(&format!("http://{upstream}"), &route);
+        let piece = vec![b' '; 15 << 20];
+        let head = format!(
+            "POST /pay HTTP/1.1\r\nHost: h\r\nIdempotency-Key: k\r\nContent-Length: {}\r\n\r\n",
+            piece.len() + 1
+        );
+        let mut held = Vec::new();
+        for _ in 0..8 {
+            let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+            stream.write_all(head.as_bytes()).await.unwrap();
+            stream.write_all(&piece).await.unwrap();
+            held.push(stream);
+        }
+        let buffered = || gateway.metric("onceward_buffered_bytes");
+        eventually("all have come", || async { buffered().await >= 8 * (15 << 20) }).await;
+        let large = Call::post("/pay").key("over").body(piece);
+        let over = gateway.send_by(Version::Http2, &large).await;
+        assert_eq!(
+            (over.status, over.code().as_deref()),
+            (503, Some("overloaded")),
+            "one client has its share"
+        );
+        assert!(buffered().await <= PEER_MEMORY);
+        let small = Call::post("/pay").key("small").json(serde_json::json!({"tenant": "t"}));
+        assert_eq!(gateway.send(&small).await.status, 200);
+        drop(held);
+        eventually("all is given back", || async { buffered().await == 0 }).await;
+    });
+}
+
+#[test]
+fn stored_answers_that_are_not_taken_count_until_they_are() {
+    crate::run(async {
+        let upstream = Upstream::any();
+        let route = route_for("POST /{*rest}", "scope = [\"global\"]\n");
+        let gateway = start(&upstream.url(), &route);
+        let size = 65_000;
+        let pay = Call::post("/pay").key("k").told(serde_json::json!({"size": size}));
+        assert_eq!(gateway.send(&pay).await.status, 201);
+        let (mut held, mut refused) = (Vec::new(), 0);
+        for _ in 0..12 {
+            let sender = connect(gateway.address, [127, 0, 0, 1], 0).await;
+            for _ in 0..STREAMS {
+                let mut sender = sender.clone().ready().await.unwrap();
+                let request = pay.request("http://gateway").map(|_| ());
+                held.push(sender.send_request(request, true).unwrap().0);
+            }
+        }
+        let mut answers = Vec::new();
+        for answer in held {
+            let answer = timeout(PATIENCE, answer).await.expect("no answer").unwrap();
+            refused += usize::from(answer.status() == 503);
+            answers.push(answer);
+        }
+        let buffered = || gateway.metric("onceward_buffered_bytes");
+        let now = buffered().await;
+        assert!((PEER_MEMORY / 2..=PEER_MEMORY).contains(&now), "{now} bytes are counted");
+        assert!(refused > 0, "one client has its share");
+        let mut other = connect(gateway.address, [127, 0, 0, 2], 65_535).await;
+        let (answer, _) =
+            other.send_request(pay.request("http://gateway").map(|_| ()), true).unwrap();
+        assert_eq!(answer.await.unwrap().status(), 201, "others have theirs");
+        drop(answers);
+        eventually("all is given back", || async { buffered().await < 100_000 }).await;
+    });
+}

@@ -1,0 +1,15 @@
+-- Under which names the routes of a gateway keep their records: one row for each method and path, without the
+-- names of its parameters. `path` has those names as they were when the row was written; `operation` is
+-- empty where each path is a name of its own; `parts` are the names of the scope's parts. No record changes.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
+CREATE TABLE onceward.route (
+    template  text PRIMARY KEY,
+    path      text NOT NULL,
+    operation text NOT NULL,
+    parts     text NOT NULL
+);
+
+REVOKE ALL ON TABLE onceward.route FROM PUBLIC;
+
+INSERT INTO onceward.migration (version, needs) VALUES (5, 1);

@@ -1,0 +1,9 @@
+-- Under which names the routes of a gateway keep their records: one row for each method and path, without the
+-- names of its parameters. `path` has those names as they were when the row was written; `operation` is
+-- empty where each path is a name of its own; `parts` are the names of the scope's parts. No record changes.
+CREATE TABLE onceward_route (
+    template  TEXT PRIMARY KEY,
+    path      TEXT NOT NULL,
+    operation TEXT NOT NULL,
+    parts     TEXT NOT NULL
+) STRICT, WITHOUT ROWID;

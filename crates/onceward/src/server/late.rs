@@ -1,0 +1,249 @@
+//! Answers that come after their time: rule 12 of the contract.
+//!
+//! A service that gave no answer in time may still be working. Its outcome is unknown, and its client
+//! hears that at once. The execution goes on listening, without a lease, until it would have no time left
+//! in any case, and a complete answer then settles over the unknown outcome.
+
+use std::{
+    fmt,
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::Response;
+use onceward_core::{BoxFuture, Cause, Effect, Found, Meaning, Reply, State, Stored};
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Instant, interval, sleep_until, timeout_at},
+};
+
+use super::{
+    Body, BoxError, Claim, Idempotency, PeerMemory,
+    capture::{self, Captured, Unanswered},
+    settle,
+};
+use crate::telemetry::event;
+
+/// How often a listening execution looks whether the process is ending.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// After how many of those pauses it looks whether an operator has resolved the outcome.
+const PAUSES_PER_LOOK: u32 = 5;
+
+/// Put into a response's extensions: there is no answer, for this cause.
+///
+/// For services inside of the layer that send requests on. What else is in that response counts for
+/// nothing.
+///
+/// ```
+/// use onceward::{Cause, server::NoAnswer};
+///
+/// async fn forward() -> http::Response<onceward::server::Body> {
+///     // The connection broke before the answer was there.
+///     NoAnswer::new(Cause::ConnectionLost).into_response()
+/// }
+/// ```
+#[derive(Clone)]
+pub struct NoAnswer {
+    cause: Cause,
+    /// In an `Arc`, because extensions are cloned; it is taken once.
+    late: Option<Arc<Mutex<Option<LateResponse>>>>,
+}
+
+type LateResponse = BoxFuture<'static, Option<Response<Body>>>;
+
+impl NoAnswer {
+    /// Nothing came, and nothing will.
+    #[must_use]
+    pub fn new(cause: Cause) -> Self {
+        Self { cause, late: None }
+    }
+
+    /// The answer may still come. An external effect is settled by it if it is there before `max_run`
+    /// is over; the layer drops the future when nobody waits for it any more.
+    #[must_use]
+    pub fn until_answered<F>(self, answer: F) -> Self
+    where
+        F: Future<Output = Option<Response<Body>>> + Send + 'static,
+    {
+        let answer: LateResponse = Box::pin(answer);
+        Self { late: Some(Arc::new(Mutex::new(Some(answer)))), ..self }
+    }
+
+    /// What a service returns instead of an answer.
+    #[must_use]
+    pub fn into_response(self) -> Response<Body> {
+        let mut response = Response::new(Body::from(Bytes::new()));
+        response.extensions_mut().insert(self);
+        response
+    }
+
+    fn take(&self) -> Option<LateResponse> {
+        self.late.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl fmt::Debug for NoAnswer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "NoAnswer({})", self.cause)
+    }
+}
+
+/// Put into a response's extensions: its body has to be complete by then, or counts as no answer in time.
+///
+/// ```
+/// use std::time::Duration;
+/// use onceward::server::CompleteWithin;
+/// use tokio::time::Instant;
+///
+/// let mut response = http::Response::new("slow");
+/// let within = CompleteWithin::since(Instant::now(), Duration::from_secs(30));
+/// response.extensions_mut().insert(within);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct CompleteWithin {
+    within: Duration,
+    until: Instant,
+}
+
+impl CompleteWithin {
+    /// So long from when the request was begun.
+    #[must_use]
+    pub fn since(begun: Instant, within: Duration) -> Self {
+        Self { within, until: begun + within }
+    }
+}
+
+/// An answer that is captured when it comes.
+pub(super) type LateAnswer = BoxFuture<'static, Captured>;
+
+/// What came back from a service: an answer, or why there is none yet.
+pub(super) async fn captured<R>(
+    idempotency: &Idempotency,
+    memory: &PeerMemory,
+    mut response: Response<R>,
+) -> Captured
+where
+    R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    let owned = (idempotency.clone(), memory.clone());
+    if let Some(no_answer) = response.extensions_mut().remove::<NoAnswer>() {
+        let capture = |late| -> LateAnswer { Box::pin(capture_late(owned, late)) };
+        let late = no_answer.take().map(capture);
+        return Captured::Nothing(Unanswered { cause: no_answer.cause, late });
+    }
+    let Some(CompleteWithin { within, until }) = response.extensions_mut().remove() else {
+        return capture::capture(idempotency, memory, response).await;
+    };
+    let mut capturing: LateAnswer =
+        Box::pin(async move { capture::capture(&owned.0, &owned.1, response).await });
+    match timeout_at(until, &mut capturing).await {
+        Ok(captured) => captured,
+        Err(_) => {
+            let cause = Cause::NoAnswer { within, awaited_until: None };
+            Captured::Nothing(Unanswered { cause, late: Some(capturing) })
+        }
+    }
+}
+
+async fn capture_late(
+    (idempotency, memory): (Idempotency, PeerMemory),
+    late: LateResponse,
+) -> Captured {
+    match late.await {
+        Some(response) => capture::capture(&idempotency, &memory, response).await,
+        None => Captured::nothing(Cause::ConnectionLost),
+    }
+}
+
+/// An execution whose outcome is unknown and whose answer may still come.
+pub(super) struct Listening {
+    answer: LateAnswer,
+    /// Of all that may listen in this process.
+    _place: OwnedSemaphorePermit,
+}
+
+impl Listening {
+    /// Listens on, if that can change anything and there is a place; the cause then says until when.
+    pub(super) fn begin(
+        idempotency: &Idempotency,
+        claim: &Claim,
+        captured: &mut Captured,
+    ) -> Option<Self> {
+        let Captured::Nothing(Unanswered { cause, late }) = captured else { return None };
+        // What is not listened to is closed here.
+        let answer = late.take()?;
+        let Cause::NoAnswer { awaited_until, .. } = cause else { return None };
+        let policy = &idempotency.options().policy;
+        let is_unknown = policy.meaning(Reply::Incomplete) == Meaning::Unknown;
+        if claim.effect() != Effect::External || !is_unknown {
+            return None;
+        }
+        let place = idempotency.shared().listeners.clone().try_acquire_owned().ok()?;
+        *awaited_until = Some(claim.claimed_at().plus(claim.terms().max_run()));
+        Some(Self { answer, _place: place })
+    }
+
+    /// Settles by the late answer. Nothing changes if none comes before `max_run` is over, if an operator
+    /// is faster, or if the process ends.
+    pub(super) async fn settle(self, idempotency: &Idempotency, claim: &Claim) {
+        let Self { answer, _place } = self;
+        let captured = tokio::select! {
+            captured = answer => captured,
+            () = sleep_until(claim.until()) => return,
+            () = is_pointless(idempotency, claim) => return,
+        };
+        if captured.head().is_none() {
+            return;
+        }
+        let _tracked = idempotency.engine().track_other();
+        tracing::info!(event = event::LATE_ANSWER, operation = %claim.id(), "an answer came late");
+        // Its client was answered long ago.
+        let _ = settle::settle(idempotency, claim, captured, |_| {}).await;
+    }
+}
+
+/// Ends when a late answer would change nothing any more.
+async fn is_pointless(idempotency: &Idempotency, claim: &Claim) {
+    let (engine, mut pauses, mut number) = (idempotency.engine(), interval(PAUSE), 0_u32);
+    loop {
+        pauses.tick().await;
+        if engine.is_draining() {
+            return;
+        }
+        number += 1;
+        if number.is_multiple_of(PAUSES_PER_LOOK)
+            && let Ok(found) = engine.read(&claim.id()).await
+            && !is_unknown_of(&found, claim)
+        {
+            return;
+        }
+    }
+}
+
+fn is_unknown_of(found: &Found, claim: &Claim) -> bool {
+    let Found::Record(stored) = found else { return false };
+    // In progress: its end as unknown is not stored yet.
+    let is_open = matches!(stored.record.state, State::Unknown | State::InProgress);
+    is_open && stored.record.execution == claim.execution()
+}
+
+/// Why the outcome of this record is unknown, in words for clients and operators.
+///
+/// ```
+/// # use onceward::{*, server::cause_of};
+/// fn explain(stored: &Stored) -> String {
+///     cause_of(stored).unwrap_or_else(|| "its outcome is known".into())
+/// }
+/// ```
+#[must_use]
+pub fn cause_of(stored: &Stored) -> Option<String> {
+    let cause = stored.cause()?;
+    let at = match cause {
+        Cause::OwnerVanished { at } => jiff::Timestamp::from_microsecond(at.unix_micros()).ok(),
+        _ => None,
+    };
+    Some(at.map_or_else(|| cause.to_string(), |at| format!("{cause} at {at}")))
+}

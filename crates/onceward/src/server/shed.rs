@@ -1,0 +1,87 @@
+//! What is not worth running: rules 27 and 28 of the contract.
+//!
+//! Work whose client has gone only keeps others waiting, and that is what keeps an overload alive. And of
+//! all that would run, only so much may be retries. Replays, waits and first attempts are never shed.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use http::request::Parts;
+use onceward_core::retry::{Share, Shared};
+use tokio::time::Instant;
+
+use super::{Code, Problem};
+use crate::{AttemptHeaders, Incoming};
+
+/// When it makes sense to come back, and over which time those who do are spread.
+const SOON: Duration = Duration::from_secs(1);
+const SPREAD: Duration = Duration::from_secs(2);
+
+/// Counts what runs, and how much of it was tried before.
+pub(super) struct Traffic {
+    since: Instant,
+    counted: Mutex<Shared>,
+}
+
+impl Traffic {
+    pub(super) fn new(share: f64) -> Self {
+        Self { since: Instant::now(), counted: Mutex::new(Shared::new(Share::of(share))) }
+    }
+
+    /// Counts a request that would run.
+    ///
+    /// # Errors
+    ///
+    /// Its client does not wait for it any more, or it is a retry too many.
+    pub(super) fn admit(&self, said: Option<Incoming>, is_repeat: bool) -> Result<(), Problem> {
+        refuse_expired(said)?;
+        let is_retry = is_repeat || said.is_some_and(|said| said.attempt > 1);
+        let now = self.since.elapsed();
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_retry {
+            counted.first_try(now);
+            return Ok(());
+        }
+        match counted.admits_retry(now) {
+            true => Ok(()),
+            false => Err(too_many_retries()),
+        }
+    }
+}
+
+/// Remembers what a client says about its attempt: its time counts from now. A layer outside of this one
+/// may have done so already.
+pub(super) fn note(parts: &mut Parts) {
+    let lines = [AttemptHeaders::DEADLINE, AttemptHeaders::ATTEMPT, AttemptHeaders::PRIORITY];
+    let says_it = lines.iter().any(|name| parts.headers.contains_key(name));
+    if says_it && incoming(parts).is_none() {
+        let incoming = Incoming::from(&parts.headers);
+        parts.extensions.insert(incoming);
+    }
+}
+
+/// Refuses what nobody waits for any more.
+pub(super) fn refuse_expired(said: Option<Incoming>) -> Result<(), Problem> {
+    match said.is_some_and(|said| said.is_over()) {
+        false => Ok(()),
+        true => {
+            let text =
+                "`Onceward-Deadline` was over before anything was run; try again with more time";
+            Err(Problem::new(Code::DeadlineExceeded, text))
+        }
+    }
+}
+
+/// What its client said.
+pub(super) fn incoming(parts: &Parts) -> Option<Incoming> {
+    parts.extensions.get().copied()
+}
+
+fn too_many_retries() -> Problem {
+    let text = "too many of the requests here are retries, and this one was not run; wait for \
+                `Retry-After`, then send it again";
+    let pause = SOON + SPREAD.mul_f64(fastrand::f64());
+    Problem::new(Code::RetryBudgetExhausted, text).retry_after(pause)
+}
