@@ -1,8 +1,8 @@
 //! What replies mean, status by status and list by list.
 
 use super::*;
-use core::{ops::RangeInclusive, time::Duration};
 use alloc::{format, string::ToString, vec::Vec};
+use core::{ops::RangeInclusive, time::Duration};
 
 use Meaning::{FailedFinal, FailedRetryable, Released, Succeeded, Unknown};
 
