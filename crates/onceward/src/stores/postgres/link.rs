@@ -146,8 +146,9 @@ pub(super) struct Link {
     /// Statements by their slots; `None`: they are sent unprepared, and settings go with each transaction.
     prepared: Option<[OnceCell<Statement>; SLOTS]>,
     begin: String,
-    /// Unprepared, a change is three statements, which nobody else's may come between.
-    turn: Mutex<()>,
+    /// Behind a pooler only one caller at a time uses the connection: see [`Link::in_turn`]. `true`: the last
+    /// one left before it had its answer.
+    turn: Mutex<bool>,
     /// How often the server has said that a commit may not be replicated.
     doubts: Arc<AtomicU64>,
     is_spent: AtomicBool,
@@ -200,7 +201,7 @@ impl Link {
             client,
             prepared: how.prepares.then(|| std::array::from_fn(|_| OnceCell::new())),
             begin: how.begin(),
-            turn: Mutex::new(()),
+            turn: Mutex::default(),
             doubts,
             is_spent: AtomicBool::new(false),
             how: how.clone(),
@@ -229,8 +230,8 @@ impl Link {
         text: &str,
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Row>, StoreError> {
-        let asking = again_if_undone(|| self.client.query_typed(text, parameters));
-        self.answered(asking).await?.map_err(|error| self.noted(&error))
+        let asking = || self.in_turn(self.client.query_typed(text, parameters));
+        self.answered(again_if_undone(asking)).await?.map_err(|error| self.noted(&error))
     }
 
     /// Sends a statement that writes, and waits until it is durable as the server promises.
@@ -269,19 +270,21 @@ impl Link {
         if self.prepared.is_some() {
             return self.send(query, parameters).await;
         }
-        let _turn = self.turn.lock().await;
         // All three are on their way before the first is answered; a statement that fails turns the
         // commit into a rollback.
-        let (begun, rows, committed) = tokio::join!(
-            biased;
-            self.client.batch_execute(&self.begin),
-            self.send(query, parameters),
-            self.client.batch_execute("COMMIT"),
-        );
-        begun?;
-        let rows = rows?;
-        committed?;
-        Ok(rows)
+        let change = async {
+            let (begun, rows, committed) = tokio::join!(
+                biased;
+                self.client.batch_execute(&self.begin),
+                self.send_unprepared(query, parameters),
+                self.client.batch_execute("COMMIT"),
+            );
+            begun?;
+            let rows = rows?;
+            committed?;
+            Ok(rows)
+        };
+        self.in_turn(change).await
     }
 
     async fn send(
@@ -295,12 +298,38 @@ impl Link {
                 let statement = prepared[query.slot].get_or_try_init(prepare).await?;
                 self.client.query(statement, parameters).await
             }
-            None => {
-                let typed: Vec<_> =
-                    parameters.iter().copied().zip(query.types.iter().cloned()).collect();
-                self.client.query_typed(query.text, &typed).await
-            }
+            None => self.in_turn(self.send_unprepared(query, parameters)).await,
         }
+    }
+
+    async fn send_unprepared(
+        &self,
+        query: &Query,
+        parameters: Parameters<'_>,
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let typed: Vec<_> = parameters.iter().copied().zip(query.types.iter().cloned()).collect();
+        self.client.query_typed(query.text, &typed).await
+    }
+
+    /// Sends nothing before the statement ahead of it was answered, where a pooler is between.
+    ///
+    /// PgBouncer gives the server's connection to another client when a transaction has ended, also while
+    /// the first half of the next statement is on its way: the second half reaches another server process.
+    async fn in_turn<T>(
+        &self,
+        sending: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, tokio_postgres::Error> {
+        if self.prepared.is_some() {
+            return sending.await;
+        }
+        let mut is_cut_off = self.turn.lock().await;
+        if std::mem::replace(&mut *is_cut_off, true) {
+            // Answered after everything that was sent before it, and too short to be sent in two halves.
+            self.client.batch_execute("").await?;
+        }
+        let answer = sending.await;
+        *is_cut_off = false;
+        answer
     }
 
     /// Some errors say that this connection is of no use any more.
