@@ -230,10 +230,20 @@ impl Way {
                 Ok(begun) => next = begun,
                 Err(_) => return ended(result, (None, answer), judged, doubt),
             }
-            if doubt.is_none() && !matches!(judged.seen.class, Class::NeverSent { .. }) {
+            if doubt.is_none() && self.leaves_doubt(&result, judged) {
                 doubt = Some(result.err().unwrap_or_else(answered_badly));
             }
         }
+    }
+}
+
+impl Way {
+    /// Whether an attempt that is made again may have been carried out. An upstream that answers with a
+    /// client error has not done it; of two requests at once it may so refuse one because of the other.
+    fn leaves_doubt(&self, result: &Result<Response<Incoming>, Failure>, judged: Judged) -> bool {
+        let is_refused = matches!(result, Ok(response) if response.status().is_client_error());
+        let is_unsent = matches!(judged.seen.class, Class::NeverSent { .. });
+        !is_unsent && (!is_refused || self.hedges)
     }
 }
 

@@ -68,6 +68,49 @@ async fn a_named_status_is_stored_when_no_attempt_is_left_or_none_is_safe() {
     assert!(gateway.send(&pay("full")).await.is_replay());
 }
 
+/// The upstream looked at the request and refused it, each time: that leaves no doubt.
+#[tokio::test]
+async fn a_named_client_error_that_stays_is_what_its_route_makes_of_it() {
+    let upstream = Switched::start().await;
+    for profile in ["standard", "strict", "stripe"] {
+        for (more, status, is_kept) in [
+            ("", 409, true),
+            ("final = [409]", 409, true),
+            ("", 429, false),
+            ("final = [429]", 429, true),
+        ] {
+            let effect = "effect = \"repeatable\"\nrerun_within = \"1h\"";
+            let lines = format!("{QUICK}\n{effect}\nprofile = \"{profile}\"\n{more}");
+            let gateway = start(&upstream, &route(&format!("{lines}\nretry_status = [409, 429]")));
+            let before = upstream.count();
+            upstream.then([Mode::Status(status), Mode::Status(status), Mode::Status(status)]);
+            let reply = gateway.send(&pay("a")).await;
+            assert_eq!((reply.status, upstream.count() - before), (status, 3), "{reply:?}");
+            let again = gateway.send(&pay("a")).await;
+            let expected = if is_kept { (status, true) } else { (201, false) };
+            assert_eq!((again.status, again.is_replay()), expected, "{lines}: {again:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_keyed_write_meets_locks_and_failures_with_a_hint() {
+    let upstream = Switched::start().await;
+    let gateway = start(&upstream, &route(&format!("{QUICK}\n{REPEATABLE}")));
+    // By this profile a 507 is the end: it is bound, whatever it asks for.
+    for (status, sent, expected) in [(423, 2, 201), (507, 1, 507), (504, 2, 201)] {
+        let before = upstream.count();
+        upstream.then([Mode::Hinted(status)]);
+        let reply = gateway.send(&pay(&format!("k{status}"))).await;
+        assert_eq!((reply.status, upstream.count() - before), (expected, sent), "{reply:?}");
+        assert!(gateway.send(&pay(&format!("k{status}"))).await.is_replay(), "{status}");
+    }
+    upstream.then([Mode::Hinted(423), Mode::Hinted(423), Mode::Hinted(423)]);
+    let locked = gateway.send(&pay("locked")).await;
+    assert_eq!(locked.status, 423, "{locked:?}");
+    assert_eq!(gateway.send(&pay("locked")).await.status, 201, "nothing was done");
+}
+
 #[tokio::test]
 async fn a_patient_route_makes_all_its_attempts_and_its_purse_is_as_large() {
     let upstream = Switched::start().await;
