@@ -80,6 +80,8 @@ pub(crate) struct Config {
     pub(crate) encryption: Option<Encryption>,
     /// What becomes of a write with a key that matches no route.
     pub(crate) unmatched: Unmatched,
+    /// How requests are refused of which no route is known.
+    pub(crate) errors: Errors,
     /// First match wins.
     pub(crate) routes: Vec<Route>,
     /// What is allowed and should be known: warnings and notes, by line.

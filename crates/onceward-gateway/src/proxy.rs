@@ -39,9 +39,7 @@ use hyper::body::Incoming;
 use onceward::{
     Engine, OperationName, Scope, retry,
     seal::Keyring,
-    server::{
-        Body, Code, Errors, Idempotency, IdempotencyBuilder, Idempotent, PeerMemory, Problem,
-    },
+    server::{Body, Code, Idempotency, IdempotencyBuilder, Idempotent, PeerMemory, Problem},
     telemetry::{self, Answered, event},
 };
 use tokio::time::Instant;
@@ -277,16 +275,20 @@ impl Gateway {
         let wishes = Wishes::take(&mut parts.headers, is_trusted, arrived);
         let (way, covered) = routes.find(&parts);
         let Some((covered, parameters)) = covered else {
-            let is_unprotected = way.is_unmatched && is_keyed_write(&routes.config.routes, &parts);
-            if is_unprotected && routes.config.unmatched == Unmatched::Refuse {
+            let is_unprotected = is_keyed_write(&routes.config.routes, &parts);
+            let is_unmatched = is_unprotected && way.is_unmatched;
+            if is_unmatched && routes.config.unmatched == Unmatched::Refuse {
                 telemetry::UNMATCHED.add(telemetry::Unmatched::Refused);
-                return route_missing().into_response();
+                return route_missing().errors(way.errors).into_response();
             }
             let request = Request::from_parts(parts, body);
             let mut response = Box::pin(routes.pass(way, request, &wishes, &floor)).await;
-            if is_unprotected {
+            if is_unmatched {
                 telemetry::UNMATCHED.add(telemetry::Unmatched::Passed);
-                response.headers_mut().insert(UNPROTECTED, HeaderValue::from_static("no-route"));
+            }
+            if is_unprotected {
+                let reason = if is_unmatched { "no-route" } else { "key-off" };
+                response.headers_mut().insert(UNPROTECTED, HeaderValue::from_static(reason));
             }
             return response;
         };
@@ -386,7 +388,7 @@ impl Routes {
             Ok(Planned { way, covered: Some(Covered { route, service, counted }) })
         };
         let planned = config.routes.iter().map(plan).collect::<Result<Vec<_>, _>>()?;
-        let errors = Errors::Problem;
+        let errors = config.errors;
         let unmatched = OfRoute { label: None, timeout: PATIENCE, peer_share, errors };
         let way = Way::new(&upstream, rooms, unmatched, &Delivery::default())?;
         rooms.answers.allow(answers);

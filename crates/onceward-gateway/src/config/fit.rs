@@ -294,6 +294,13 @@ fn repeatable(
     Some(RouteEffect::Repeatable { within: within.value })
 }
 
+/// How requests are refused that no route speaks of: as `[defaults]` say. What is wrong there is told with
+/// the routes.
+pub(super) fn errors_of(defaults: &RouteOptions) -> Errors {
+    let profile = defaults.profile.given().map(|profile| profile.value);
+    defaults.errors.given().map_or(usual_errors(profile), |errors| errors.value)
+}
+
 /// Whoever has clients of Stripe refuses in their words.
 fn usual_errors(profile: Option<RouteProfile>) -> Errors {
     match profile {

@@ -77,7 +77,7 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
         trusted_proxies: has_proxies,
         commits: commits(addresses.store.as_ref(), encryption.is_missing()),
     };
-    let mut routes = routes::read(&mut reader, &sources.overrides, offered, &whole);
+    let (mut routes, errors) = routes::read(&mut reader, &sources.overrides, offered, &whole);
     if accepts_all.given().is_some_and(|accepts| accepts.value) {
         routes.iter_mut().for_each(|route| route.accepts_identity_change = true);
     }
@@ -116,6 +116,7 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
         admin_tokens: admin_tokens.given().map(|tokens| tokens.value.clone()).unwrap_or_default(),
         encryption: encryption.given().map(|encryption| encryption.value.clone()),
         unmatched: unmatched?.value,
+        errors,
         routes,
         notes: Vec::new(),
     })

@@ -1,6 +1,7 @@
 //! `[[route]]` and `[defaults]`: every route by itself, then all of them together.
 
 use http::Method;
+use onceward::server::Errors;
 
 use super::{
     Authorize, KeyRule, Pattern, Place, Route,
@@ -22,13 +23,13 @@ const SAFE: [&str; 2] = ["GET", "HEAD"];
 /// Says that a route may keep its records under other names than before.
 pub(super) const ACCEPT: &str = "accept_identity_change";
 
-/// All routes that are right, in their order.
+/// All routes that are right, in their order, and how requests are refused that none of them speaks of.
 pub(super) fn read(
     section: &mut Reader<'_>,
     overrides: &Overrides,
     offered: Offered,
     whole: &Place,
-) -> Vec<Route> {
+) -> (Vec<Route>, Errors) {
     let defaults = section.table("defaults");
     let list = section.list("route", "[[route]]", |value, place, mistakes| match value {
         Value::Table(section) => Some(section.clone()),
@@ -43,13 +44,14 @@ pub(super) fn read(
         Setting::Given(defaults) => read_defaults(defaults.value, mistakes),
         _ => RouteOptions::default(),
     };
+    let errors = fit::errors_of(&defaults);
     let forced = forced(overrides, mistakes);
     let sections = match list {
-        Setting::Wrong => return Vec::new(),
+        Setting::Wrong => return (Vec::new(), errors),
         Setting::Given(sections) if !sections.value.is_empty() => sections.value,
         _ => {
             defaults = forced.or(&defaults);
-            return only_route(&defaults, offered, whole, mistakes);
+            return (only_route(&defaults, offered, whole, mistakes), errors);
         }
     };
     note_forced(overrides, mistakes);
@@ -60,7 +62,7 @@ pub(super) fn read(
             routes.push((place, route));
         }
     }
-    routes.into_iter().map(|(_, route)| route).collect()
+    (routes.into_iter().map(|(_, route)| route).collect(), errors)
 }
 
 fn read_defaults(section: Section, mistakes: &mut Mistakes) -> RouteOptions {

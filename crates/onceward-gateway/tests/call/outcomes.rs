@@ -229,6 +229,57 @@ fn a_post_is_not_repeated_because_a_problem_says_that_it_may_be() {
     }
 }
 
+/// The same as Stripe's SDKs read it.
+fn in_stripes_shape(status: u16, code: &str, should_retry: bool, headers: &str) -> Do {
+    let document = format!(
+        "{{\"error\": {{\"type\": \"api_error\", \"code\": \"{code}\", \"doc_url\": \
+         \"https://docs.rs/onceward/latest/onceward/server/enum.Code.html\"}}}}"
+    );
+    let headers = format!(
+        "content-type: application/json\r\nstripe-should-retry: {should_retry}\r\n{headers}"
+    );
+    Do::Answer(status, headers.leak(), document.leak())
+}
+
+#[test]
+fn refusals_in_stripes_shape_are_understood_as_problems_are() {
+    let named = "onceward-operation: 7\r\n";
+    for (refusal, code, sent) in [
+        (in_stripes_shape(502, "upstream-failed", false, ""), 4, 1),
+        (in_stripes_shape(502, "upstream-failed", true, ""), 4, 1),
+        (in_stripes_shape(502, "upstream-failed", true, named), 0, 2),
+        (in_stripes_shape(504, "outcome-unknown", false, named), 4, 1),
+        (in_stripes_shape(409, "outcome-unknown", false, named), 4, 1),
+        (in_stripes_shape(409, "idempotency_key_in_use", true, "retry-after: 0\r\n"), 0, 2),
+        (in_stripes_shape(503, "overloaded", true, "retry-after: 0\r\n"), 0, 2),
+        // Whoever says so, and whatever its body is.
+        (Do::Answer(500, "stripe-should-retry: false\r\n", ""), 3, 1),
+        (Do::Answer(502, "stripe-should-retry: false\r\n", "broken"), 4, 1),
+    ] {
+        let server = Server::doing(&[refusal, CREATED]);
+        let called = call(&["POST", &server.url("/charges"), "-d", BODY, "--json"]);
+        assert_eq!((called.code, server.arrived().len()), (code, sent), "{called}");
+    }
+    let suspect = in_stripes_shape(503, "clock-suspect", true, "retry-after: 0\r\n");
+    let server = Server::doing(&[suspect]);
+    let called = call(&["POST", &server.url("/charges"), "-d", BODY, "--json"]);
+    assert_eq!((called.code, server.arrived().len()), (4, 3), "it ran before: {called}");
+}
+
+#[test]
+fn what_the_head_of_an_answer_says_counts_also_when_its_body_breaks_off() {
+    for (cut, code, sent) in [
+        (Do::CutAfter(201, "onceward-unprotected: no-route\r\n"), 4, 1),
+        (Do::CutAfter(502, "onceward-unprotected: key-off\r\n"), 4, 1),
+        (Do::CutAfter(201, "idempotent-replayed: true\r\n"), 0, 2),
+    ] {
+        let server = Server::doing(&[cut, CREATED]);
+        let called = call(&["POST", &server.url("/charges"), "-d", BODY, "--json"]);
+        assert_eq!((called.code, server.arrived().len()), (code, sent), "{called}");
+        assert_eq!(called.json()["unprotected"] == true, sent == 1, "{called}");
+    }
+}
+
 #[test]
 fn a_pending_call_that_the_server_does_not_keep_a_key_for_is_not_sent_again() {
     let directory = tempfile::tempdir().unwrap();

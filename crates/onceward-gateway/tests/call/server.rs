@@ -19,6 +19,8 @@ pub(crate) enum Do {
     Hang,
     /// Announces more body than it sends.
     CutShort,
+    /// The same with this status and these header lines.
+    CutAfter(u16, &'static str),
 }
 
 /// A request as it arrived.
@@ -82,8 +84,13 @@ fn serve(mut stream: TcpStream, script: &[Do], seen: &Mutex<Vec<Arrived>>) {
                     format!("HTTP/1.1 {status} x\r\ncontent-length: {length}\r\n{headers}\r\n");
                 let _ = stream.write_all((head + body).as_bytes());
             }
-            Do::CutShort => {
-                let _ = stream.write_all(b"HTTP/1.1 201 x\r\ncontent-length: 100\r\n\r\n{\"id\"");
+            Do::CutShort | Do::CutAfter(..) => {
+                let (status, headers) = match what {
+                    Do::CutAfter(status, headers) => (status, headers),
+                    _ => (201, ""),
+                };
+                let head = format!("HTTP/1.1 {status} x\r\ncontent-length: 100\r\n{headers}\r\n");
+                let _ = stream.write_all((head + "{\"id\"").as_bytes());
                 let _ = stream.shutdown(Shutdown::Both);
                 return;
             }

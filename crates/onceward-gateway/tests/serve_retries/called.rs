@@ -56,6 +56,39 @@ async fn a_write_that_the_gateway_passes_on_is_done_once() {
 }
 
 #[tokio::test]
+async fn a_write_that_the_gateway_passes_on_is_done_once_with_stripes_errors_too() {
+    let upstream = Switched::start().await;
+    for lines in ["errors = \"stripe\"", "profile = \"stripe\""] {
+        let text = format!("[defaults]\n{lines}\n{}{}", keyless(""), route(""));
+        let gateway = start(&upstream, &text);
+        for path in ["/x/1", "/elsewhere"] {
+            for mode in [Mode::Reset, Mode::CutShort] {
+                let before = upstream.count();
+                upstream.then([mode.clone(), mode.clone()]);
+                let called = call(&gateway, "POST", path, &[]).await;
+                assert_eq!(upstream.count() - before, 1, "{path} {mode:?} {called}");
+                assert_eq!((called.code, &called.json()["stop"]), (4, &"unsafe".into()));
+                assert_eq!(called.json()["unprotected"], true, "{called}");
+                upstream.start_anew();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_write_that_the_gateway_passes_on_is_done_once_also_when_its_answer_breaks_off() {
+    let upstream = Switched::start().await;
+    let gateway = start(&upstream, &keyless(""));
+    for path in ["/x/1", "/elsewhere"] {
+        let before = upstream.count();
+        upstream.then([Mode::CutShort, Mode::CutShort]);
+        let called = call(&gateway, "POST", path, &[]).await;
+        assert_eq!((called.code, upstream.count() - before), (4, 1), "{path} {called}");
+        upstream.start_anew();
+    }
+}
+
+#[tokio::test]
 async fn a_write_that_the_gateway_passes_on_is_done_once_also_by_the_library() {
     let upstream = Switched::start().await;
     let gateway = start(&upstream, &keyless(""));

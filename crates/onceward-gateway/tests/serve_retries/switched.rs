@@ -2,7 +2,6 @@
 
 use std::{
     collections::VecDeque,
-    convert::Infallible,
     net::SocketAddr,
     sync::{Arc, Mutex},
     time::Duration,
@@ -17,6 +16,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
+use testbed::{Broken, Pieces, broken};
 use tokio::{
     net::TcpListener,
     sync::watch,
@@ -43,6 +43,8 @@ pub(crate) enum Mode {
     Hinted(u16),
     /// Answers so when it is released.
     Held(u16),
+    /// Sends its head, and breaks off.
+    CutShort,
     /// A byte of the answer every 50 ms, without end.
     Trickle,
 }
@@ -153,7 +155,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-type Answer = Response<BoxBody<Bytes, Infallible>>;
+type Answer = Response<BoxBody<Bytes, Broken>>;
 
 async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answer, &'static str> {
     let (parts, body) = request.into_parts();
@@ -189,6 +191,10 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
             let _ = released.wait_for(|released| *released).await;
             Ok(text(status, "held"))
         }
+        Mode::CutShort => {
+            let body = Pieces::of(["do"]).then(broken());
+            Ok(Response::builder().status(usual).body(body.boxed()).unwrap())
+        }
         Mode::Trickle => {
             let (sender, body) = Pipe::new();
             tokio::spawn(async move {
@@ -196,12 +202,14 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
                     sleep(Duration::from_millis(50)).await;
                 }
             });
-            Ok(Response::builder().status(usual).body(body.boxed()).unwrap())
+            let body = body.map_err(|never| match never {}).boxed();
+            Ok(Response::builder().status(usual).body(body).unwrap())
         }
     }
 }
 
 fn text(status: u16, text: &'static str) -> Answer {
-    let body = Full::new(Bytes::from_static(text.as_bytes())).boxed();
+    let body = Full::new(Bytes::from_static(text.as_bytes()));
+    let body = body.map_err(|never| match never {}).boxed();
     Response::builder().status(status).body(body).unwrap()
 }

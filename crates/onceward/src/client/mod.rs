@@ -42,6 +42,7 @@ mod resume;
 mod retry;
 mod retry_after;
 mod run;
+mod said;
 mod sync;
 mod target;
 #[cfg(test)]

@@ -85,14 +85,17 @@ async fn rule_29_a_keyed_write_that_matches_no_route_is_marked_and_counted() {
     for (call, is_known) in [
         (keyed("GET", "/x"), "a read"),
         (keyed("POST", "/x").without_key(), "no key"),
-        (keyed("POST", "/off/1"), "the route says that keys mean nothing"),
+        (keyed("POST", "/off/1").without_key(), "no key, which the route would not take"),
         (keyed("POST", "/here/1"), "it is protected"),
     ] {
         assert_eq!(gateway.send(&call).await.header(UNPROTECTED), None, "{is_known}");
     }
     let forged = json!({"headers": [["Onceward-Unprotected", "forged"]]});
     let reply = gateway.send(&keyed("POST", "/off/1").told(forged)).await;
-    assert_eq!(reply.header(UNPROTECTED), None, "the upstream's own copy is stripped");
+    assert_eq!(reply.header(UNPROTECTED), Some("key-off"), "not what the upstream says");
+    let get =
+        gateway.send(&keyed("GET", "/x").told(json!({"headers": [["Onceward-Unprotected", "x"]]})));
+    assert_eq!(get.await.header(UNPROTECTED), None, "the upstream's own copy is stripped");
     let series = "onceward_gateway_unmatched_total{result=\"passed\"}";
     assert_eq!(gateway.metric(series).await, unmatched.len() as u64);
 }
