@@ -46,7 +46,8 @@ impl Budget {
             return self;
         }
         let retries = attempts.saturating_sub(1);
-        let whole_call = self.retry.saturating_mul(retries).min(Self::MOST_AT_START);
+        let whole_call =
+            self.retry.max(self.hinted).saturating_mul(retries).min(Self::MOST_AT_START);
         let start = self.start.max(whole_call);
         Self { start, capacity: self.capacity.max(start), ..self }
     }

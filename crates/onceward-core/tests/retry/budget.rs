@@ -136,6 +136,14 @@ fn one_call_in_a_new_process_uses_all_its_attempts() {
 }
 
 #[test]
+fn one_call_can_pay_its_attempts_also_where_a_hint_costs_more() {
+    let budget = Budget { hinted: 30, ..Budget::standard() };
+    let rules = rules().to_builder().attempts(5).deadline(seconds(100_000)).budget(budget);
+    let bench = Bench::new(rules.build().unwrap());
+    assert_eq!(bench.target.budget_left(), Some(120), "four retries");
+}
+
+#[test]
 fn a_purse_starts_with_thirty_retries_at_most_and_then_says_so() {
     let rules = rules().to_builder().attempts(1_000).deadline(seconds(100_000)).build().unwrap();
     let mut bench = Bench::new(rules);
