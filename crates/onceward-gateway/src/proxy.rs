@@ -258,7 +258,8 @@ impl Gateway {
         let (mut parts, body) = request.into_parts();
         if has_dot_segments(parts.uri.path()) {
             let text = "the path has `.` or `..` in it; send the path that is meant";
-            return Problem::new(Code::RequestMalformed, text).into_response();
+            let problem = Problem::new(Code::RequestMalformed, text);
+            return problem.errors(routes.config.errors).into_response();
         }
         headers::strip_hop_by_hop(&mut parts.headers, &routes.key_headers);
         headers::join_cookies(&mut parts.headers);
@@ -366,6 +367,7 @@ impl Routes {
         let nobody = |_: &Parts| Err::<Scope, _>("no route");
         let root = Idempotency::builder(engine.clone(), nobody)
             .spool(store.clone())
+            .errors(config.errors)
             .peer_memory(peer_memory(&config), |parts| deliver::origin(&parts.extensions).address);
         let root = keys.cloned().into_iter().fold(root, IdempotencyBuilder::fingerprint_keys);
         let root = root.build()?;
@@ -377,6 +379,7 @@ impl Routes {
             let of_route = OfRoute { label: Some(&label), timeout, peer_share, errors };
             let way = Arc::new(Way::new(&upstream, rooms, of_route, &route.delivery)?);
             if route.key == KeyRule::Off {
+                root.tell_uncovered(&label, &route.methods);
                 return Ok(Planned { way, covered: None });
             }
             let (route, gate) = (Arc::new(route.clone()), way.clone());
@@ -519,8 +522,8 @@ fn spelled<'a>(segment: &'a Segment, parameters: &'a BTreeMap<String, String>) -
     }
 }
 
-/// Whether a stored answer may be shown to this caller, as far as the request itself tells.
-fn may_see(route: &Route, parts: &Parts) -> bool {
-    let asked = parts.extensions.get::<Asked>();
-    asked.is_some_and(|asked| identity::may_see(route, &asked.caller))
+/// Whether a stored answer may be shown to this caller, as far as the request itself tells, or why not.
+fn may_see(route: &Route, parts: &Parts) -> Result<(), String> {
+    let asked = parts.extensions.get::<Asked>().ok_or_else(String::new)?;
+    identity::may_see(route, &asked.caller)
 }

@@ -4,7 +4,7 @@ use http::Method;
 use onceward::server::Errors;
 
 use super::{
-    Authorize, KeyRule, Pattern, Place, Route,
+    Authorize, InFlightRule, KeyRule, Pattern, Place, Route,
     fit::{self, Head},
     library, limits,
     mistake::{Mistakes, nearest},
@@ -226,6 +226,13 @@ fn note(route: &Route, options: &RouteOptions, place: &Place, mistakes: &mut Mis
         let place = at(options.key_header.given().map(|given| &given.place));
         let message = "`key_header` is without \"Idempotency-Key\": requests that have their key there \
                        pass, unprotected";
+        mistakes.note(&place, message);
+    }
+    let answers_early = matches!(route.in_flight, InFlightRule::Accepted | InFlightRule::Async);
+    if answers_early && route.errors == Errors::Stripe {
+        let place = at(options.in_flight.given().map(|given| &given.place));
+        let message = "`in_flight`: Stripe's SDKs take the 202 of a request that is running for the object \
+                       that they asked for; leave it out, and duplicates wait";
         mistakes.note(&place, message);
     }
     if route.pass_when_store_is_down {

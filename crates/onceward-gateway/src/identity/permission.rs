@@ -3,18 +3,20 @@
 use super::Caller;
 use crate::config::{Authorize, Route};
 
-/// Whether the caller is allowed, now, by what the request itself proves; an earlier permission does
-/// not count. A URL is asked elsewhere, so here it allows nothing.
-pub(crate) fn may_see(route: &Route, caller: &Caller) -> bool {
+/// Whether the caller is allowed, now, by what the request itself proves, or why not; an earlier
+/// permission does not count. A URL is asked elsewhere, so here it allows nothing.
+pub(crate) fn may_see(route: &Route, caller: &Caller) -> Result<(), String> {
     is_allowed(&route.authorize, caller)
 }
 
-fn is_allowed(authorize: &Authorize, caller: &Caller) -> bool {
+fn is_allowed(authorize: &Authorize, caller: &Caller) -> Result<(), String> {
     match authorize {
-        Authorize::None => true,
-        Authorize::Jwt => caller.claims().is_ok(),
-        Authorize::Mtls => caller.certified().is_some(),
-        Authorize::Url(_) => false,
+        Authorize::None => Ok(()),
+        Authorize::Jwt => caller.claims().map(drop).map_err(ToString::to_string),
+        Authorize::Mtls => {
+            caller.certified().map(drop).ok_or_else(|| "there is no client certificate".to_owned())
+        }
+        Authorize::Url(_) => Err(String::new()),
     }
 }
 
@@ -34,21 +36,21 @@ mod tests {
 
     #[test]
     fn a_route_with_jwt_needs_a_token_that_is_valid_now() {
-        assert!(!is_allowed(&Authorize::Jwt, &caller(Some("CN=a"))));
+        assert!(is_allowed(&Authorize::Jwt, &caller(Some("CN=a"))).is_err());
         let valid = Caller { claims: Ok(Arc::new(serde_json::json!({}))), ..caller(None) };
-        assert!(is_allowed(&Authorize::Jwt, &valid));
+        assert!(is_allowed(&Authorize::Jwt, &valid).is_ok());
     }
 
     #[test]
     fn a_route_with_mtls_needs_a_certificate() {
-        assert!(is_allowed(&Authorize::Mtls, &caller(Some("CN=a"))));
-        assert!(!is_allowed(&Authorize::Mtls, &caller(None)));
+        assert!(is_allowed(&Authorize::Mtls, &caller(Some("CN=a"))).is_ok());
+        assert!(is_allowed(&Authorize::Mtls, &caller(None)).is_err());
     }
 
     #[test]
     fn none_allows_all_and_a_url_nothing_before_it_is_asked() {
-        assert!(is_allowed(&Authorize::None, &caller(None)));
+        assert!(is_allowed(&Authorize::None, &caller(None)).is_ok());
         let address = http::Uri::from_static("http://127.0.0.1:9/allow");
-        assert!(!is_allowed(&Authorize::Url(address), &caller(Some("CN=a"))));
+        assert!(is_allowed(&Authorize::Url(address), &caller(Some("CN=a"))).is_err());
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn hooks(
         Authorize::None => options,
         Authorize::Jwt | Authorize::Mtls => {
             let route = route.clone();
-            options.authorize_replay(move |parts| ready(may_see(&route, parts)))
+            options.authorize_replay_or_say(move |parts| ready(may_see(&route, parts)))
         }
         Authorize::Url(url) => {
             let asked = Arc::new((upstream.clone(), url.clone()));

@@ -162,7 +162,10 @@ pub(super) async fn pass(way: &Way, parcel: Parcel, wishes: &Wishes) -> Response
                 Undelivered::Failed(failure) => unanswered(&failure, method),
                 Undelivered::Late(..) => unanswered(&Failure::TimedOut(None), method),
             };
-            return problem.errors(way.errors).into_response();
+            let mut response = problem.clone().errors(way.errors).into_response();
+            // While the store is down, the layer writes it, and names the operation in it.
+            response.extensions_mut().insert(problem);
+            return response;
         }
     };
     let flight = flight.filter(|_| way.is_limited);

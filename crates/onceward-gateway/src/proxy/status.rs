@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use http::{HeaderValue, Method, Response, StatusCode, request::Parts};
 use onceward::{
     Digest, Key, OperationId, OperationName, Record, Scope,
-    server::{Body, Code, Problem},
+    server::{Body, Code, Errors, Problem},
 };
 
 use super::Routes;
@@ -20,15 +20,20 @@ pub(super) async fn answer(
     parts: &Parts,
     caller: &Arc<Caller>,
 ) -> Response<Body> {
+    let errors = routes.config.errors;
     if parts.method != Method::GET {
-        let text = "the status of operations can only be read";
-        return malformed(text).status(StatusCode::METHOD_NOT_ALLOWED).into_response();
+        let refusal = malformed("the status of operations can only be read");
+        return refusal.status(StatusCode::METHOD_NOT_ALLOWED).errors(errors).into_response();
     }
     match path {
         "/capabilities" => routes.root.capabilities(),
         "/operations" => match named(routes, parts, caller) {
-            Ok(operations) => first_known(routes, &operations).await,
-            Err(problem) => problem.into_response(),
+            Ok(operations) => {
+                let known = first_known(routes, &operations).await;
+                let missing = || not_found().errors(errors_of(routes, parts)).into_response();
+                known.unwrap_or_else(missing)
+            }
+            Err(problem) => problem.errors(errors_of(routes, parts)).into_response(),
         },
         _ => {
             let reference = path.strip_prefix("/operations/");
@@ -38,10 +43,18 @@ pub(super) async fn answer(
                     let owns = |record: &Record| owns(routes, record, parts, caller);
                     routes.root.status(reference, None, owns).await
                 }
-                None => not_found().into_response(),
+                None => not_found().errors(errors).into_response(),
             }
         }
     }
+}
+
+/// As the route refuses that is asked for; as all of them do where there is none of that name.
+fn errors_of(routes: &Routes, parts: &Parts) -> Errors {
+    let query = parts.uri.query().unwrap_or_default().as_bytes();
+    let name = form_urlencoded::parse(query).find(|(name, _)| name == "operation");
+    let mut meant = name.into_iter().flat_map(|(_, name)| routes.config.named(&name).next());
+    meant.next().map_or(routes.config.errors, |route| route.errors)
 }
 
 /// Whether the caller's scope, by the route of that operation, is the record's. The parts that come
@@ -82,15 +95,15 @@ fn owns_by(
 }
 
 /// The status of the first of these that there is.
-async fn first_known(routes: &Routes, operations: &[OperationId]) -> Response<Body> {
+async fn first_known(routes: &Routes, operations: &[OperationId]) -> Option<Response<Body>> {
     for operation in operations {
         let owns = |record: &Record| record.scope == *operation.scope();
         let status = routes.root.status(operation.digest(), Some(operation), owns).await;
         if status.status() != StatusCode::NOT_FOUND {
-            return status;
+            return Some(status);
         }
     }
-    not_found().into_response()
+    None
 }
 
 /// The operations that `?operation=…&key=…` may speak of: one, or one for each scope that routes of

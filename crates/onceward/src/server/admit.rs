@@ -268,14 +268,18 @@ pub(super) fn in_progress() -> Problem {
     Problem::new(Code::InProgress, text)
 }
 
+/// What to do about an unknown outcome.
+pub(super) const UNKNOWN_ADVICE: &str = "ask later with the same key, never with a new one; if that does \
+    not help, the operator of this service has to find out and resolve it";
+
 pub(super) fn outcome_unknown(stored: Option<&Stored>) -> Problem {
-    let text = "it is not known whether it happened, and it will not run again by itself; ask later with \
-                the same key, never with a new one; if that does not help, the operator of this service \
-                has to find out and resolve it";
     let cause = match stored {
         Some(stored) => cause_of(stored),
         None => Some("the record is damaged".to_owned()),
     };
+    let text = format!(
+        "it is not known whether it happened, and it will not run again by itself; {UNKNOWN_ADVICE}"
+    );
     Problem::new(Code::OutcomeUnknown, text).because(cause)
 }
 

@@ -17,8 +17,8 @@ impl<S: Sync> FromRequestParts<S> for Claim {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         let claim = find(parts)?;
         claim.ok_or_else(|| match parts.extensions.get() {
-            Some(Passed::StoreDown(id)) => store_down().of(*id),
-            _ => key_missing(parts),
+            Some(Passed::StoreDown(id)) => as_routed(parts, store_down().of(*id)),
+            _ => as_routed(parts, key_missing(parts)),
         })
     }
 }
@@ -37,7 +37,7 @@ impl<S: Sync> FromRequestParts<S> for Deferred {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        find_deferred(parts)?.ok_or_else(|| key_missing(parts))
+        find_deferred(parts)?.ok_or_else(|| as_routed(parts, key_missing(parts)))
     }
 }
 
@@ -55,9 +55,17 @@ fn find_deferred(parts: &Parts) -> Result<Option<Deferred>, Problem> {
     if deferred.is_none() && parts.extensions.get::<Passed>().is_none() {
         let text = "the handler asks for a deferred claim but its route is covered by no layer that \
                     defers; add `.deferred()` to its idempotency layer, or ask for a `Claim`";
-        return Err(Problem::new(Code::Misconfigured, text));
+        return Err(as_routed(parts, Problem::new(Code::Misconfigured, text)));
     }
     Ok(deferred)
+}
+
+/// Written as its layer refuses, if there is one.
+fn as_routed(parts: &Parts, problem: Problem) -> Problem {
+    match parts.extensions.get::<Arc<Options>>() {
+        Some(options) => problem.errors(options.errors),
+        None => problem,
+    }
 }
 
 fn key_missing(parts: &Parts) -> Problem {
@@ -79,12 +87,12 @@ fn find(parts: &Parts) -> Result<Option<Claim>, Problem> {
     if parts.extensions.get::<Deferred>().is_some() {
         let text = "the handler asks for a claim but its idempotency layer leaves that to the handler; \
                     ask for `Deferred` and call `run_in`, or leave `.deferred()` out";
-        return Err(Problem::new(Code::Misconfigured, text));
+        return Err(as_routed(parts, Problem::new(Code::Misconfigured, text)));
     }
     if claim.is_none() && parts.extensions.get::<Passed>().is_none() {
         let text = "the handler asks for a claim but no idempotency layer covers its route; add \
                     `.layer(idempotency)` to the router";
-        return Err(Problem::new(Code::Misconfigured, text));
+        return Err(as_routed(parts, Problem::new(Code::Misconfigured, text)));
     }
     Ok(claim)
 }

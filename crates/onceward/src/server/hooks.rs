@@ -17,7 +17,9 @@ pub(super) type NameHook = Arc<dyn Fn(&Parts) -> Result<OperationName, String> +
 pub(super) type KeyHook = Arc<dyn Fn(&Parts) -> Result<Option<Key>, String> + Send + Sync>;
 /// Whether the scope's part of this name says who asks.
 pub(super) type PrincipalHook = Arc<dyn Fn(&str) -> bool + Send + Sync>;
-pub(super) type AuthorizeHook = Arc<dyn Fn(&Parts) -> BoxFuture<'static, bool> + Send + Sync>;
+/// Why a replay is not shown: a reason that may be empty.
+pub(super) type AuthorizeHook =
+    Arc<dyn Fn(&Parts) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 pub(super) type FingerprintHook = Arc<dyn Fn(Fingerprint) -> Fingerprints + Send + Sync>;
 pub(super) type TurnAwayHook = Arc<dyn Fn(&Parts) -> Option<Problem> + Send + Sync>;
 pub(super) type PeerHook = Arc<dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync>;

@@ -75,6 +75,9 @@ pub(super) struct Shared {
     pub(super) listeners: Arc<Semaphore>,
     /// The options of every layer that covers something.
     routes: Mutex<Vec<Arc<Options>>>,
+    /// The routes around the layers that take no keys.
+    #[cfg(feature = "axum")]
+    pub(super) uncovered: Mutex<Vec<super::status::Uncovered>>,
     /// The options of the operations that ran here and have a resolver.
     resolved: Mutex<HashMap<OperationName, Arc<Options>>>,
 }
@@ -209,7 +212,8 @@ impl Idempotency {
                     let (body, _memory) = held.open();
                     let request = Request::from_parts(parts, body);
                     let response = Box::pin(execute::call(service, request)).await;
-                    let response = response.map(|response| respond::unprotected(id, response));
+                    let response =
+                        response.map(|response| respond::unprotected(&self, id, response));
                     (Answered::Unprotected, response)
                 }
             };
@@ -263,7 +267,18 @@ impl Shared {
             wake.listen(&heard);
         }
         let listeners = Arc::new(Semaphore::new(Idempotency::MAX_LATE));
-        Self { engine, waiters, _heard: heard, memory, asked, listeners, routes, resolved }
+        Self {
+            engine,
+            waiters,
+            _heard: heard,
+            memory,
+            asked,
+            listeners,
+            routes,
+            #[cfg(feature = "axum")]
+            uncovered: Mutex::default(),
+            resolved,
+        }
     }
 
     /// Tells everybody who waits for this operation to look again, here and elsewhere.
@@ -293,7 +308,7 @@ impl Shared {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -347,6 +362,8 @@ where
             return passed(service, parts, body);
         }
         shed::note(&mut parts);
+        // For a handler that needs a claim, and is refused as its route does it.
+        parts.extensions.insert(idempotency.options.clone());
         let asked = Asked { begun: Begun::now(), route: identify::route(options, &parts) };
         let operation = identify::operation(options, &parts).and_then(|operation| {
             // What has no key is run at once.
@@ -359,8 +376,6 @@ where
             Ok(Some(operation)) => operation,
             Ok(None) => {
                 asked.route.count(Answered::Passed);
-                // For a handler that needs a claim, and says where the key is missing.
-                parts.extensions.insert(idempotency.options.clone());
                 return passed(service, parts, body);
             }
             Err(problem) => {

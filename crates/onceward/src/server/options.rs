@@ -381,10 +381,22 @@ impl IdempotencyBuilder {
     }
 
     /// Asked before a stored answer is sent: `false` is 403 `replay-forbidden`.
-    pub fn authorize_replay<F, Fut>(mut self, authorize: F) -> Self
+    pub fn authorize_replay<F, Fut>(self, authorize: F) -> Self
     where
         F: Fn(&Parts) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = bool> + Send + 'static,
+    {
+        self.authorize_replay_or_say(move |parts| {
+            let allowed = authorize(parts);
+            async move { if allowed.await { Ok(()) } else { Err(String::new()) } }
+        })
+    }
+
+    /// The same, with a reason that the caller is told: what is wrong with a token, say.
+    pub fn authorize_replay_or_say<F, Fut>(mut self, authorize: F) -> Self
+    where
+        F: Fn(&Parts) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), String>> + Send + 'static,
     {
         self.chosen.authorize = Some(Arc::new(move |parts| Box::pin(authorize(parts))));
         self

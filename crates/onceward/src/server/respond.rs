@@ -64,15 +64,21 @@ pub(super) async fn replay(
     parts: &Parts,
     answer: &Recalled,
 ) -> Result<Response<Body>, Problem> {
-    if let Some(authorize) = &idempotency.options().authorize
-        && !in_time(authorize(parts)).await.unwrap_or(false)
-    {
-        let text = "you may not see the answer of this operation any more";
-        return Err(Problem::new(Code::ReplayForbidden, text));
+    if let Some(authorize) = &idempotency.options().authorize {
+        let said = in_time(authorize(parts)).await.unwrap_or_else(|| Err(String::new()));
+        said.map_err(|reason| replay_forbidden(&reason))?;
     }
     let mut response = recalled(idempotency, id, answer).await?;
     response.headers_mut().insert(headers::REPLAYED, HeaderValue::from_static("true"));
     Ok(response)
+}
+
+fn replay_forbidden(reason: &str) -> Problem {
+    let text = "you may not see the answer of this operation any more";
+    match reason {
+        "" => Problem::new(Code::ReplayForbidden, text),
+        reason => Problem::new(Code::ReplayForbidden, format!("{text}: {reason}")),
+    }
 }
 
 /// What somebody says who is asked for a replay; whoever takes too long is not waited for.
@@ -174,13 +180,23 @@ pub(super) fn accepted(
     response
 }
 
-/// The answer of a request that ran while the store was down.
-pub(super) fn unprotected<R>(id: Digest, response: Response<R>) -> Response<Body>
+/// The answer of a request that ran while the store was down. A refusal in it names the operation.
+pub(super) fn unprotected<R>(
+    idempotency: &Idempotency,
+    id: Digest,
+    response: Response<R>,
+) -> Response<Body>
 where
     R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {
-    let mut response = response.map(Body::new);
-    headers::strip_own(response.headers_mut());
+    let mut response = match response.extensions().get::<Problem>() {
+        Some(refusal) => problem(idempotency, id, refusal.clone()),
+        None => {
+            let mut response = response.map(Body::new);
+            headers::strip_own(response.headers_mut());
+            response
+        }
+    };
     let reason = HeaderValue::from_static("store-unavailable");
     response.headers_mut().insert(headers::UNPROTECTED, reason);
     name_operation(response.headers_mut(), id);

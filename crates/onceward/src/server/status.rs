@@ -15,7 +15,8 @@ use onceward_core::{
 use serde_json::{Value, json};
 
 use super::{
-    Body, Code, Idempotency, Problem, cause_of, checked::Options, identify, respond, unknown,
+    Body, Code, Idempotency, Problem, admit::UNKNOWN_ADVICE, cause_of, checked::Options, identify,
+    layer::lock, respond, unknown,
 };
 use crate::telemetry::event;
 
@@ -43,15 +44,21 @@ impl Idempotency {
         let (by_reference, by_key, capable) = (self.clone(), self.clone(), self.clone());
         let by_reference = async move |reference: Result<Path<String>, PathRejection>,
                                        parts: Parts| {
-            let id =
-                reference.ok().and_then(|Path(text)| text.parse().ok()).ok_or_else(not_found)?;
-            let scope = scope_of(&by_reference, &parts)?;
-            status(&by_reference, id, None, |record| record.scope == scope).await
+            let reference = reference.ok().and_then(|Path(text)| text.parse().ok());
+            let told = async {
+                let id = reference.ok_or_else(not_found)?;
+                let scope = scope_of(&by_reference, &parts)?;
+                status(&by_reference, id, None, |record| record.scope == scope).await
+            };
+            by_reference.or_refusal(told.await)
         };
         let by_key = async move |Query(query): Query<HashMap<String, String>>, parts: Parts| {
-            let operation = named(&by_key, &parts, &query)?;
-            let owns = |record: &Record| record.scope == *operation.scope();
-            status(&by_key, operation.digest(), Some(&operation), owns).await
+            let told = async {
+                let operation = named(&by_key, &parts, &query)?;
+                let owns = |record: &Record| record.scope == *operation.scope();
+                status(&by_key, operation.digest(), Some(&operation), owns).await
+            };
+            by_key.or_refusal(told.await)
         };
         let capable = async move || json_response(&capabilities(&capable));
         Router::new()
@@ -70,8 +77,11 @@ impl Idempotency {
         operation: Option<&OperationId>,
         owns: impl Fn(&Record) -> bool + Send,
     ) -> Response<Body> {
-        let told = status(self, reference, operation, owns).await;
-        told.unwrap_or_else(Problem::into_response)
+        self.or_refusal(status(self, reference, operation, owns).await)
+    }
+
+    fn or_refusal(&self, told: Result<Response<Body>, Problem>) -> Response<Body> {
+        told.unwrap_or_else(|refusal| refusal.errors(self.options().errors).into_response())
     }
 
     /// What is promised for each route, as the status routes tell it.
@@ -79,6 +89,27 @@ impl Idempotency {
     pub fn capabilities(&self) -> Response<Body> {
         json_response(&capabilities(self))
     }
+
+    /// Tells in [`capabilities`](Self::capabilities) of a route that takes no keys, which no layer covers:
+    /// nothing is promised for it.
+    ///
+    /// ```
+    /// # use onceward::{*, server::*, stores::memory::MemoryStore};
+    /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
+    /// let idempotency = Idempotency::builder(MemoryStore::not_durable(), scope).build()?;
+    /// idempotency.tell_uncovered("POST /search", &[http::Method::POST]);
+    /// # Ok::<(), OptionsError>(())
+    /// ```
+    pub fn tell_uncovered(&self, label: &str, methods: &[http::Method]) {
+        let route = Uncovered { label: label.to_owned(), methods: methods.to_vec() };
+        lock(&self.shared().uncovered).push(route);
+    }
+}
+
+/// A route that takes no keys.
+pub(super) struct Uncovered {
+    label: String,
+    methods: Vec<http::Method>,
 }
 
 fn scope_of(idempotency: &Idempotency, parts: &Parts) -> Result<Scope, Problem> {
@@ -127,7 +158,7 @@ async fn status(
         Found::Unreadable { .. } if operation.is_some() => Ok(json_response(&json!({
             "operation": id.to_string(), "name": null, "state": Status::Unknown.as_str(),
             "attempt": null, "started_at": null, "updated_at": null, "expires_at": null,
-            "status": null, "cause": "the record is damaged",
+            "status": null, "cause": "the record is damaged", "advice": UNKNOWN_ADVICE,
         }))),
         Found::Record(_) | Found::Nothing | Found::Unreadable { .. } => Err(not_found().of(id)),
     }
@@ -159,6 +190,7 @@ fn document(id: Digest, stored: &Stored, status: Status) -> Response<Body> {
         "expires_at": expires_at,
         "status": answer,
         "cause": cause_of(stored),
+        "advice": (status == Status::Unknown).then_some(UNKNOWN_ADVICE),
     }));
     if status == Status::InProgress {
         let pause = respond::whole_seconds(Duration::from_secs(1));
@@ -169,8 +201,23 @@ fn document(id: Digest, stored: &Stored, status: Status) -> Response<Body> {
 
 /// What is promised for each route: the tiers of docs/guarantees.md.
 fn capabilities(idempotency: &Idempotency) -> Value {
-    let routes = idempotency.shared().routes();
-    json!({ "routes": routes.iter().map(|options| capability(options)).collect::<Vec<_>>() })
+    let mut all: Vec<Value> =
+        idempotency.shared().routes().iter().map(|options| capability(options)).collect();
+    all.extend(lock(&idempotency.shared().uncovered).iter().map(no_capability));
+    json!({ "routes": all })
+}
+
+fn no_capability(route: &Uncovered) -> Value {
+    json!({
+        "name": route.label,
+        "methods": route.methods.iter().map(http::Method::as_str).collect::<Vec<_>>(),
+        "key": "off",
+        "effect": null,
+        "tier": "none",
+        "lease_ms": null,
+        "retain_ms": null,
+        "on_store_down": null,
+    })
 }
 
 fn capability(options: &Options) -> Value {

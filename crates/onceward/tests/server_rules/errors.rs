@@ -217,6 +217,27 @@ async fn rule_24_refusals_before_an_operation_is_known_name_none() {
     }
 }
 
+#[tokio::test]
+async fn rule_24_extractors_and_status_routes_refuse_as_their_layer_does() {
+    let fixture = Fixture::new(|options| options.errors(Errors::Stripe));
+    let needing = fixture.app(any(async |claim: Claim| claim.attempt().to_string()));
+    let keyless = Request::post("/pay").body(Body::from("{}")).unwrap();
+    for (request, status, code) in [
+        (keyless, 400, "key-missing"),
+        (get("/.onceward/operations?operation=POST%20%2Fpay&key=none"), 404, "operation-not-found"),
+        (get("/.onceward/operations?operation=pay"), 400, "request-malformed"),
+        (get("/.onceward/operations/none"), 404, "operation-not-found"),
+    ] {
+        let reply = send(&needing, request).await;
+        let code_of = reply.json()["error"]["code"].clone();
+        assert_eq!((reply.status.as_u16(), code_of), (status, code.into()), "{reply:?}");
+    }
+    let deferring = Fixture::new(|options| options.errors(Errors::Stripe));
+    let wrong = deferring.app(any(async |_: onceward::server::Deferred| ""));
+    let reply = send(&wrong, payment()).await;
+    assert_eq!(reply.json()["error"]["code"], "misconfigured", "{reply:?}");
+}
+
 type Claims = Arc<Mutex<Vec<Option<Claim>>>>;
 
 #[tokio::test]

@@ -36,6 +36,7 @@ async fn rule_26_an_ended_operation_is_told_in_full_and_without_its_answer() {
         "expires_at": "2023-11-14T23:13:20Z",
         "status": 201,
         "cause": null,
+        "advice": null,
     });
     let by_key = format!("/.onceward/operations?operation=POST%20%2Fpay&key={KEY}");
     for path in [path_of(&first), by_key] {

@@ -236,3 +236,13 @@ fn what_passes_while_the_store_is_down_is_noted() {
     let said = accepted(&route("on_store_down = \"pass\""));
     assert!(said.contains("o.toml:6:17: note: `on_store_down = \"pass\"`"), "{said}");
 }
+
+#[test]
+fn a_202_that_stripes_sdks_would_misread_is_noted() {
+    for in_flight in ["accepted", "async"] {
+        let said = accepted(&route(&format!("errors = \"stripe\"\nin_flight = \"{in_flight}\"")));
+        assert!(said.contains("note: `in_flight`: Stripe's SDKs take the 202"), "{said}");
+    }
+    let said = accepted(&route("in_flight = \"accepted\""));
+    assert!(!said.contains("SDKs"), "{said}");
+}

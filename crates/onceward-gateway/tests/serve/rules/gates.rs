@@ -9,7 +9,7 @@ use crate::{
     },
     rules::{
         pay,
-        scopes::{token, with_tokens},
+        scopes::{endless, token, with_tokens},
     },
 };
 
@@ -21,9 +21,15 @@ async fn rule_23_a_replay_needs_a_token_that_is_valid_now() {
     assert_eq!(gateway.send(&allowed).await.status, 201);
     assert!(gateway.send(&allowed).await.is_replay());
     let expired = pay("k").header("authorization", token(&json!({"sub": "a", "exp": 1_000_000})));
-    for call in [pay("k"), expired] {
+    let endless = pay("k").header("authorization", endless(&json!({"sub": "alice"})));
+    for (call, reason) in [
+        (pay("k"), "the request has no Authorization header"),
+        (expired, "the token has expired"),
+        (endless, "does not say when it expires (claim exp)"),
+    ] {
         let reply = gateway.send(&call).await;
         assert_eq!(reply.problem(), (403, "replay-forbidden".into()));
+        assert!(reply.text().contains(reason), "{reason}: {}", reply.text());
         assert!(!reply.text().contains("receipt"));
     }
     assert!(gateway.send(&allowed).await.is_replay(), "the record is as it was");
@@ -203,11 +209,18 @@ async fn rule_26_every_route_tells_by_its_own_scope() {
 #[tokio::test]
 async fn rule_26_capabilities_can_be_read() {
     let upstream = Upstream::any();
-    let text = route("name = \"pay\"") + &route_for("POST,PATCH /v1/charges/{id}", "");
+    let text = route("name = \"pay\"")
+        + &route_for("POST /search", "key = \"off\"")
+        + &route_for("POST,PATCH /v1/charges/{id}", "");
     let gateway = Gateway::start(&upstream, &text);
     let reply = gateway.send(&Call::new("GET", "/.onceward/capabilities")).await;
     let document: Value = reply.json();
     assert_eq!(reply.status, 200);
     let names = ["/routes/0/name", "/routes/1/name"].map(|path| document.pointer(path).unwrap());
     assert_eq!(names, ["pay", "POST,PATCH /v1/charges/{id}"], "every route is named");
+    let off = &document["routes"][2];
+    assert_eq!(
+        (&off["name"], &off["key"], &off["tier"], &off["methods"]),
+        (&json!("POST /search"), &json!("off"), &json!("none"), &json!(["POST"]))
+    );
 }

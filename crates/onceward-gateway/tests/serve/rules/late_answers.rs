@@ -200,7 +200,10 @@ async fn rule_15_an_unknown_outcome_says_why() {
             assert_eq!((first.status, first.header("onceward-outcome")), (status, Some("unknown")));
             let again = gateway.send(&call).await;
             assert_unknown(&again, 409, cause);
-            assert_eq!(gateway.status_of(&again, &call).await.json()["cause"], cause);
+            let status = gateway.status_of(&again, &call).await.json();
+            assert_eq!(status["cause"], cause);
+            let (advice, detail) = (status["advice"].as_str().unwrap(), again.json());
+            assert!(detail["detail"].as_str().unwrap().ends_with(advice), "{status}");
             let document = shown(&gateway, &again).await;
             assert_eq!(
                 (&document["cause"], &document["trail"][0]["reason"]),

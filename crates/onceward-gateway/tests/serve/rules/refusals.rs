@@ -93,9 +93,9 @@ async fn rule_29_a_keyed_write_that_matches_no_route_is_marked_and_counted() {
     let forged = json!({"headers": [["Onceward-Unprotected", "forged"]]});
     let reply = gateway.send(&keyed("POST", "/off/1").told(forged)).await;
     assert_eq!(reply.header(UNPROTECTED), Some("key-off"), "not what the upstream says");
-    let get =
-        gateway.send(&keyed("GET", "/x").told(json!({"headers": [["Onceward-Unprotected", "x"]]})));
-    assert_eq!(get.await.header(UNPROTECTED), None, "the upstream's own copy is stripped");
+    let forged = json!({"headers": [["Onceward-Unprotected", "forged"]]});
+    let reply = gateway.send(&keyed("GET", "/x").told(forged)).await;
+    assert_eq!(reply.header(UNPROTECTED), None, "the upstream's own copy is stripped");
     let series = "onceward_gateway_unmatched_total{result=\"passed\"}";
     assert_eq!(gateway.metric(series).await, unmatched.len() as u64);
 }

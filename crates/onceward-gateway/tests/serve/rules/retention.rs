@@ -60,10 +60,17 @@ async fn rule_22_without_a_store_nothing_runs_unless_the_route_says_so() {
     let passed = gateway.send(&open).await;
     assert_eq!((passed.status, passed.is_replay()), (201, false));
     assert_eq!(passed.header("onceward-unprotected"), Some("store-unavailable"));
+    let lost = gateway.send(&open.clone().told(json!({"hang_up": true}))).await;
+    assert_eq!(lost.problem(), (502, "upstream-failed".into()));
+    let document = lost.json();
+    assert_eq!((&document["retryable"], &document["safe_new_key"]), (&false.into(), &false.into()));
+    assert_eq!(document["operation"].as_str(), passed.header("onceward-operation"));
+    assert_eq!(lost.header("onceward-operation"), passed.header("onceward-operation"));
+    assert_eq!(lost.header("onceward-unprotected"), Some("store-unavailable"));
     let refused = gateway.send(&pay("k")).await;
     assert_eq!(refused.problem(), (503, "store-unavailable".into()));
     assert!(refused.header("retry-after").is_some());
-    assert_eq!((upstream.count_at("/pay").await, upstream.count_at("/open").await), (0, 1));
+    assert_eq!((upstream.count_at("/pay").await, upstream.count_at("/open").await), (0, 2));
     fs::rename(&elsewhere, gateway.store()).unwrap();
     let refused = gateway.send(&pay("k")).await;
     assert_eq!(refused.problem(), (503, "store-unavailable".into()), "it may have lost something");

@@ -87,16 +87,19 @@ async fn rule_5_a_cookie_says_whose_key_it_is_and_is_not_kept() {
     }
 }
 
+/// A token with these claims alone.
+pub(crate) fn endless(claims: &Value) -> String {
+    let key = EncodingKey::from_secret(SECRET.as_bytes());
+    format!("Bearer {}", jsonwebtoken::encode(&Header::default(), claims, &key).unwrap())
+}
+
 #[tokio::test]
 async fn rule_24_a_401_says_what_is_wrong_with_a_token() {
     let upstream = Upstream::any();
     let gateway = with_tokens(&upstream, &route("scope = [\"jwt:sub\"]\nname = \"pay\""));
-    let key = EncodingKey::from_secret(SECRET.as_bytes());
-    let claims = json!({"sub": "alice"});
-    let endless = jsonwebtoken::encode(&Header::default(), &claims, &key).unwrap();
     let by_key = "/.onceward/operations?operation=pay&key=k";
     for (token, reason) in [
-        (format!("Bearer {endless}"), "does not say when it expires (claim exp)"),
+        (endless(&json!({"sub": "alice"})), "does not say when it expires (claim exp)"),
         (token(&json!({"sub": "alice", "exp": 1_000_000})), "the token has expired"),
         (token(&json!({"name": "alice"})), "jwt:sub is missing"),
     ] {

@@ -83,6 +83,69 @@ async fn what_never_reached_the_upstream_has_stripes_shape_with_and_without_a_ke
     }
 }
 
+#[tokio::test]
+async fn other_refusals_have_stripes_shape_too() {
+    let upstream = Upstream::any();
+    let lines = format!("{SCOPE}errors = \"stripe\"\nmax_request = \"1KiB\"\nmax_open = 1");
+    let gateway = Gateway::start(&upstream, &route_for(ROUTE, &lines));
+    let of = |kind: &str, code: &str| json!({"type": kind, "code": code});
+    let nobody = gateway.send(&charge("a").without("authorization")).await;
+    assert_eq!(error(&nobody), (401, of("idempotency_error", "scope-missing"), Some("false")));
+    assert_eq!(nobody.header("www-authenticate"), Some("Bearer"));
+    let large = gateway.send(&charge("a").body(vec![b' '; 2000])).await;
+    assert_eq!(error(&large), (413, of("idempotency_error", "body-too-large"), Some("false")));
+
+    let running = gateway.begin(&charge("b").told(json!({"gate": "g"})));
+    upstream.arrival(1).await;
+    let one_more = gateway.send(&charge("c")).await;
+    assert_eq!(error(&one_more), (429, of("idempotency_error", "too-many-open"), Some("true")));
+    assert!(one_more.header("retry-after").is_some());
+    upstream.open("g").await;
+    assert_eq!(running.await.unwrap().status, 201);
+
+    std::fs::rename(gateway.store(), gateway.store().with_extension("away")).unwrap();
+    let down = gateway.send(&charge("d")).await;
+    assert_eq!(error(&down), (503, of("api_error", "store-unavailable"), Some("true")));
+    assert!(down.header("retry-after").is_some());
+}
+
+#[tokio::test]
+async fn what_no_route_speaks_of_is_refused_as_the_defaults_say() {
+    let by_key = "/.onceward/operations?operation=POST%20%2Fv1%2Fcharges&key=none";
+    let lines = format!("name = \"charge\"\n{SCOPE}");
+    let of = |kind: &str, code: &str| json!({"type": kind, "code": code});
+    for defaults in ["errors = \"stripe\"", "profile = \"stripe\""] {
+        let top = format!("unmatched = \"refuse\"\n[defaults]\n{defaults}\n");
+        let address = format!("http://{}", free_address().unwrap());
+        let gateway = Plan::new(&address, &(top + &route_for(ROUTE, &lines))).start();
+        let signed = |call: Call| call.header("authorization", "Bearer sk");
+        for (call, status, kind, code) in [
+            (Call::post("/elsewhere").key("k"), 404, "idempotency_error", "route-missing"),
+            (Call::post("/elsewhere"), 502, "api_error", "upstream-unreachable"),
+            (Call::post("/v1/../charges"), 400, "idempotency_error", "request-malformed"),
+            (Call::new("GET", by_key), 404, "idempotency_error", "operation-not-found"),
+            (
+                Call::new("GET", "/.onceward/operations"),
+                400,
+                "idempotency_error",
+                "request-malformed",
+            ),
+            (Call::new("GET", "/.onceward/x"), 404, "idempotency_error", "operation-not-found"),
+        ] {
+            let reply = gateway.send(&signed(call)).await;
+            let retry = if status == 502 { "true" } else { "false" };
+            assert_eq!(error(&reply), (status, of(kind, code), Some(retry)), "{defaults}");
+        }
+    }
+    // The route that is asked for has a say, too.
+    let gateway =
+        Gateway::start(&Upstream::any(), &route_for(ROUTE, &format!("{SCOPE}errors = \"stripe\"")));
+    let reply = gateway.send(&Call::new("GET", by_key).header("authorization", "Bearer sk")).await;
+    assert_eq!(error(&reply).1, of("idempotency_error", "operation-not-found"));
+    let elsewhere = gateway.send(&Call::new("GET", "/.onceward/x")).await;
+    assert_eq!(elsewhere.problem(), (404, "operation-not-found".into()));
+}
+
 /// Stripe keeps no answer of a request whose parameters it refuses; only the profile does so.
 #[tokio::test]
 async fn a_400_frees_the_key_by_the_profile_and_not_by_the_shape() {
