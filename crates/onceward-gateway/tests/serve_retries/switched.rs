@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    convert::Infallible,
     net::SocketAddr,
     sync::{Arc, Mutex},
     time::Duration,
@@ -16,7 +17,6 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
-use testbed::{Broken, Pieces, broken};
 use tokio::{
     net::TcpListener,
     sync::watch,
@@ -155,7 +155,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-type Answer = Response<BoxBody<Bytes, Broken>>;
+type Answer = Response<BoxBody<Bytes, Infallible>>;
 
 async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answer, &'static str> {
     let (parts, body) = request.into_parts();
@@ -192,8 +192,14 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
             Ok(text(status, "held"))
         }
         Mode::CutShort => {
-            let body = Pieces::of(["do"]).then(broken());
-            Ok(Response::builder().status(usual).body(body.boxed()).unwrap())
+            let (sender, body) = Pipe::new();
+            tokio::spawn(async move {
+                let _ = sender.send(Frame::data(Bytes::from_static(b"do"))).await;
+                // The head is on its way by then.
+                sleep(Duration::from_millis(50)).await;
+            });
+            let response = Response::builder().status(usual).header("content-length", 100);
+            Ok(response.body(body.boxed()).unwrap())
         }
         Mode::Trickle => {
             let (sender, body) = Pipe::new();
@@ -202,14 +208,12 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
                     sleep(Duration::from_millis(50)).await;
                 }
             });
-            let body = body.map_err(|never| match never {}).boxed();
-            Ok(Response::builder().status(usual).body(body).unwrap())
+            Ok(Response::builder().status(usual).body(body.boxed()).unwrap())
         }
     }
 }
 
 fn text(status: u16, text: &'static str) -> Answer {
-    let body = Full::new(Bytes::from_static(text.as_bytes()));
-    let body = body.map_err(|never| match never {}).boxed();
+    let body = Full::new(Bytes::from_static(text.as_bytes())).boxed();
     Response::builder().status(status).body(body).unwrap()
 }
