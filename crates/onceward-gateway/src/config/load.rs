@@ -87,9 +87,6 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
     let min_body_rate = min_body_rate.or_default(limits::DEFAULT_BODY_RATE, &whole);
     let client_timeout = client_timeout.or_default(limits::DEFAULT_CLIENT_TIMEOUT, &whole);
     let max_answers = max_answers.or_default(limits::DEFAULT_ANSWERS, &whole);
-    if let (Some(guarantee), Some(store)) = (&guarantee, &addresses.store) {
-        check_guarantee(guarantee, store, reader.mistakes);
-    }
     let has_tokens = !admin_tokens.is_missing();
     if let Some(admin) = &addresses.admin {
         check_admin(admin, has_tokens, tls.is_missing(), reader.mistakes);
@@ -210,14 +207,5 @@ fn check_admin(
         let message = "`admin` can be reached from other machines, and tokens cross the network in \
                        the clear";
         mistakes.warning(&admin.place, message, "add [tls], or keep that network to yourself");
-    }
-}
-
-fn check_guarantee(guarantee: &Placed<Guarantee>, store: &StoreUrl, mistakes: &mut Mistakes) {
-    if guarantee.value == Guarantee::Strict && !store.is_strict() {
-        let message = "`guarantee = \"strict\"`: this store may lose what it has acknowledged";
-        let help = "choose another `store`, or write guarantee = \"relaxed\" and accept that a \
-                    retry may run twice after a crash";
-        mistakes.error(&guarantee.place, message, help);
     }
 }

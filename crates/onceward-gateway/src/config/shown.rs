@@ -66,16 +66,6 @@ impl fmt::Display for StoreUrl {
     }
 }
 
-impl StoreUrl {
-    /// Whether what this store acknowledges survives a crash of its machine.
-    pub(crate) fn is_strict(&self) -> bool {
-        match self {
-            // Whether a server keeps what it acknowledges is seen when it is asked.
-            Self::Sqlite(_) | Self::Postgres(_) => true,
-        }
-    }
-}
-
 impl fmt::Display for Network {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}/{}", self.address, self.prefix)

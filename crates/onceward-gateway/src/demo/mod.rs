@@ -38,7 +38,7 @@ const STOPPED: &str = "stopped before the end: nothing was counted; the records 
 
 /// Shows it: two gateways before a flaky API, clients on a bad network, one charge for every tap.
 ///
-/// Starts a sample payments API that knows nothing of retries, and two gateways (`onceward serve`)
+/// Starts a sample payments API that recognises no repeats, and two gateways (`onceward serve`)
 /// before it, on free ports of this computer, their records in one SQLite file in a temporary
 /// directory. Clients tap "Pay" and lose answers, time out, tap twice and restart, on real sockets.
 /// The API is slow, unready or away at times, or breaks off; half-way one gateway is killed with

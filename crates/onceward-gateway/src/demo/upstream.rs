@@ -1,4 +1,4 @@
-//! The upstream: a payments API as anybody would write it, that knows nothing of retries and does
+//! The upstream: a payments API as anybody would write it, that recognises no repeats and does
 //! not always feel well.
 
 use std::{
