@@ -65,8 +65,9 @@ async fn assert_served(gateway: &Gateway, from: [u8; 4]) {
     for call in [Call::new("GET", "/other"), pay, Call::post("/other")] {
         let request = call.request("http://gateway").map(|_| ());
         let (answer, _) = others.send_request(request, true).unwrap();
-        let (status, _) = head_of(answer).await;
-        assert_eq!(status, 200, "{call:?}");
+        let (status, mut body) = head_of(answer).await;
+        let said = timeout(PATIENCE, body.data()).await.expect("no answer");
+        assert_eq!(status, 200, "{call:?}: {said:?}");
         others = others.ready().await.unwrap();
     }
 }
@@ -156,6 +157,36 @@ fn a_connection_to_the_upstream_is_not_held_by_one_client() {
         assert_served(&gateway, OTHER).await;
         assert_served(&gateway, ATTACKER).await;
         assert_watched(&gateway).await;
+    });
+}
+
+#[test]
+fn answers_with_keys_hold_no_streams_that_others_need() {
+    crate::run(async {
+        let (upstream, load) = large_upstream::start(Version::Http2).await;
+        let options = "scope = [\"global\"]\nmax_response = \"64KiB\"\n";
+        let route = route_for("POST /large", options);
+        let gateway = plan(&format!("h2c://{upstream}"), &route).start();
+        // Too large to be kept, so that they are passed on as they come.
+        let count = large_upstream::STREAMS as usize;
+        let sender = connect(gateway.address, ATTACKER, 0).await;
+        let mut held = Vec::new();
+        for number in 0..count {
+            let mut sender = sender.clone().ready().await.unwrap();
+            let call = Call::post("/large").key(&number.to_string());
+            let request = call.request("http://gateway").map(|_| ());
+            held.push(sender.send_request(request, true).unwrap().0);
+        }
+        let mut bodies = Vec::new();
+        for answer in held {
+            let (status, body) = head_of(answer).await;
+            assert_eq!(status, 200);
+            bodies.push(body);
+        }
+        assert_eq!(load.now(), count);
+        assert_served(&gateway, OTHER).await;
+        assert_served(&gateway, ATTACKER).await;
+        drop(bodies);
     });
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use onceward::{
-    Claim, Effect, Ending, Engine, Filter, Inspect as _, Outcome, Renewal, Settled, Spool as _,
+    Claim, Effect, Ending, Engine, Filter, Inspect as _, OperationId, Outcome, Renewal, Scope, Settled, Spool as _,
     SpoolId, Status, Store as _, StoreError, Swap, Timestamp, Verdict,
     clock::{Clock, HostClock},
     conformance::block_on,
@@ -92,6 +92,34 @@ fn a_transaction_that_stays_open_on_one_record_stalls_no_other() {
         }
         let sample = Filter { status: Some(Status::Succeeded), ..Filter::default() };
         assert_eq!(store.list(&Filter { limit: 500, ..sample }).await.unwrap().listed.len(), 201);
+    });
+}
+
+#[test]
+fn a_value_that_the_server_does_not_take_fails_for_its_caller_alone() {
+    block_on(async {
+        let (_database, _store, engine) = open().await;
+        let claims = (0..300).map(|number| {
+            let engine = engine.clone();
+            tokio::spawn(async move {
+                let mut sample = Sample::new(Effect::External);
+                let is_refused = number % 50 == 0;
+                if is_refused {
+                    // PostgreSQL has no text with a NUL.
+                    let scope = Scope::of("tenant", &format!("a\0{number}")).unwrap();
+                    let (name, key) = (sample.operation.name(), sample.operation.key());
+                    sample.operation = OperationId::new(scope, name.clone(), key.clone());
+                }
+                (is_refused, engine.admit(sample.request(b'a')).await)
+            })
+        });
+        for claim in claims.collect::<Vec<_>>() {
+            let (is_refused, answer) = claim.await.unwrap();
+            match is_refused {
+                true => assert!(answer.is_err(), "{answer:?}"),
+                false => assert!(matches!(answer, Ok(Verdict::Run(_))), "{answer:?}"),
+            }
+        }
     });
 }
 
