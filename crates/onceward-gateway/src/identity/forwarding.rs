@@ -36,7 +36,8 @@ impl Identity {
         if !caller.sender.is_trusted_proxy {
             return Ok(peer);
         }
-        let walk = |hops: Option<Vec<Hop>>| hops.map_or(Err(Unclear(peer)), |hops| self.walk(peer, &hops));
+        let walk =
+            |hops: Option<Vec<Hop>>| hops.map_or(Err(Unclear(peer)), |hops| self.walk(peer, &hops));
         let standard = joined(headers, &header::FORWARDED)
             .map(|text| walk(text.and_then(|text| forwarded_hops(&text))));
         let older = joined(headers, &X_FORWARDED_FOR)

@@ -9,8 +9,8 @@ use std::{
 };
 
 use onceward::{
-    Claim, Effect, Ending, Engine, Filter, Inspect as _, OperationId, Outcome, Renewal, Scope, Settled, Spool as _,
-    SpoolId, Status, Store as _, StoreError, Swap, Timestamp, Verdict,
+    Claim, Effect, Ending, Engine, Filter, Inspect as _, OperationId, Outcome, Renewal, Scope,
+    Settled, Spool as _, SpoolId, Status, Store as _, StoreError, Swap, Timestamp, Verdict,
     clock::{Clock, HostClock},
     conformance::block_on,
     core::conformance::{Sample, answer, fresh_fence},

@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    io::ErrorKind,
     net::SocketAddr,
     sync::{
         Arc,
@@ -29,7 +30,9 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    gateway_support::{Call, Certificates, Gateway, Plan, Signal, eventually, route, route_for},
+    gateway_support::{
+        Call, Certificates, Gateway, PATIENCE, Plan, Signal, eventually, route, route_for,
+    },
     rules::pay,
 };
 
@@ -151,6 +154,20 @@ async fn rule_15_a_connection_that_comes_up_late_sends_nothing() {
     first.await.unwrap();
     end(gateway).await;
     assert_eq!(ledger.paid(), 1, "the first request was sent late");
+}
+
+/// What the kernel has taken would go on leaving for as long as the connection is open.
+#[tokio::test]
+async fn rule_15_a_request_is_given_up_when_its_claim_ends_though_its_time_does_not() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let options = format!("{SOON_OVER}\ntimeout = \"5m\"");
+    let upstream = format!("http://{}", listener.local_addr().unwrap());
+    let gateway = plan(&upstream, &route(&options)).start();
+    let first = gateway.begin(&pay("k"));
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let end = timeout(PATIENCE, stream.read_to_end(&mut Vec::new())).await.expect("it goes on");
+    assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert_eq!(first.await.unwrap().problem(), (504, "outcome-unknown".into()));
 }
 
 #[tokio::test]
