@@ -225,14 +225,30 @@ async fn crowd(gateway: SocketAddr, from: [u8; 4], count: usize) -> Vec<TcpStrea
     streams
 }
 
-/// The same gateway, with so many file descriptors.
-fn with_descriptors(plan: &Plan, limit: u32) -> Gateway {
+/// The same gateway, with so many file descriptors: as the shell sets a soft limit and a hard one.
+fn with_descriptors(plan: &Plan, limits: &str) -> Gateway {
     let command = plan.command();
     let mut shell = Command::new("sh");
-    shell.arg("-c").arg(format!("ulimit -n {limit}; exec \"$0\" \"$@\""));
+    shell.arg("-c").arg(format!("{limits}; exec \"$0\" \"$@\""));
     shell.arg(command.get_program()).args(command.get_args());
     shell.current_dir(plan.directory.path());
     plan.start_by(&mut shell)
+}
+
+#[test]
+fn a_soft_limit_of_descriptors_is_raised_to_the_hard_one() {
+    crate::run(async {
+        let (upstream, _) = large_upstream::start(Version::Http1).await;
+        let plan = plan(&format!("http://{upstream}"), "");
+        let gateway = with_descriptors(&plan, "ulimit -Sn 128; ulimit -Hn 1024");
+        // More than the soft limit; less than the share of one client of the hard one.
+        let crowd = crowd(gateway.address, ATTACKER, 200).await;
+        let connections = || gateway.metric("onceward_gateway_connections");
+        eventually("all have come", || async { connections().await >= 200 }).await;
+        assert_eq!(gateway.metric("onceward_gateway_connections_refused_total").await, 0);
+        assert_served(&gateway, OTHER).await;
+        drop(crowd);
+    });
 }
 
 #[test]
@@ -240,7 +256,7 @@ fn clients_cannot_take_the_descriptors_of_operators() {
     crate::run(async {
         let (upstream, load) = large_upstream::start(Version::Http1).await;
         let plan = plan(&format!("http://{upstream}"), "");
-        let gateway = with_descriptors(&plan, 256);
+        let gateway = with_descriptors(&plan, "ulimit -n 256");
         let mut early = connect(gateway.address, OTHER, 65_535).await;
         let sender = connect(gateway.address, ATTACKER, 0).await;
         let held = take_nothing(&sender, 200, "/large").await;

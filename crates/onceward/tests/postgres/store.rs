@@ -123,6 +123,35 @@ fn a_value_that_the_server_does_not_take_fails_for_its_caller_alone() {
     });
 }
 
+/// A trigger of somebody else, say, finds what it calls where the store says.
+#[test]
+fn every_change_is_made_with_a_search_path_of_its_own() {
+    block_on(async {
+        for is_prepared in [true, false] {
+            let database = testbed::postgres().database();
+            let builder = PostgresStore::builder(database.url()).unwrap();
+            let builder = if is_prepared { builder } else { builder.unprepared() };
+            let engine = Engine::new(builder.open().await.unwrap());
+            let client = client(&database).await;
+            let listen = "CREATE TABLE public.seen (path text);
+                CREATE FUNCTION public.see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                    INSERT INTO public.seen VALUES (pg_catalog.current_setting('search_path'));
+                    RETURN NULL;
+                END $$;
+                CREATE TRIGGER see AFTER INSERT OR UPDATE ON onceward.record
+                    FOR EACH ROW EXECUTE FUNCTION public.see();";
+            client.batch_execute(listen).await.unwrap();
+            let claim = claim(&engine, &Sample::new(Effect::External)).await;
+            engine.renew(&claim).await.unwrap();
+            engine.settle(claim, paid()).await.unwrap();
+            let seen = client.query("SELECT path FROM public.seen", &[]).await.unwrap();
+            let seen: Vec<String> = seen.iter().map(|row| row.get(0)).collect();
+            assert!(seen.len() >= 3, "{seen:?}");
+            assert!(seen.iter().all(|path| path == "pg_catalog, pg_temp"), "{seen:?}");
+        }
+    });
+}
+
 #[test]
 fn a_claim_that_another_transaction_is_about_to_make_is_in_progress() {
     block_on(async {
