@@ -113,7 +113,7 @@ fn keys_of_more_than_one_issuer_are_taken_only_on_purpose() {
     for (issuer, is_found) in [("", true), ("issuer = \"https://login.example.com\"\n", false)] {
         let text = keys.replace("jwks", &format!("{issuer}jwks"));
         let directory = place(&text);
-        std::fs::write(directory.path().join("keys.json"), "{\"keys\": []}").unwrap();
+        fs::write(directory.path().join("keys.json"), "{\"keys\": []}").unwrap();
         let found = codes(&examined(&directory));
         assert_eq!(
             found.get("jwt-any-issuer").is_some_and(|kind| kind == "warning"),
