@@ -358,11 +358,23 @@ fn warn(
         mistakes.warning(&wait.place, "`wait` means nothing without in_flight = \"wait\"", help);
     }
     let max_run = times.map(|times| times.max_run.value);
-    if let (Some(timeout), Some(max_run)) = (options.timeout.given(), max_run)
-        && timeout.value > max_run
+    let timeout = value(&options.timeout, limits::DEFAULT_TIMEOUT);
+    if let (Some(timeout), Some(max_run)) = (timeout, max_run)
+        && timeout > max_run
     {
-        let message = format!("`timeout` is longer than `max_run` of {}", show_duration(max_run));
-        mistakes.warning(&timeout.place, message, "raise `max_run`, or lower `timeout`");
+        let message = format!(
+            "`timeout` of {} is longer than `max_run` of {}: a request with a key is given up when its \
+             claim ends, and its connection is reset",
+            show_duration(timeout),
+            show_duration(max_run)
+        );
+        let places = [
+            options.timeout.given().map(|given| &given.place),
+            options.max_run.given().map(|given| &given.place),
+        ];
+        if let Some(place) = places.into_iter().flatten().next() {
+            mistakes.warning(place, message, "raise `max_run`, or lower `timeout`");
+        }
     }
     let names = options.fingerprint_headers.given().map_or(&[][..], |names| names.value.as_slice());
     for name in names.iter().filter(|name| name.value == http::header::AUTHORIZATION) {

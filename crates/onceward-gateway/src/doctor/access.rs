@@ -36,6 +36,19 @@ pub(super) fn examine(config: &Config, findings: &mut Findings) {
         );
         findings.problem("jwt-secret-unset", "jwt", texts);
     }
+    if config
+        .jwt
+        .as_ref()
+        .is_some_and(|jwt| jwt.issuer.is_none() && matches!(jwt.keys, JwtKeys::Jwks(_)))
+    {
+        let texts = texts(
+            "[jwt] has a file of public keys and no `issuer`",
+            "a token of any issuer that signs with one of these keys is taken, and two issuers may each \
+             have an \"alice\": they would share their stored answers",
+            "issuer = \"https://login.example.com\", as the tokens say it in `iss`",
+        );
+        findings.warning("jwt-any-issuer", "jwt", texts);
+    }
     if let Some(tls) = &config.tls {
         secret_file("tls-key-permissions", "tls", &tls.key, findings);
     }

@@ -23,34 +23,48 @@ impl Identity {
     ///
     /// To be asked before [`Identity::clean`], which adds the peer to the headers.
     pub(crate) fn client_address(&self, headers: &HeaderMap, caller: &Caller) -> IpAddr {
+        self.sought_client(headers, caller).unwrap_or_else(|Unclear(address)| address)
+    }
+
+    /// The same, and whether the headers leave a doubt.
+    pub(super) fn sought_client(
+        &self,
+        headers: &HeaderMap,
+        caller: &Caller,
+    ) -> Result<IpAddr, Unclear> {
         let peer = caller.sender.peer.address;
         if !caller.sender.is_trusted_proxy {
-            return peer;
+            return Ok(peer);
         }
-        let standard = joined(headers, &header::FORWARDED).map(|text| {
-            self.walk(peer, &text.and_then(|text| forwarded_hops(&text)).unwrap_or_default())
-        });
+        let walk =
+            |hops: Option<Vec<Hop>>| hops.map_or(Err(Unclear(peer)), |hops| self.walk(peer, &hops));
+        let standard = joined(headers, &header::FORWARDED)
+            .map(|text| walk(text.and_then(|text| forwarded_hops(&text))));
         let older = joined(headers, &X_FORWARDED_FOR)
-            .map(|text| self.walk(peer, &x_forwarded_for_hops(&text.unwrap_or_default())));
+            .map(|text| walk(text.map(|text| x_forwarded_for_hops(&text))));
         match (standard, older) {
-            (Some(standard), Some(older)) if standard != older => peer,
-            (standard, older) => standard.or(older).unwrap_or(peer),
+            (Some(standard), Some(older)) if standard != older => Err(Unclear(peer)),
+            (standard, older) => standard.or(older).unwrap_or(Ok(peer)),
         }
     }
 
     /// Goes from the peer to the client for as long as the one who reports the next hop is trusted.
-    fn walk(&self, peer: IpAddr, hops: &[Hop]) -> IpAddr {
+    fn walk(&self, peer: IpAddr, hops: &[Hop]) -> Result<IpAddr, Unclear> {
         let mut client = peer;
         for hop in hops.iter().rev() {
-            let Hop::Address(address) = *hop else { break };
+            let Hop::Address(address) = *hop else { return Err(Unclear(client)) };
             client = address;
             if !self.trusts(address) {
                 break;
             }
         }
-        client
+        Ok(client)
     }
 }
+
+/// The headers do not say who the client is: it is behind this trusted address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unclear(IpAddr);
 
 /// Tells the upstream whom the request is forwarded for, in the headers that are sent to it.
 ///

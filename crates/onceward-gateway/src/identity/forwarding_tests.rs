@@ -90,6 +90,24 @@ fn two_headers_that_disagree_are_not_believed() {
 }
 
 #[test]
+fn a_client_that_makes_its_address_unclear_has_the_share_of_its_proxy() {
+    let share = |lines: &[(&'static str, &str)]| {
+        let (identity, parts) = (identity(), request(lines));
+        let peer = Peer::new(PROXY.parse().unwrap(), &Scheme::HTTP, None);
+        let caller = identity.caller(&parts.headers, peer);
+        identity.origin(&parts.headers, &caller).address.map(|address| address.to_string())
+    };
+    let older = ("x-forwarded-for", "203.0.113.9");
+    for added in ["for=x", "for=192.0.2.66", "for=203.0.113.9, for=unknown", "\"", "\u{e9}"] {
+        assert_eq!(share(&[("forwarded", added), older]).as_deref(), Some("10.0.0.1"), "{added}");
+    }
+    let hidden = [("x-forwarded-for", "203.0.113.9, unknown, 10.0.0.2")];
+    assert_eq!(share(&hidden).as_deref(), Some("10.0.0.1"));
+    assert_eq!(share(&[older]).as_deref(), Some("203.0.113.9"));
+    assert_eq!((share(&[]), share(&[("x-forwarded-for", "10.0.0.3")])), (None, None));
+}
+
+#[test]
 fn what_an_outsider_says_is_replaced() {
     let lies = [
         ("host", "shop.example:8443"),

@@ -7,7 +7,8 @@ use onceward::server::peer_network;
 
 use super::{Caller, Identity};
 
-/// The client behind a request. Trusted proxies have no share: all clients come through them.
+/// The client behind a request. Trusted proxies have no share, because all clients come through them; all
+/// requests of one proxy that do not say plainly who their client is have one together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     /// The client's address, or the network of its IPv6 address, in which one client has them all.
@@ -19,10 +20,15 @@ pub(crate) struct Origin {
 impl Identity {
     /// The client of a request, behind the proxies that are trusted.
     pub(crate) fn origin(&self, headers: &HeaderMap, caller: &Caller) -> Origin {
-        let client = self.client_address(headers, caller);
+        let address = match self.sought_client(headers, caller) {
+            Ok(client) if self.trusts(client) => None,
+            Ok(client) => Some(client),
+            // A client can make its own request unclear, and shall gain nothing by it.
+            Err(_) => Some(caller.sender.peer.address),
+        };
         let is_direct = !caller.is_behind_trusted_proxy();
         Origin {
-            address: (!self.trusts(client)).then(|| peer_network(client)),
+            address: address.map(peer_network),
             connection: is_direct.then_some(caller.sender.peer.connection),
         }
     }

@@ -130,7 +130,14 @@ impl Known<'_> {
             }
             ScopePart::Global => return Err("it is for all callers and has no value".into()),
         };
-        if value.is_empty() { Err("it is empty".into()) } else { Ok(value) }
+        if value.is_empty() {
+            return Err("it is empty".into());
+        }
+        // PostgreSQL takes no NUL, and what nobody can read in a list names nobody.
+        if value.contains(char::is_control) {
+            return Err("it has a control character".into());
+        }
+        Ok(value)
     }
 }
 

@@ -298,6 +298,19 @@ fn a_value_that_is_too_long_for_a_scope_is_refused_by_name() {
 }
 
 #[test]
+fn a_control_character_is_in_no_scope() {
+    let mut bench = Bench::new();
+    for value in ["\0", "a\0b", "a\n", "\u{7f}", "\u{85}"] {
+        bench.json = Some(json!({ "account": value }));
+        bench.caller.claims = Ok(Arc::new(json!({ "sub": value })));
+        for part in [json_at("/account"), jwt("sub")] {
+            let missing = bench.value(&part).unwrap_err();
+            assert_eq!(missing.reason, "it has a control character", "{part}: {value:?}");
+        }
+    }
+}
+
+#[test]
 fn different_values_in_different_places_are_different_scopes() {
     let parts = [jwt("sub"), jwt("tenant"), user_header(), ScopePart::Path("id".into())];
     let texts = ["a", "b", "a,jwt:tenant=b", "b,", "%2C", "a=b"];

@@ -16,6 +16,13 @@ use super::{
 };
 use crate::identity::Caller;
 
+/// How long a client may pause within the first bytes of a body, before that is taken for a stream.
+pub(super) struct ReadAhead {
+    /// Before the first byte: few wait for an answer to their headers alone.
+    pub(super) nothing: Duration,
+    pub(super) something: Duration,
+}
+
 /// How long a client may pause within a request.
 const PAUSE: Duration = Duration::from_secs(30);
 
@@ -97,16 +104,19 @@ impl Unread {
 pub(super) async fn begin(
     mut body: Body,
     most: usize,
-    pause: Option<Duration>,
+    pause: Option<ReadAhead>,
     memory: &PeerMemory,
 ) -> Result<Begun, Unread> {
     let (mut first, mut joined) = (Bytes::new(), BytesMut::new());
     let (mut trailers, mut reserved) = (None, memory.nothing());
     loop {
         let length = first.len() + joined.len();
-        let next = match pause {
+        let next = match &pause {
             _ if length > most => None,
-            Some(pause) => timeout(pause, body.frame()).await.ok(),
+            Some(ReadAhead { nothing, something }) => {
+                let pause = if length == 0 { *nothing } else { *something };
+                timeout(pause, body.frame()).await.ok()
+            }
             None => Some(body.frame().await),
         };
         let frame = match next {

@@ -30,7 +30,7 @@ use super::{
     gate::{Gate, Gated, Late, Pass},
     sockets::{Bounded, Socket},
     upstream::{
-        CONNECTION_WINDOW, Failure, MAX_READ, PING, Pending, Protocol, STREAM_WINDOW, broken,
+        CONNECTION_WINDOW, Failure, Line, MAX_READ, PING, Pending, Protocol, STREAM_WINDOW, broken,
         chain, no_upgrade,
     },
 };
@@ -70,7 +70,7 @@ struct Shared {
     base: Uri,
     protocol: Protocol,
     kept: Mutex<Kept>,
-    /// With HTTP/2 one connection is for all: the others wait until it is made.
+    /// With HTTP/2 one connection is for all of its line: the others wait until it is made.
     connecting: tokio::sync::Mutex<()>,
 }
 
@@ -82,6 +82,8 @@ struct Kept {
 
 /// One connection. With HTTP/2 clones are the same, and it is kept while it is used.
 struct Link {
+    /// With HTTP/2, whose requests it takes. They are never more than an upstream has streams for.
+    line: Line,
     sender: Sender,
     gate: Arc<Gate>,
     used_at: Instant,
@@ -106,15 +108,17 @@ impl Connections {
     pub(super) async fn exchange(
         &self,
         mut request: Request<Body>,
+        line: Line,
         patience: Duration,
         (deadline, listens): (Deadline, bool),
     ) -> Result<Response<Incoming>, Failure> {
-        let until = Instant::now() + patience;
+        // What the kernel has taken leaves for as long as the connection is open: not after the deadline.
+        let until = (Instant::now() + patience).min(deadline.instant());
         if self.shared.protocol == Protocol::Http1 {
             to_origin_form(&mut request);
         }
         loop {
-            let (link, is_reused) = self.link(until, deadline).await?;
+            let (link, is_reused) = self.link(line, until, deadline).await?;
             let Ok(pass) = link.gate.begin(deadline) else {
                 return Err(not_sent(deadline, "there was a connection, but too late"));
             };
@@ -151,11 +155,16 @@ impl Connections {
     }
 
     /// A connection, and whether it was used before.
-    async fn link(&self, until: Instant, deadline: Deadline) -> Result<(Link, bool), Failure> {
-        if let Some(link) = self.shared.reuse() {
+    async fn link(
+        &self,
+        line: Line,
+        until: Instant,
+        deadline: Deadline,
+    ) -> Result<(Link, bool), Failure> {
+        if let Some(link) = self.shared.reuse(line) {
             return Ok((link, true));
         }
-        let made = timeout_at(until.min(deadline.instant()), self.shared.new_link()).await;
+        let made = timeout_at(until, self.shared.new_link(line)).await;
         made.unwrap_or_else(|_| Err(not_sent(deadline, "no connection was made in time")))
     }
 }
@@ -175,15 +184,15 @@ impl Shared {
         no_upgrade(response).ok()
     }
 
-    async fn new_link(self: &Arc<Self>) -> Result<(Link, bool), Failure> {
+    async fn new_link(self: &Arc<Self>, line: Line) -> Result<(Link, bool), Failure> {
         if self.protocol == Protocol::Http1 {
-            return Ok((self.connect().await?, false));
+            return Ok((self.connect(line).await?, false));
         }
         let _turn = self.connecting.lock().await;
-        if let Some(link) = self.reuse() {
+        if let Some(link) = self.reuse(line) {
             return Ok((link, true));
         }
-        let link = self.connect().await?;
+        let link = self.connect(line).await?;
         if let Some(same) = link.shared() {
             self.keep(same);
         }
@@ -191,7 +200,7 @@ impl Shared {
     }
 
     /// Until here no byte of any request has left: every failure is one to connect.
-    async fn connect(&self) -> Result<Link, Failure> {
+    async fn connect(&self, line: Line) -> Result<Link, Failure> {
         let mut connector = self.connector.clone();
         let ready = std::future::poll_fn(|context| connector.poll_ready(context)).await;
         ready.map_err(|error| no_connection(&chain(&*error)))?;
@@ -228,20 +237,19 @@ impl Shared {
                 Sender::Http2(sender)
             }
         };
-        Ok(Link { sender, gate, used_at: Instant::now() })
+        Ok(Link { line, sender, gate, used_at: Instant::now() })
     }
 
     /// A connection that was used a moment ago.
-    fn reuse(&self) -> Option<Link> {
+    fn reuse(&self, line: Line) -> Option<Link> {
         let mut kept = self.kept();
         let unusable: Vec<_> = kept.links.extract_if(.., |link| !link.is_usable()).collect();
-        let link = match kept.links.pop()? {
-            link if self.protocol == Protocol::Http1 => link,
-            mut link => {
+        let link = match self.protocol {
+            Protocol::Http1 => kept.links.pop()?,
+            Protocol::Http2 => {
+                let link = kept.links.iter_mut().find(|link| link.line == line)?;
                 link.used_at = Instant::now();
-                let same = link.shared();
-                kept.links.push(link);
-                same?
+                link.shared()?
             }
         };
         drop(kept);
@@ -322,8 +330,9 @@ impl Link {
 
     /// The same connection for another request, if it can have several.
     fn shared(&self) -> Option<Self> {
-        let Self { sender: Sender::Http2(sender), gate, used_at } = self else { return None };
-        Some(Self { sender: Sender::Http2(sender.clone()), gate: gate.clone(), used_at: *used_at })
+        let Self { line, sender: Sender::Http2(sender), gate, used_at } = self else { return None };
+        let (sender, gate) = (Sender::Http2(sender.clone()), gate.clone());
+        Some(Self { line: *line, sender, gate, used_at: *used_at })
     }
 }
 

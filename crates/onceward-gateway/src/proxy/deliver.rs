@@ -110,7 +110,7 @@ impl Way {
     ) -> Result<Self, super::Failure> {
         let OfRoute { label, timeout, peer_share, errors } = of_route;
         let rules = delivery.rules(timeout)?;
-        let (room, route) = rooms.of(upstream.address(), label.unwrap_or_default(), delivery);
+        let (room, route) = rooms.of(upstream.address(), label, delivery);
         room.fit(&rules);
         Ok(Self {
             upstream: upstream.clone(),

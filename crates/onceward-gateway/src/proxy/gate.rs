@@ -23,7 +23,7 @@ use tokio::{
     task::AbortHandle,
 };
 
-use super::sockets::Socket;
+use super::sockets::{Closing, Socket};
 
 /// The gate of one connection: it lets bytes out while no unanswered request is past its deadline.
 #[derive(Default)]
@@ -108,6 +108,12 @@ impl Gate {
         written
     }
 
+    /// Whether everything that was sent here has its answer: what the kernel still holds does no harm.
+    fn is_settled(&self) -> bool {
+        let state = self.state();
+        !state.is_shut && state.deadlines.is_empty()
+    }
+
     fn is_shut(&self) -> bool {
         self.state().is_shut
     }
@@ -161,24 +167,25 @@ impl Drop for Pass {
 }
 
 /// A connection with its gate, below TLS.
+///
+/// Until it has ended in order it is closed by a reset, however it comes to that: also when this process is
+/// killed, the kernel forgets what it has not sent.
 pub(super) struct Gated<T> {
     inner: TokioIo<T>,
     gate: Arc<Gate>,
-    /// What to do with what the kernel has not sent, when the gate is shut.
-    discard: fn(&T),
+    close_by: fn(&T, Closing),
 }
 
 impl Gated<Socket> {
     pub(super) fn new(inner: TokioIo<Socket>) -> Self {
-        Self { inner, gate: Arc::default(), discard: Socket::discard_unsent }
+        Self::closed_by(inner, Socket::close_by)
     }
 }
 
-impl<T> Drop for Gated<T> {
-    fn drop(&mut self) {
-        if self.gate.is_shut() {
-            (self.discard)(self.inner.inner());
-        }
+impl<T> Gated<T> {
+    fn closed_by(inner: TokioIo<T>, close_by: fn(&T, Closing)) -> Self {
+        close_by(inner.inner(), Closing::Reset);
+        Self { inner, gate: Arc::default(), close_by }
     }
 }
 
@@ -221,6 +228,10 @@ impl<T: AsyncWrite + Unpin> Write for Gated<T> {
         if self.gate.is_shut() {
             return Poll::Ready(Err(io::Error::other(Late)));
         }
+        if !self.gate.is_settled() {
+            return Poll::Ready(Ok(()));
+        }
+        (self.close_by)(self.inner.inner(), Closing::InOrder);
         Pin::new(&mut self.inner).poll_shutdown(context)
     }
 

@@ -1,9 +1,6 @@
 //! The gate with hyper around it and a slow upstream behind it.
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::{future::poll_fn, time::Duration};
 
 use bytes::Bytes;
 use http::Request;
@@ -12,7 +9,7 @@ use hyper::client::conn::http1;
 use hyper_util::client::legacy::connect::HttpConnector;
 use tokio::{
     io::{AsyncReadExt as _, DuplexStream, duplex},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     time::{advance, sleep},
 };
 use tower_service::Service as _;
@@ -29,7 +26,7 @@ fn order() -> Request<Full<Bytes>> {
 
 /// With a pipe for the kernel.
 fn gated(stream: DuplexStream) -> Gated<DuplexStream> {
-    Gated { inner: TokioIo::new(stream), gate: Arc::default(), discard: |_| {} }
+    Gated::closed_by(TokioIo::new(stream), |_, _| {})
 }
 
 fn write(gate: &Gate) -> bool {
@@ -59,11 +56,7 @@ async fn an_upstream_that_reads_slowly_gets_nothing_after_the_deadline() {
 
 #[tokio::test]
 async fn the_kernel_throws_away_what_it_has_of_a_request_that_is_given_up() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let upstream = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-    let mut connector = Sockets::new(1).bound(HttpConnector::new(), SECOND * 60);
-    let gated = Gated::new(connector.call(upstream).await.unwrap());
-    let (mut upstream, _) = listener.accept().await.unwrap();
+    let (gated, mut upstream) = connected().await;
     let gate = gated.gate.clone();
     let (mut sender, connection) = http1::handshake(gated).await.unwrap();
     let task = tokio::spawn(connection);
@@ -125,15 +118,43 @@ async fn what_is_late_is_not_begun() {
     assert!(gate.is_open() && write(&gate), "others may use the connection");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_cut_connection_is_not_closed_in_order() {
-    static IS_DISCARDED: AtomicBool = AtomicBool::new(false);
-    let (ours, _upstream) = duplex(1);
-    let discard = |_: &DuplexStream| IS_DISCARDED.store(true, Ordering::Relaxed);
-    let gated = Gated { inner: TokioIo::new(ours), gate: Arc::default(), discard };
-    let _pass = gated.gate.begin(Deadline::within(SECOND)).unwrap();
-    advance(SECOND).await;
-    assert!(!write(&gated.gate));
+/// A connection of TCP, with its other end.
+async fn connected() -> (Gated<Socket>, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let upstream = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let mut connector = Sockets::new(1).bound(HttpConnector::new(), SECOND * 60);
+    let gated = Gated::new(connector.call(upstream).await.unwrap());
+    let (upstream, _) = listener.accept().await.unwrap();
+    (gated, upstream)
+}
+
+async fn end(gated: &mut Gated<Socket>) -> io::Result<()> {
+    poll_fn(|context| Pin::new(&mut *gated).poll_shutdown(context)).await
+}
+
+#[tokio::test]
+async fn only_a_connection_without_open_requests_is_closed_in_order() {
+    // As when the process is killed.
+    let (gated, mut upstream) = connected().await;
     drop(gated);
-    assert!(IS_DISCARDED.load(Ordering::Relaxed));
+    let error = upstream.read_to_end(&mut Vec::new()).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+
+    let (mut gated, mut upstream) = connected().await;
+    gated.gate.begin(Deadline::within(SECOND * 60)).unwrap().answered();
+    end(&mut gated).await.unwrap();
+    drop(gated);
+    assert_eq!(upstream.read_to_end(&mut Vec::new()).await.unwrap(), 0);
+
+    // On a connection of HTTP/2: the request may be in the kernel.
+    let (mut gated, mut upstream) = connected().await;
+    drop(gated.gate.begin(Deadline::within(SECOND * 60)).unwrap());
+    end(&mut gated).await.unwrap();
+    drop(gated);
+    let error = upstream.read_to_end(&mut Vec::new()).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+
+    let (mut gated, _upstream) = connected().await;
+    gated.gate.state().is_shut = true;
+    assert!(end(&mut gated).await.is_err());
 }

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::{
     answers::Answer,
-    body::{self, Begun, Unread},
+    body::{self, Begun, ReadAhead, Unread},
     deliver::origin,
 };
 use crate::identity::Origin;
@@ -28,7 +28,8 @@ use crate::identity::Origin;
 const MAX_KEPT: usize = 64 << 10;
 
 /// A client that pauses for so long within its first bytes may wait for an answer to them.
-const READ_AHEAD: Duration = Duration::from_millis(250);
+const READ_AHEAD: ReadAhead =
+    ReadAhead { nothing: Duration::from_secs(2), something: Duration::from_millis(250) };
 
 pub(super) struct Parcel {
     parts: Parts,

@@ -1,4 +1,5 @@
-//! What is known of the upstream: one room for all routes, and one for each that wants its own.
+//! What is known of the upstream: one room for all routes, one for what has no route, and one for each
+//! route that wants its own.
 //!
 //! A room is a [`Target`] of the core with its budget, breaker and bulkhead. Requests go through it in
 //! short sections under a mutex: one before an attempt, one after it, one when its answer has ended.
@@ -30,6 +31,10 @@ const OPEN_MOST: Duration = Duration::from_secs(5);
 
 /// The room of all routes that have none of their own.
 const SHARED: &str = "shared";
+
+/// The room of requests that no route speaks of: anybody may send them anywhere, and what becomes of them
+/// shall not close the upstream for others.
+const UNMATCHED: &str = "unmatched";
 
 /// All rooms; clones are the same. They outlive a configuration: what is at the upstream stays counted.
 #[derive(Clone)]
@@ -81,8 +86,13 @@ impl Rooms {
         Self { known: Arc::default(), answers: Answers::new(), sockets, descriptors }
     }
 
-    /// The room for a route, and the route's number.
-    pub(super) fn of(&self, upstream: &str, label: &str, delivery: &Delivery) -> (Arc<Room>, u32) {
+    /// The room for a route, and the route's number. Without a label it is for what has no route.
+    pub(super) fn of(
+        &self,
+        upstream: &str,
+        label: Option<&str>,
+        delivery: &Delivery,
+    ) -> (Arc<Room>, u32) {
         let mut known = lock(&self.known);
         if known.upstream != upstream {
             // Another upstream is not to be judged by this one.
@@ -90,9 +100,13 @@ impl Rooms {
             known.upstream = upstream.to_owned();
         }
         let next = u32::try_from(known.numbers.len()).unwrap_or(u32::MAX);
-        let number = *known.numbers.entry(label.to_owned()).or_insert(next);
+        let number = *known.numbers.entry(label.unwrap_or_default().to_owned()).or_insert(next);
         let is_own = delivery.limit.is_some() || !delivery.breaker;
-        let name = if is_own { label } else { SHARED };
+        let name = match label {
+            Some(label) if is_own => label,
+            Some(_) => SHARED,
+            None => UNMATCHED,
+        };
         let rules = rules(delivery);
         let room = known.rooms.get(name).filter(|room| room.rules == rules).cloned();
         let room = room.unwrap_or_else(|| {

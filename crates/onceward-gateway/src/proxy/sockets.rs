@@ -73,11 +73,24 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Has the kernel forget what it has not sent when the connection is closed; else it would go on
-    /// sending for minutes. If this fails, the connection is broken already.
-    pub(super) fn discard_unsent(&self) {
-        let _ = self.stream.set_zero_linger();
+    /// What the kernel does with what it has not sent when the connection is closed, also by the end of the
+    /// process. If this fails, the connection is broken already.
+    #[expect(deprecated, reason = "no lingering at all is no lingering that blocks")]
+    pub(super) fn close_by(&self, closing: Closing) {
+        let _ = match closing {
+            Closing::Reset => self.stream.set_zero_linger(),
+            Closing::InOrder => self.stream.set_linger(None),
+        };
     }
+}
+
+/// How a connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Closing {
+    /// What was not sent is forgotten.
+    Reset,
+    /// The kernel goes on sending it, for minutes if nobody takes it.
+    InOrder,
 }
 
 impl Connection for Socket {

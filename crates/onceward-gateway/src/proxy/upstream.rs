@@ -36,7 +36,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// How long a connection for other requests is kept.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// How many answers without a key are on one connection of HTTP/2: as many as every server should allow
+/// How many answers are on one connection of HTTP/2, with a key or without: as many as every server should allow
 /// (RFC 9113, section 6.5.2). More get another connection, so that answers that their clients do not take
 /// hold neither the streams nor the window that others need.
 const STREAMS: u32 = 100;
@@ -86,8 +86,9 @@ pub(crate) enum Lane {
     Other,
 }
 
-/// Which connection of HTTP/2 a request without a key goes on: an extension of that request.
-#[derive(Clone, Copy, Debug)]
+/// Which connection of HTTP/2 a request goes on: an extension of that request. Those with a key have
+/// connections of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Line(usize);
 
 impl Line {
@@ -215,12 +216,12 @@ impl Upstream {
             request.headers_mut().insert(header::TE, HeaderValue::from_static("trailers"));
         }
         let watched = Watched::begin(lane.into(), &mut request);
-        let line = request.extensions().get().map_or(usize::MAX, |Line(line)| *line);
-        let other = &self.other[line.min(self.other.len() - 1)];
+        let line = request.extensions().get().copied().unwrap_or(Line(usize::MAX));
+        let other = &self.other[line.0.min(self.other.len() - 1)];
         let answer = match (lane, self.protocol) {
             (Lane::Keyed { deadline, listens }, _) => {
                 let bounds = (deadline, listens);
-                self.keyed.exchange(http_11(request), patience, bounds).await
+                self.keyed.exchange(http_11(request), line, patience, bounds).await
             }
             // A client in a hurry must not take the connection from all others: who waits for less than a
             // ping does not find out whether it is dead.

@@ -2,7 +2,7 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -94,6 +94,78 @@ fn bodies_that_never_end_leave_places_for_everybody() {
             }
         }
         drop(held);
+    });
+}
+
+/// Asks for so many answers with these headers, as a proxy does; gives them and how many are on their way.
+async fn behind_proxy(
+    gateway: &Gateway,
+    count: u64,
+    lines: &[(&str, &str)],
+) -> (Vec<ResponseFuture>, u64) {
+    let refused = "onceward_gateway_turned_away_total{why=\"share\"}";
+    let held = "onceward_gateway_upstream_answers";
+    let of = async || (gateway.metric(held).await, gateway.metric(refused).await);
+    let (held_before, refused_before) = of().await;
+    let sender = connect(gateway.address, [127, 0, 0, 1], 65_535).await;
+    let mut asked = Vec::new();
+    for _ in 0..count {
+        let mut sender = sender.clone().ready().await.unwrap();
+        let mut request = Request::get("http://gateway/hold");
+        for (name, value) in lines {
+            request = request.header(*name, *value);
+        }
+        asked.push(sender.send_request(request.body(()).unwrap(), true).unwrap().0);
+    }
+    eventually("all have come", async || {
+        let (held, refused) = of().await;
+        held + refused == held_before + refused_before + count
+    })
+    .await;
+    (asked, of().await.0 - held_before)
+}
+
+#[test]
+fn behind_a_trusted_proxy_each_client_has_its_share_and_the_proxy_none() {
+    crate::run(async {
+        let (upstream, _) = counting_upstream::start(Duration::from_secs(600)).await;
+        let lines = "trusted_proxies = [\"127.0.0.1/32\"]\nmax_answers = 64\n";
+        let route = route_for("POST /pay", "scope = [\"global\"]\n");
+        let gateway = start(&format!("http://{upstream}"), &format!("{lines}{route}"));
+        let of = |client| [("x-forwarded-for", client)];
+        let free = async || gateway.metric("onceward_gateway_upstream_answers").await == 0;
+        // Without a route one client has a quarter of the answers, all together have a half.
+        let (one, held) = behind_proxy(&gateway, 20, &of("203.0.113.1")).await;
+        assert_eq!(held, 16, "one client");
+        drop(one);
+        eventually("all is given back", free).await;
+        // Headers that contradict each other, which one client can send, have one share together.
+        let unclear = [("x-forwarded-for", "203.0.113.1"), ("forwarded", "for=x")];
+        let (more, held) = behind_proxy(&gateway, 20, &unclear).await;
+        assert_eq!(held, 16, "what is unclear");
+        drop(more);
+        eventually("all is given back", free).await;
+        let (proxy, held) = behind_proxy(&gateway, 36, &[]).await;
+        assert_eq!(held, 32, "the proxy itself has what there is");
+        drop(proxy);
+    });
+}
+
+#[test]
+fn a_request_without_a_byte_of_its_body_takes_no_place_for_a_while() {
+    crate::run(async {
+        let (upstream, _) = counting_upstream::start(Duration::ZERO).await;
+        let gateway = start(&format!("http://{upstream}"), &route_for("POST /pay", ""));
+        let sender = connect(gateway.address, [127, 0, 0, 1], 65_535).await;
+        let begun = Instant::now();
+        let mut sender = sender.ready().await.unwrap();
+        let request = Request::post("http://gateway/nowhere").body(()).unwrap();
+        let (answer, mut body) = sender.send_request(request, false).unwrap();
+        let places = || gateway.metric("onceward_gateway_upstream_in_flight");
+        eventually("it is taken for a stream", || async { places().await == 1 }).await;
+        assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
+        body.send_data(Bytes::from_static(b"x"), true).unwrap();
+        assert_eq!(timeout(PATIENCE, answer).await.expect("no answer").unwrap().status(), 200);
     });
 }
 

@@ -65,8 +65,9 @@ async fn assert_served(gateway: &Gateway, from: [u8; 4]) {
     for call in [Call::new("GET", "/other"), pay, Call::post("/other")] {
         let request = call.request("http://gateway").map(|_| ());
         let (answer, _) = others.send_request(request, true).unwrap();
-        let (status, _) = head_of(answer).await;
-        assert_eq!(status, 200, "{call:?}");
+        let (status, mut body) = head_of(answer).await;
+        let said = timeout(PATIENCE, body.data()).await.expect("no answer");
+        assert_eq!(status, 200, "{call:?}: {said:?}");
         others = others.ready().await.unwrap();
     }
 }
@@ -160,6 +161,36 @@ fn a_connection_to_the_upstream_is_not_held_by_one_client() {
 }
 
 #[test]
+fn answers_with_keys_hold_no_streams_that_others_need() {
+    crate::run(async {
+        let (upstream, load) = large_upstream::start(Version::Http2).await;
+        let options = "scope = [\"global\"]\nmax_response = \"64KiB\"\n";
+        let route = route_for("POST /large", options);
+        let gateway = plan(&format!("h2c://{upstream}"), &route).start();
+        // Too large to be kept, so that they are passed on as they come.
+        let count = large_upstream::STREAMS as usize;
+        let sender = connect(gateway.address, ATTACKER, 0).await;
+        let mut held = Vec::new();
+        for number in 0..count {
+            let mut sender = sender.clone().ready().await.unwrap();
+            let call = Call::post("/large").key(&number.to_string());
+            let request = call.request("http://gateway").map(|_| ());
+            held.push(sender.send_request(request, true).unwrap().0);
+        }
+        let mut bodies = Vec::new();
+        for answer in held {
+            let (status, body) = head_of(answer).await;
+            assert_eq!(status, 200);
+            bodies.push(body);
+        }
+        assert_eq!(load.now(), count);
+        assert_served(&gateway, OTHER).await;
+        assert_served(&gateway, ATTACKER).await;
+        drop(bodies);
+    });
+}
+
+#[test]
 fn an_upload_ends_with_its_answer() {
     crate::run(async {
         let (upstream, load) = large_upstream::start(Version::Http2).await;
@@ -194,14 +225,30 @@ async fn crowd(gateway: SocketAddr, from: [u8; 4], count: usize) -> Vec<TcpStrea
     streams
 }
 
-/// The same gateway, with so many file descriptors.
-fn with_descriptors(plan: &Plan, limit: u32) -> Gateway {
+/// The same gateway, with so many file descriptors: as the shell sets a soft limit and a hard one.
+fn with_descriptors(plan: &Plan, limits: &str) -> Gateway {
     let command = plan.command();
     let mut shell = Command::new("sh");
-    shell.arg("-c").arg(format!("ulimit -n {limit}; exec \"$0\" \"$@\""));
+    shell.arg("-c").arg(format!("{limits}; exec \"$0\" \"$@\""));
     shell.arg(command.get_program()).args(command.get_args());
     shell.current_dir(plan.directory.path());
     plan.start_by(&mut shell)
+}
+
+#[test]
+fn a_soft_limit_of_descriptors_is_raised_to_the_hard_one() {
+    crate::run(async {
+        let (upstream, _) = large_upstream::start(Version::Http1).await;
+        let plan = plan(&format!("http://{upstream}"), "");
+        let gateway = with_descriptors(&plan, "ulimit -Sn 128; ulimit -Hn 1024");
+        // More than the soft limit; less than the share of one client of the hard one.
+        let crowd = crowd(gateway.address, ATTACKER, 200).await;
+        let connections = || gateway.metric("onceward_gateway_connections");
+        eventually("all have come", || async { connections().await >= 200 }).await;
+        assert_eq!(gateway.metric("onceward_gateway_connections_refused_total").await, 0);
+        assert_served(&gateway, OTHER).await;
+        drop(crowd);
+    });
 }
 
 #[test]
@@ -209,7 +256,7 @@ fn clients_cannot_take_the_descriptors_of_operators() {
     crate::run(async {
         let (upstream, load) = large_upstream::start(Version::Http1).await;
         let plan = plan(&format!("http://{upstream}"), "");
-        let gateway = with_descriptors(&plan, 256);
+        let gateway = with_descriptors(&plan, "ulimit -n 256");
         let mut early = connect(gateway.address, OTHER, 65_535).await;
         let sender = connect(gateway.address, ATTACKER, 0).await;
         let held = take_nothing(&sender, 200, "/large").await;

@@ -22,11 +22,11 @@ async fn circuit(gateway: &Gateway) -> String {
 #[tokio::test]
 async fn complete_500s_do_not_open_the_breaker() {
     let upstream = Switched::start().await;
-    let gateway = start(&upstream, &route(""));
+    let gateway = start(&upstream, &format!("{}{}", keyless(""), route("")));
     upstream.mode(Mode::Status(500));
     let mut link = Link::open(gateway.address, Version::Http1).await;
     for _ in 0..120 {
-        assert_eq!(link.send(&get("/bug")).await.status, 500);
+        assert_eq!(link.send(&get("/x/bug")).await.status, 500);
     }
     assert_eq!(circuit(&gateway).await, "guarded");
     upstream.mode(Mode::Good);
@@ -81,18 +81,18 @@ async fn a_write_that_hangs_counts_whatever_time_its_client_gave() {
 #[tokio::test]
 async fn what_a_client_broke_off_is_no_success_of_the_upstream() {
     let upstream = Switched::start().await;
-    let gateway = start(&upstream, &route(""));
+    let gateway = start(&upstream, &keyless(""));
     let before = room(&gateway, "shared").await["budget"].clone();
-    let broken = "POST /any HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\nno number\r\n";
+    let broken = "POST /x/any HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\nno number\r\n";
     upstream.mode(Mode::Status(503));
     for _ in 0..4 {
-        assert_eq!(gateway.send(&get("/")).await.status, 503);
+        assert_eq!(gateway.send(&get("/x/1")).await.status, 503);
     }
     let answer = raw(gateway.address, broken).await;
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
     assert_eq!(room(&gateway, "shared").await["budget"], before);
     assert_eq!(circuit(&gateway).await, "closed");
-    assert_eq!(gateway.send(&get("/")).await.status, 503);
+    assert_eq!(gateway.send(&get("/x/1")).await.status, 503);
     assert_eq!(circuit(&gateway).await, "guarded", "the fifth in a row");
 }
 
@@ -111,7 +111,7 @@ async fn an_answer_that_nobody_reads_holds_a_place_only_where_a_limit_was_chosen
         assert_eq!(answer.status().as_u16(), 201);
         links.push((link, answer));
     }
-    assert_eq!(room(&gateway, "shared").await["in_flight"], 0);
+    assert_eq!(room(&gateway, "unmatched").await["in_flight"], 0);
     assert_eq!(room(&gateway, ROOM).await["in_flight"], 1);
     drop(links);
     eventually("it has landed", async || room(&gateway, ROOM).await["in_flight"] == 0).await;

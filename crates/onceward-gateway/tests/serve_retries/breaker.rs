@@ -16,17 +16,22 @@ async fn circuit(gateway: &Gateway) -> String {
     room(gateway, "shared").await["circuit"].as_str().unwrap().to_owned()
 }
 
+/// One that takes keys, and one that does not.
+fn routes() -> String {
+    format!("{}{}", keyless(""), route(""))
+}
+
 async fn fail(gateway: &Gateway, count: usize) {
     let mut link = Link::open(gateway.address, Version::Http1).await;
     for _ in 0..count {
-        assert_eq!(link.send(&get("/")).await.status, 503);
+        assert_eq!(link.send(&get("/x/1")).await.status, 503);
     }
 }
 
 #[tokio::test]
 async fn it_opens_answers_by_itself_and_recovers() {
     let upstream = Switched::start().await;
-    let gateway = start(&upstream, &route(""));
+    let gateway = start(&upstream, &routes());
     let done = gateway.send(&pay("done")).await;
     upstream.mode(LONG);
     fail(&gateway, 5).await;
@@ -35,7 +40,7 @@ async fn it_opens_answers_by_itself_and_recovers() {
     assert_eq!(circuit(&gateway).await, "open");
 
     let before = upstream.count();
-    let refused = gateway.send(&get("/")).await;
+    let refused = gateway.send(&get("/x/1")).await;
     assert_eq!(refused.problem(), (503, "overloaded".into()));
     let pause: u64 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=8).contains(&pause), "{pause}");
@@ -52,7 +57,7 @@ async fn it_opens_answers_by_itself_and_recovers() {
 
     upstream.mode(Mode::Good);
     eventually("it recovers", async || {
-        gateway.send(&get("/")).await.status == 200 && circuit(&gateway).await == "closed"
+        gateway.send(&get("/x/1")).await.status == 200 && circuit(&gateway).await == "closed"
     })
     .await;
     assert_eq!(gateway.send(&pay("new")).await.status, 201);
@@ -62,7 +67,7 @@ async fn it_opens_answers_by_itself_and_recovers() {
 #[tokio::test]
 async fn stored_errors_count() {
     let upstream = Switched::start().await;
-    let gateway = start(&upstream, &route(""));
+    let gateway = start(&upstream, &routes());
     upstream.mode(Mode::Status(500));
     for number in 1..=5 {
         assert_eq!(gateway.send(&pay(&format!("k{number}"))).await.status, 500);
@@ -79,11 +84,11 @@ async fn stored_errors_count() {
 #[tokio::test]
 async fn what_concerns_one_client_does_not_count() {
     let upstream = Switched::start().await;
-    let gateway = start(&upstream, &route(""));
+    let gateway = start(&upstream, &routes());
     upstream.mode(Mode::Status(429));
     let mut link = Link::open(gateway.address, Version::Http1).await;
     for _ in 0..2 * HOPELESS {
-        assert_eq!(link.send(&get("/")).await.status, 429);
+        assert_eq!(link.send(&get("/x/1")).await.status, 429);
     }
     assert_eq!((circuit(&gateway).await.as_str(), upstream.count()), ("closed", 2 * HOPELESS));
 }
@@ -98,5 +103,27 @@ async fn a_route_may_do_without() {
         assert_eq!(link.send(&get("/x/1")).await.status, 500);
     }
     assert_eq!(upstream.count(), 2 * HOPELESS);
-    assert_eq!(circuit(&gateway).await, "closed", "and the others are not judged by it");
+    assert_eq!(
+        room(&gateway, "unmatched").await["circuit"],
+        "closed",
+        "and the others are not judged by it"
+    );
+}
+
+/// Anybody may send what has no route, without credentials.
+#[tokio::test]
+async fn what_has_no_route_is_judged_alone() {
+    let upstream = Switched::start().await;
+    let gateway = start(&upstream, &routes());
+    upstream.mode(LONG);
+    let mut link = Link::open(gateway.address, Version::Http1).await;
+    for _ in 0..HOPELESS {
+        assert_eq!(link.send(&get("/nowhere")).await.status, 503);
+    }
+    upstream.mode(Mode::Good);
+    assert_eq!(gateway.send(&get("/nowhere")).await.problem(), (503, "overloaded".into()));
+    assert_eq!(room(&gateway, "unmatched").await["circuit"], "open");
+    assert_eq!(circuit(&gateway).await, "closed");
+    assert_eq!(gateway.send(&pay("a")).await.status, 201);
+    assert_eq!(gateway.send(&get("/x/1")).await.status, 200);
 }

@@ -18,7 +18,7 @@ async fn the_state_of_every_room_is_shown() {
     assert_eq!(document["upstream"], upstream.url());
     let names: Vec<_> =
         document["rooms"].as_array().unwrap().iter().map(|room| &room["name"]).collect();
-    assert_eq!(names, ["POST /pay", "shared"]);
+    assert_eq!(names, ["POST /pay", "shared", "unmatched"]);
     assert_eq!(
         document["rooms"][1],
         json!({

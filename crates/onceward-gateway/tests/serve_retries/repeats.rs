@@ -30,8 +30,9 @@ async fn an_external_effect_is_not_repeated_after_a_reset() {
 #[tokio::test]
 async fn what_never_reached_the_upstream_is_sent_again() {
     let mut upstream = Switched::start().await;
-    let gateway = start(&upstream, &route("retry = \"patient\""));
-    warm_up(&gateway, &get("/"), 80).await;
+    let text = format!("{}{}", keyless(""), route("retry = \"patient\""));
+    let gateway = start(&upstream, &text);
+    warm_up(&gateway, &get("/x/1"), 80).await;
     let before = upstream.count();
     let attempts = room(&gateway, "shared").await["attempts"].as_u64().unwrap();
     upstream.close().await;

@@ -9,8 +9,8 @@ use std::{
 };
 
 use onceward::{
-    Claim, Effect, Ending, Engine, Filter, Inspect as _, Outcome, Renewal, Settled, Spool as _,
-    SpoolId, Status, Store as _, StoreError, Swap, Timestamp, Verdict,
+    Claim, Effect, Ending, Engine, Filter, Inspect as _, OperationId, Outcome, Renewal, Scope,
+    Settled, Spool as _, SpoolId, Status, Store as _, StoreError, Swap, Timestamp, Verdict,
     clock::{Clock, HostClock},
     conformance::block_on,
     core::conformance::{Sample, answer, fresh_fence},
@@ -92,6 +92,63 @@ fn a_transaction_that_stays_open_on_one_record_stalls_no_other() {
         }
         let sample = Filter { status: Some(Status::Succeeded), ..Filter::default() };
         assert_eq!(store.list(&Filter { limit: 500, ..sample }).await.unwrap().listed.len(), 201);
+    });
+}
+
+#[test]
+fn a_value_that_the_server_does_not_take_fails_for_its_caller_alone() {
+    block_on(async {
+        let (_database, _store, engine) = open().await;
+        let claims = (0..300).map(|number| {
+            let engine = engine.clone();
+            tokio::spawn(async move {
+                let mut sample = Sample::new(Effect::External);
+                let is_refused = number % 50 == 0;
+                if is_refused {
+                    // PostgreSQL has no text with a NUL.
+                    let scope = Scope::of("tenant", &format!("a\0{number}")).unwrap();
+                    let (name, key) = (sample.operation.name(), sample.operation.key());
+                    sample.operation = OperationId::new(scope, name.clone(), key.clone());
+                }
+                (is_refused, engine.admit(sample.request(b'a')).await)
+            })
+        });
+        for claim in claims.collect::<Vec<_>>() {
+            let (is_refused, answer) = claim.await.unwrap();
+            match is_refused {
+                true => assert!(answer.is_err(), "{answer:?}"),
+                false => assert!(matches!(answer, Ok(Verdict::Run(_))), "{answer:?}"),
+            }
+        }
+    });
+}
+
+/// A trigger of somebody else, say, finds what it calls where the store says.
+#[test]
+fn every_change_is_made_with_a_search_path_of_its_own() {
+    block_on(async {
+        for is_prepared in [true, false] {
+            let database = testbed::postgres().database();
+            let builder = PostgresStore::builder(database.url()).unwrap();
+            let builder = if is_prepared { builder } else { builder.unprepared() };
+            let engine = Engine::new(builder.open().await.unwrap());
+            let client = client(&database).await;
+            let listen = "CREATE TABLE public.seen (path text);
+                CREATE FUNCTION public.see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                    INSERT INTO public.seen VALUES (pg_catalog.current_setting('search_path'));
+                    RETURN NULL;
+                END $$;
+                CREATE TRIGGER see AFTER INSERT OR UPDATE ON onceward.record
+                    FOR EACH ROW EXECUTE FUNCTION public.see();";
+            client.batch_execute(listen).await.unwrap();
+            let claim = claim(&engine, &Sample::new(Effect::External)).await;
+            engine.renew(&claim).await.unwrap();
+            engine.settle(claim, paid()).await.unwrap();
+            let seen = client.query("SELECT path FROM public.seen", &[]).await.unwrap();
+            let seen: Vec<String> = seen.iter().map(|row| row.get(0)).collect();
+            assert!(seen.len() >= 3, "{seen:?}");
+            assert!(seen.iter().all(|path| path == "pg_catalog, pg_temp"), "{seen:?}");
+        }
     });
 }
 

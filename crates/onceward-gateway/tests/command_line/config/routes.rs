@@ -153,7 +153,11 @@ fn times_fit_together() {
     }
     let said = accepted(&route("wait = \"3s\"\ntimeout = \"11m\"\nin_flight = \"conflict\""));
     assert!(said.contains("o.toml:6:8: warning: `wait` means nothing without"), "{said}");
-    assert!(said.contains("o.toml:7:11: warning: `timeout` is longer than `max_run`"), "{said}");
+    let longer = "o.toml:7:11: warning: `timeout` of 11m is longer than `max_run` of 10m";
+    assert!(said.contains(longer), "{said}");
+    let said = accepted(&route("lease = \"5s\"\nmax_run = \"10s\""));
+    let longer = "o.toml:7:11: warning: `timeout` of 30s is longer than `max_run` of 10s";
+    assert!(said.contains(longer), "{said}");
 }
 
 #[test]

@@ -106,3 +106,19 @@ fn secrets_that_are_missing_short_or_shared_are_problems_and_never_shown() {
     let environment = [&ENVIRONMENT[..], &[("OTHER", "0123456789abcdef")]].concat();
     assert_eq!(codes(&examined_with(&directory, &environment))["token-twice"], "problem");
 }
+
+#[test]
+fn keys_of_more_than_one_issuer_are_taken_only_on_purpose() {
+    let keys = SOUND.replace("secret_env = \"JWT_SECRET\"", "jwks = \"keys.json\"");
+    for (issuer, is_found) in [("", true), ("issuer = \"https://login.example.com\"\n", false)] {
+        let text = keys.replace("jwks", &format!("{issuer}jwks"));
+        let directory = place(&text);
+        fs::write(directory.path().join("keys.json"), "{\"keys\": []}").unwrap();
+        let found = codes(&examined(&directory));
+        assert_eq!(
+            found.get("jwt-any-issuer").is_some_and(|kind| kind == "warning"),
+            is_found,
+            "{found:?}"
+        );
+    }
+}

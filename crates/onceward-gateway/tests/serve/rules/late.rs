@@ -3,10 +3,11 @@
 
 use std::{
     fs,
+    io::ErrorKind,
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -29,7 +30,9 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    gateway_support::{Call, Certificates, Gateway, Plan, Signal, eventually, route, route_for},
+    gateway_support::{
+        Call, Certificates, Gateway, PATIENCE, Plan, Signal, eventually, route, route_for,
+    },
     rules::pay,
 };
 
@@ -153,6 +156,20 @@ async fn rule_15_a_connection_that_comes_up_late_sends_nothing() {
     assert_eq!(ledger.paid(), 1, "the first request was sent late");
 }
 
+/// What the kernel has taken would go on leaving for as long as the connection is open.
+#[tokio::test]
+async fn rule_15_a_request_is_given_up_when_its_claim_ends_though_its_time_does_not() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let options = format!("{SOON_OVER}\ntimeout = \"5m\"");
+    let upstream = format!("http://{}", listener.local_addr().unwrap());
+    let gateway = plan(&upstream, &route(&options)).start();
+    let first = gateway.begin(&pay("k"));
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let end = timeout(PATIENCE, stream.read_to_end(&mut Vec::new())).await.expect("it goes on");
+    assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert_eq!(first.await.unwrap().problem(), (504, "outcome-unknown".into()));
+}
+
 #[tokio::test]
 async fn rule_15_a_gateway_that_was_asleep_while_it_connected_sends_nothing() {
     let ((listener, address, waiting), ledger) = (full().await, Ledger::new());
@@ -178,6 +195,61 @@ async fn rule_15_a_gateway_that_was_asleep_while_it_connected_sends_nothing() {
     end(asleep).await;
     assert_eq!(ledger.paid(), 1, "the first request was sent late");
     assert!(awake.send(&pay("k")).await.is_replay());
+}
+
+/// The upstream's word that it has never seen the request counts as an operator's does.
+#[tokio::test]
+async fn rule_15_what_the_upstream_never_saw_is_not_sent_after_it_said_so() {
+    let ((listener, address, waiting), ledger) = (full().await, Ledger::new());
+    let (asked, reconcile) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+    let url = asked_what_became(asked.clone(), reconcile.clone()).await;
+    let soon_over = format!("lease = \"200ms\"\nmax_run = \"3s\"\nreconcile = \"{url}\"");
+    let plan = plan(&format!("http://{address}"), &route(&soon_over));
+    let asleep = plan.start();
+    let awake = plan.beside(&asleep).start();
+    let first = asleep.begin(&pay("k"));
+    eventually("it connects", async || is_connecting(address)).await;
+    asleep.signal(Signal::STOP);
+    eventually("its claim is over", async || {
+        awake.send(&pay("k")).await;
+        asked.load(Ordering::SeqCst) > 0
+    })
+    .await;
+    let fillers = waiting.len() as u64;
+    drop(waiting);
+    accept(listener, &ledger);
+    reconcile.store(true, Ordering::SeqCst);
+    eventually("a retry has run", async || awake.send(&pay("k")).await.status == 201).await;
+    eventually("the kernel has connected for it", async || {
+        ledger.connections.load(Ordering::SeqCst) == fillers + 2
+    })
+    .await;
+    asleep.signal(Signal::CONT);
+    first.await.unwrap();
+    end(asleep).await;
+    assert_eq!(ledger.paid(), 1, "the first request was sent late");
+}
+
+/// Somebody who is asked what became of an operation, and says that it never came when it is known.
+async fn asked_what_became(asked: Arc<AtomicU64>, is_known: Arc<AtomicBool>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/reconcile", listener.local_addr().unwrap());
+    let service = service_fn(move |_| {
+        asked.fetch_add(1, Ordering::SeqCst);
+        let outcome = if is_known.load(Ordering::SeqCst) { "never" } else { "unknown" };
+        let answer = json!({ "outcome": outcome }).to_string();
+        async { Ok::<_, hyper::Error>(Response::new(Full::new(Bytes::from(answer)))) }
+    });
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let service = service.clone();
+            tokio::spawn(async move {
+                let builder = auto::Builder::new(TokioExecutor::new());
+                let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    url
 }
 
 #[tokio::test]

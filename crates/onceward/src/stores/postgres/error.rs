@@ -165,6 +165,8 @@ pub(super) enum Trouble {
     Held,
     /// It got in the way of somebody else, and was undone. It may be sent again.
     Undone(StoreError),
+    /// The server does not take a value of one of the changes. Nothing was changed.
+    Value(StoreError),
     /// Everything else.
     Failed(StoreError),
 }
@@ -176,6 +178,7 @@ impl Trouble {
             Some(&(SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED)) => {
                 Self::Undone(StoreError::Unavailable(describe(error)))
             }
+            Some(code) if is_of_value(code.code()) => Self::Value(store_error(error)),
             _ => Self::Failed(store_error(error)),
         }
     }
@@ -185,9 +188,14 @@ impl Trouble {
             Self::Held => {
                 StoreError::Unavailable("another transaction holds the record".to_owned())
             }
-            Self::Undone(error) | Self::Failed(error) => error,
+            Self::Undone(error) | Self::Value(error) | Self::Failed(error) => error,
         }
     }
+}
+
+/// Data exceptions, violated constraints, and limits of the server as the size of a row in an index.
+fn is_of_value(code: &str) -> bool {
+    ["22", "23", "54"].iter().any(|class| code.starts_with(class))
 }
 
 /// What an error of the driver means for a store: only what the server itself has refused is definite.
