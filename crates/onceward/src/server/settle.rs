@@ -160,7 +160,12 @@ fn refusal(captured: &Captured) -> Option<Problem> {
 }
 
 fn answer(captured: Captured, meaning: Meaning, effect: Effect) -> Result<Response<Body>, Problem> {
-    let answer = for_client(captured)?.ok_or_else(|| execute::no_answer(meaning))?;
+    let answer = match for_client(captured) {
+        // To ask again would not bring it: it binds nothing and is not kept.
+        Err(_) if meaning == Meaning::Unknown => None,
+        answer => answer?,
+    };
+    let answer = answer.ok_or_else(|| execute::no_answer(meaning))?;
     let went_well = answer.status().is_success() || answer.status().is_redirection();
     match effect == Effect::Transactional && went_well {
         true => Err(not_committed()),
@@ -181,7 +186,7 @@ pub(super) fn passed_on(captured: Captured) -> Option<Response<Body>> {
     let mut answer = match captured {
         Captured::Nothing(_) | Captured::NotSent => return None,
         Captured::Stream(answer) => answer,
-        Captured::Whole { head, whole, room } => {
+        Captured::Whole { head, whole, room, .. } => {
             let body = Body::whole(room.hold(whole.bytes), whole.trailers);
             Response::from_parts(head, body)
         }

@@ -49,7 +49,7 @@ pub(super) async fn resolve(
     stored: &Stored,
 ) -> bool {
     let Some(resolver) = &route.resolver else { return false };
-    if !idempotency.shared().asked.may_ask(id, Instant::now()) {
+    if !idempotency.engine().common().asked.may_ask(id, Instant::now()) {
         return false;
     }
     let unresolved = Unresolved {
