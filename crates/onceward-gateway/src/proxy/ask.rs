@@ -250,12 +250,13 @@ pub(super) async fn read(
             return Err(Problem::new(Code::BodyTooLarge, text));
         }
     };
-    let document = identity::document(&bytes);
+    let wanted = pointers.iter().copied().chain(of_key).map(String::as_str);
+    let document = identity::document(&bytes, wanted);
     let key = of_key.map_or(Ok(None), |pointer| {
         key::in_body(pointer, &parts.headers, &bytes, document.as_ref())
     });
     let value = |pointer: &String| {
-        let value = identity::plain(document.as_ref()?.pointer(pointer)?)?;
+        let value = identity::plain(document.as_ref()?.at(pointer)?)?;
         Some((pointer.clone(), value))
     };
     let json = pointers.into_iter().filter_map(value).collect();
