@@ -9,6 +9,7 @@ use tokio::time::{sleep, timeout};
 use super::{
     Body, Claim, Code, Idempotency, Problem,
     capture::Captured,
+    checked::Options,
     execute, headers, keep,
     recall::{self, CHUNK},
     respond,
@@ -98,7 +99,7 @@ async fn settle_open(
             let (mut outcome, large) = keep::outcome(idempotency, &captured);
             if let Some(bytes) = large {
                 let id = SpoolId { operation: id, fence };
-                outcome.body = spool(idempotency, id, &bytes).await;
+                outcome.body = spool((idempotency, idempotency.options()), id, &bytes).await;
             }
             telemetry::count_answer(&outcome.body);
             match meaning {
@@ -196,8 +197,12 @@ pub(super) fn passed_on(captured: Captured) -> Option<Response<Body>> {
 }
 
 /// Keeps a large answer beside its record, or says that it could not be kept.
-async fn spool(idempotency: &Idempotency, id: SpoolId, bytes: &[u8]) -> KeptBody {
-    let Some(spool) = &idempotency.options().spool else { return KeptBody::Unavailable };
+pub(super) async fn spool(
+    (idempotency, route): (&Idempotency, &Options),
+    id: SpoolId,
+    bytes: &[u8],
+) -> KeptBody {
+    let Some(spool) = &route.spool else { return KeptBody::Unavailable };
     for (index, chunk) in (0..).zip(bytes.chunks(CHUNK)) {
         let put = || idempotency.engine().bounded(Call::PutChunk, spool.put(&id, index, chunk));
         let mut written = put().await;
