@@ -77,11 +77,9 @@ struct Shared {
     /// Which of them belong to whom.
     #[cfg(feature = "tower")]
     open: Arc<crate::open::Open>,
-    /// What its layers have in common, when there is one.
     #[cfg(feature = "tower")]
     common: std::sync::OnceLock<crate::server::Common>,
     draining: AtomicBool,
-    /// Tells those who only listen that a drain begins.
     #[cfg(feature = "tower")]
     drain_begins: Notify,
     stopped: AtomicBool,
