@@ -275,3 +275,26 @@ async fn an_answer_for_which_there_is_no_memory_is_kept() {
     let again = charges.send().await;
     assert!(again.is_replay() && again.text() == large, "{:?}", again.status);
 }
+
+/// It tells nothing and is not kept: to ask again would not bring it.
+#[tokio::test(start_paused = true)]
+async fn an_unknown_outcome_for_whose_answer_there_is_no_memory_says_so() {
+    let charges = Charges::new(
+        |layer| layer,
+        |_| async {
+            let mut response = Response::new(AxumBody::from("x".repeat(300 << 10)));
+            *response.status_mut() = StatusCode::BAD_GATEWAY;
+            response
+        },
+    );
+    let beside = layer_on(&charges.engine).build().unwrap();
+    let mut held = beside.memory_of(None).nothing();
+    assert!(held.grow_to(Idempotency::MAX_BUFFERED - 1000));
+    let first = charges.send().await;
+    is_problem(&first, 504, "outcome-unknown");
+    assert_eq!(first.header("onceward-outcome"), Some("unknown"));
+    assert_eq!(
+        (&*cause(&first), &first.json()["retryable"]),
+        ("upstream answered 502", &false.into())
+    );
+}
