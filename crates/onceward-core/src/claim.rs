@@ -4,7 +4,7 @@ use alloc::string::ToString as _;
 
 use crate::{
     Cause, Change, Digest, Effect, Execution, Fence, Found, Key, Note, NoteKind, OperationId,
-    Outcome, Record, Started, State, Swap, Terms, Timestamp, Ttl,
+    Outcome, Record, Started, State, Stored, Swap, Terms, Timestamp, Ttl,
 };
 
 /// The right of one execution to run one operation.
@@ -281,18 +281,21 @@ impl Settlement {
             // The late truth wins over an unknown outcome of the same execution.
             let unknown = stored.record.state == State::Unknown;
             if unknown && stored.record.execution == self.change.next.execution {
-                return self.over_unknown(stored.record.fence, stored.updated_at);
+                return self.over_unknown(stored);
             }
         }
         SettlementStep::Done(Settled::FencedOff(found))
     }
 
-    fn over_unknown(mut self, fence: Fence, at: Timestamp) -> SettlementStep {
-        let adds_nothing = self.change.next.state == State::Unknown;
-        if adds_nothing {
-            return SettlementStep::Done(Settled::Stored { at });
+    /// Another unknown end counts only if it knows better why: a late 504, say, or that no answer is
+    /// awaited any more.
+    fn over_unknown(mut self, stored: &Stored) -> SettlementStep {
+        let next = &self.change.next;
+        let knows_why = next.cause.is_some() && next.cause != stored.record.cause;
+        if next.state == State::Unknown && !knows_why {
+            return SettlementStep::Done(Settled::Stored { at: stored.updated_at });
         }
-        self.change.expected = Some(fence);
+        self.change.expected = Some(stored.record.fence);
         SettlementStep::Swap(self)
     }
 }

@@ -34,7 +34,7 @@ use serde_json::Value;
 use crate::config::{Config, Jwt, Network, ScopePart};
 
 pub(crate) use certificate::certified;
-pub(crate) use document::document;
+pub(crate) use document::{Document, document};
 pub(crate) use origin::Origin;
 pub(crate) use permission::may_see;
 pub(crate) use scope::{plain, scope_of};

@@ -35,11 +35,14 @@ use std::{
 };
 
 use http::{HeaderName, HeaderValue, Method, Request, Response, request::Parts};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use onceward::{
     Engine, OperationName, Scope, retry,
     seal::Keyring,
-    server::{Body, Code, Idempotency, IdempotencyBuilder, Idempotent, PeerMemory, Problem},
+    server::{
+        Body, Code, Idempotency, IdempotencyBuilder, Idempotent, PeerMemory, Problem, Reservation,
+    },
     telemetry::{self, Answered, event},
 };
 use tokio::time::Instant;
@@ -76,6 +79,15 @@ const UNPROTECTED: HeaderName = HeaderName::from_static("onceward-unprotected");
 
 /// Where the status of operations is told.
 const STATUS_PATH: &str = "/.onceward";
+
+/// What one line of a head takes up besides its text.
+const HEAD_LINE: usize = 128;
+
+/// Most heads are smaller, and are not counted: their number has a limit by connections and streams.
+const UNCOUNTED_HEAD: usize = 8 << 10;
+
+/// Of all answers, this part may be late: listened for, while others go on.
+const LATE: usize = 4;
 
 /// How long the upstream may take to begin an answer to a request that no route speaks of.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -274,6 +286,9 @@ impl Gateway {
         routes.identity.clean(&mut parts, &caller);
         let is_trusted = caller.is_behind_trusted_proxy();
         let wishes = Wishes::take(&mut parts.headers, is_trusted, arrived);
+        let Some(_head) = head_held(&routes, &parts, &body) else {
+            return body::Unread::Full.into_problem().into_response();
+        };
         let (way, covered) = routes.find(&parts);
         let Some((covered, parameters)) = covered else {
             let is_unprotected = is_keyed_write(&routes.config.routes, &parts);
@@ -368,6 +383,7 @@ impl Routes {
         let root = Idempotency::builder(engine.clone(), nobody)
             .spool(store.clone())
             .errors(config.errors)
+            .max_late(Idempotency::MAX_LATE.min(answers / LATE))
             .peer_memory(peer_memory(&config), |parts| deliver::origin(&parts.extensions).address);
         let root = keys.cloned().into_iter().fold(root, IdempotencyBuilder::fingerprint_keys);
         let root = root.build()?;
@@ -432,6 +448,17 @@ impl Routes {
             }
         }
     }
+}
+
+/// Counts a large head while its body is awaited and its answer made; `None`: there is no memory for it.
+fn head_held(routes: &Routes, parts: &Parts, body: &Body) -> Option<Reservation> {
+    let origin = deliver::origin(&parts.extensions);
+    let mut held = routes.root.memory_of(origin.address).nothing();
+    let lines = parts.headers.iter();
+    let bytes: usize =
+        lines.map(|(name, value)| name.as_str().len() + value.len() + HEAD_LINE).sum();
+    let counts = bytes > UNCOUNTED_HEAD && !body.is_end_stream();
+    (!counts || held.grow_to(bytes)).then_some(held)
 }
 
 /// How many bytes the requests and answers of one client may hold: its share, and at least one body.

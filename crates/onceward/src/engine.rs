@@ -77,7 +77,11 @@ struct Shared {
     /// Which of them belong to whom.
     #[cfg(feature = "tower")]
     open: Arc<crate::open::Open>,
+    #[cfg(feature = "tower")]
+    common: std::sync::OnceLock<crate::server::Common>,
     draining: AtomicBool,
+    #[cfg(feature = "tower")]
+    drain_begins: Notify,
     stopped: AtomicBool,
 }
 
@@ -118,6 +122,10 @@ impl Engine {
                 settled: Notify::new(),
                 #[cfg(feature = "tower")]
                 open: Arc::default(),
+                #[cfg(feature = "tower")]
+                common: std::sync::OnceLock::new(),
+                #[cfg(feature = "tower")]
+                drain_begins: Notify::new(),
                 draining: AtomicBool::new(false),
                 stopped: AtomicBool::new(false),
             }),
@@ -297,6 +305,12 @@ impl Engine {
         &self.shared.open
     }
 
+    /// What its layers have in common.
+    #[cfg(feature = "tower")]
+    pub(crate) fn common(&self) -> &crate::server::Common {
+        self.shared.common.get_or_init(|| crate::server::Common::new(&*self.shared.store))
+    }
+
     /// Is waited for by a drain, but does not count as an execution.
     pub(crate) fn track_other(&self) -> Tracked {
         Tracked::new(&self.shared, telemetry::Unsettled::Other)
@@ -309,10 +323,13 @@ impl Engine {
         executions.load(Ordering::SeqCst) + others.load(Ordering::SeqCst)
     }
 
-    /// Whether this process is ending.
+    /// Ends when this process is ending.
     #[cfg(feature = "tower")]
-    pub(crate) fn is_draining(&self) -> bool {
-        self.shared.draining.load(Ordering::SeqCst)
+    pub(crate) async fn drain_begins(&self) {
+        let begins = self.shared.drain_begins.notified();
+        if !self.shared.draining.load(Ordering::SeqCst) {
+            begins.await;
+        }
     }
 
     /// Admits nothing more and waits until everything is settled, or for so long.
@@ -320,6 +337,8 @@ impl Engine {
     /// What is not settled by then is given up: its claim ends with its lease, by its effect.
     pub async fn drain(&self, patience: Duration) -> Drained {
         self.shared.draining.store(true, Ordering::SeqCst);
+        #[cfg(feature = "tower")]
+        self.shared.drain_begins.notify_waiters();
         let all_settled = async {
             loop {
                 let settled = self.shared.settled.notified();

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use onceward_core::{
-    Change, Digest, Force, Found, Release, ReleaseError, Resolution, Resolve, ResolveError,
+    Change, Digest, Fence, Force, Found, Release, ReleaseError, Resolution, Resolve, ResolveError,
     StoreError, Stored, Swap, Terms,
 };
 
@@ -20,8 +20,19 @@ impl Engine {
         stored: &Stored,
         found_out: FoundOut<'_>,
     ) -> Result<Swap, ResolveFailure> {
+        self.resolve_as(fresh_fence(), id, stored, found_out).await
+    }
+
+    /// The same under a fence under which an answer may be spooled.
+    pub(crate) async fn resolve_as(
+        &self,
+        fence: Fence,
+        id: Digest,
+        stored: &Stored,
+        found_out: FoundOut<'_>,
+    ) -> Result<Swap, ResolveFailure> {
         let FoundOut { resolution, terms, actor, reason, force } = found_out;
-        let (fence, execution) = (fresh_fence(), fresh_execution());
+        let execution = fresh_execution();
         let resolve = Resolve { id, resolution, terms, fence, execution, actor, reason, force };
         let change = resolve.of(stored).map_err(ResolveFailure::Refused)?;
         self.repair(&change).await.map_err(ResolveFailure::Store)

@@ -1,7 +1,7 @@
 //! The fence rule, settlement, and what happens to answers that were lost.
 
 use super::*;
-use crate::{State, Swap};
+use crate::{Cause, Settlement, SettlementStep, State, Swap};
 
 /// After its end a claim can do nothing any more, not even end once more.
 pub async fn ending_a_claim_moves_its_fence<B: Bench>(bench: &B) {
@@ -84,6 +84,34 @@ pub async fn late_truth_wins_over_unknown<B: Bench>(bench: &B) {
     ended(bench, &store, &sample, Ending::Unknown).await;
     let settled = settle(bench, &store, &zombie, Ending::Succeeded(answer(201))).await;
     assert!(matches!(settled, Settled::FencedOff(_)), "another execution's: {settled:?}");
+}
+
+/// Whoever listened for a late answer says how that ended: nobody waits for it any more.
+pub async fn late_cause_replaces_an_older_one<B: Bench>(bench: &B) {
+    let (store, sample) = (bench.open().await, Sample::new(Effect::External));
+    let claim = claim(bench, &store, &sample).await;
+    let until = claim.claimed_at().plus(HOUR);
+    let awaited = Cause::NoAnswer { within: LEASE, awaited_until: Some(until) };
+    let end = async |cause: Option<Cause>| {
+        let ending = claim.settle(Ending::Unknown, fresh_fence());
+        let mut ending = cause.into_iter().fold(ending, Settlement::because);
+        loop {
+            let swap = store.swap(ending.change()).await.expect("the store answers");
+            match ending.next(swap) {
+                SettlementStep::Swap(next) => ending = next,
+                SettlementStep::Done(settled) => {
+                    assert!(matches!(settled, Settled::Stored { .. }), "{settled:?}");
+                    return read(&store, &sample.id()).await;
+                }
+            }
+        }
+    };
+    assert!(end(Some(awaited)).await.answer_awaited().is_some());
+    assert_eq!(end(None).await.cause(), Some(awaited), "it says nothing new");
+    for cause in [Cause::Answered(504), Cause::NoAnswer { within: LEASE, awaited_until: None }] {
+        let stored = end(Some(cause)).await;
+        assert_eq!((stored.cause(), stored.answer_awaited()), (Some(cause), None));
+    }
 }
 
 /// A lease that is over changes nothing in the store: the owner may still tell what happened.

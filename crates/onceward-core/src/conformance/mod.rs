@@ -107,6 +107,7 @@ macro_rules! store_conformance {
             fenced_off_owner_changes_nothing
             renewal_keeps_the_fence_and_restarts_the_lease
             late_truth_wins_over_unknown
+            late_cause_replaces_an_older_one
             late_owner_settles_a_computed_unknown
             repeated_change_is_recognised_by_its_fence
             recognised_claim_past_its_lease_is_renewed_first

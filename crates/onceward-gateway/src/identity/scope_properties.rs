@@ -109,8 +109,9 @@ fn scope(parts: &[ScopePart], material: &Material) -> Scope {
     headers.insert("cookie", HeaderValue::from_str(&cookies).unwrap());
     let path = format!("/v1/{}", material.segment.concat());
     let path_parameters = Pattern::parse("/v1/{id}").unwrap().parameters(&path).unwrap();
-    let body = document(json!({"account": material.account}).to_string().as_bytes()).unwrap();
-    let account = plain(&body["account"]).unwrap();
+    let text = json!({"account": material.account}).to_string();
+    let body = document(text.as_bytes(), ["/account"]).unwrap();
+    let account = plain(body.at("/account").unwrap()).unwrap();
     let json_parts = BTreeMap::from([("/account".to_owned(), account)]);
     let known = Known {
         caller: &caller,

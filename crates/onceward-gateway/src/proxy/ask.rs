@@ -131,7 +131,13 @@ async fn reconcile(
     if !response.status().is_success() {
         return Err(format!("the reconcile URL answered {}", response.status()).into());
     }
-    let answer: Value = serde_json::from_slice(&whole(response, memory).await?)?;
+    let text = whole(response, memory).await?;
+    // For its parts, and for the answer in it; what it becomes is counted by the layer.
+    let mut parsed = memory.nothing();
+    if !parsed.grow_to(2 * text.len()) {
+        return Err("too many bytes are held in memory here".into());
+    }
+    let answer: Value = serde_json::from_slice(&text)?;
     match answer["outcome"].as_str() {
         Some("applied") => Ok(Some(Resolution::Applied(outcome(&answer["response"])?))),
         Some("never") => Ok(Some(Resolution::Never)),
@@ -250,12 +256,13 @@ pub(super) async fn read(
             return Err(Problem::new(Code::BodyTooLarge, text));
         }
     };
-    let document = identity::document(&bytes);
+    let wanted = pointers.iter().copied().chain(of_key).map(String::as_str);
+    let document = identity::document(&bytes, wanted);
     let key = of_key.map_or(Ok(None), |pointer| {
         key::in_body(pointer, &parts.headers, &bytes, document.as_ref())
     });
     let value = |pointer: &String| {
-        let value = identity::plain(document.as_ref()?.pointer(pointer)?)?;
+        let value = identity::plain(document.as_ref()?.at(pointer)?)?;
         Some((pointer.clone(), value))
     };
     let json = pointers.into_iter().filter_map(value).collect();

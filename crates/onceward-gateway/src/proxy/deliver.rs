@@ -6,6 +6,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use http::{HeaderValue, Request, Response, request::Parts};
 use hyper::body::Incoming;
 use onceward::{
+    Cause,
     retry::{Action, Call, Class, Go, Priority, Rules, Share, Stop, Why, decide},
     server::{Body, Code, Errors, Problem},
     telemetry::{self, GivenUp, Hedged, Sending, TurnedAway, UpstreamFailure},
@@ -58,8 +59,8 @@ pub(super) struct Delivered {
     pub(super) flight: Option<Flight>,
     pub(super) answer: Answer,
     pub(super) class: Class,
-    /// An earlier attempt may have been carried out.
-    pub(super) is_doubtful: bool,
+    /// Why an earlier attempt may have been carried out.
+    pub(super) doubt: Option<Cause>,
 }
 
 /// There is no answer.
@@ -67,6 +68,8 @@ pub(super) enum Undelivered {
     /// Nothing was sent, for this reason; perhaps it is better after that time.
     TurnedAway(TurnedAway, Option<Duration>),
     Failed(Failure),
+    /// What came of the last attempt proves nothing about an earlier one, which is in doubt for this cause.
+    InDoubt(Failure, Cause),
     /// It is late, and still counts among the answers.
     Late(Pending, Answer),
 }
@@ -195,7 +198,7 @@ impl Way {
         let mut trying = Trying { way: self, call, phase: Phase::Idle, holder };
         let (go, flight) = trying.begin_first(stakes.is_retry(wishes))?;
         let mut next = (go, flight);
-        let mut doubt: Option<Failure> = None;
+        let mut doubt: Option<(Failure, Cause)> = None;
         loop {
             let (go, flight) = next;
             let patience = stakes.patience(go.timeout, self.rules.attempt_timeout(), until);
@@ -231,7 +234,7 @@ impl Way {
                 Err(_) => return ended(result, (None, answer), judged, doubt),
             }
             if doubt.is_none() && self.leaves_doubt(&result, judged) {
-                doubt = Some(result.err().unwrap_or_else(answered_badly));
+                doubt = Some(in_doubt(result, patience));
             }
         }
     }
@@ -257,9 +260,18 @@ fn is_of_client(result: &Result<Response<Incoming>, Failure>) -> bool {
     matches!(result, Err(Failure::NotSent(UpstreamFailure::Malformed, _) | Failure::BrokenOff(_)))
 }
 
-/// Also a server that answers with an error may have done it.
-fn answered_badly() -> Failure {
-    Failure::MaybeSent("an earlier attempt was answered with an error".to_owned())
+/// An attempt after which another one is made. Also a server that answers with an error may have done it.
+fn in_doubt(result: Result<Response<Incoming>, Failure>, patience: Duration) -> (Failure, Cause) {
+    match result {
+        Ok(response) => {
+            let reason = "an earlier attempt was answered with an error".to_owned();
+            (Failure::MaybeSent(reason), Cause::Answered(response.status().as_u16()))
+        }
+        Err(failure @ Failure::TimedOut(_)) => {
+            (failure, Cause::NoAnswer { within: patience, awaited_until: None })
+        }
+        Err(failure) => (failure, Cause::ConnectionLost),
+    }
 }
 
 /// What the caller gets: a failure that proves nothing counts more than a later one that does.
@@ -267,15 +279,17 @@ fn ended(
     result: Result<Response<Incoming>, Failure>,
     (flight, answer): (Option<Flight>, Answer),
     judged: Judged,
-    doubt: Option<Failure>,
+    doubt: Option<(Failure, Cause)>,
 ) -> Result<Delivered, Undelivered> {
     match (result, doubt) {
         (Ok(response), doubt) => {
-            let is_doubtful = doubt.is_some();
-            Ok(Delivered { response, flight, answer, class: judged.seen.class, is_doubtful })
+            let doubt = doubt.map(|(_, cause)| cause);
+            Ok(Delivered { response, flight, answer, class: judged.seen.class, doubt })
         }
         (Err(Failure::TimedOut(Some(pending))), _) => Err(Undelivered::Late(pending, answer)),
-        (Err(Failure::NotSent(..)), Some(doubt)) => Err(Undelivered::Failed(doubt)),
+        (Err(Failure::NotSent(..)), Some((failure, cause))) => {
+            Err(Undelivered::InDoubt(failure, cause))
+        }
         (Err(failure), _) => Err(Undelivered::Failed(failure)),
     }
 }

@@ -13,10 +13,12 @@ use http_body::{Frame, SizeHint};
 use onceward::{
     BoxFuture, Cause, Meaning, Policy, Reply,
     retry::{self, Class},
-    server::{Body, BoxError, Claim, Code, CompleteWithin, NoAnswer, NotKept, Problem, Resource},
+    server::{
+        Body, BoxError, Claim, Code, CompleteWithin, InDoubt, NoAnswer, NotKept, Problem, Resource,
+    },
     telemetry::{self, TurnedAway, event},
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep_until};
 use tower_service::Service;
 
 use super::{
@@ -82,40 +84,42 @@ impl Forward {
                 };
                 return Ok(NoAnswer::new(cause).until_answered(late).into_response());
             }
-            Err(Undelivered::Failed(failure)) => return Ok(self.no_answer(&failure)),
+            Err(Undelivered::Failed(failure)) => {
+                let cause = self.cause_of(&failure);
+                return Ok(unknown(&failure, cause));
+            }
+            Err(Undelivered::InDoubt(failure, cause)) => return Ok(unknown(&failure, cause)),
         };
-        let Delivered { response, flight, answer, class, is_doubtful } = delivered;
+        let Delivered { response, flight, answer, class, doubt } = delivered;
         let flight = flight.filter(|_| way.is_limited);
+        // The layer leaves what is not complete at `timeout`, or listens on.
         let until = match stakes.listens() {
             true => claim.deadline().instant(),
-            false => begun + way.timeout,
+            false => begun + way.timeout * 2,
         };
+        // What is late has no place at the upstream any more: others shall go on.
+        let flight = flight.map(|flight| (flight, Some(begun + way.timeout)));
         let mut response =
             received(response.map(|body| flying(Timed::whole(body, until), answer, flight)));
-        if stakes.listens() {
-            response.extensions_mut().insert(CompleteWithin::since(begun, way.timeout));
-        }
-        if is_doubtful {
-            self.bind(&mut response, class);
+        response.extensions_mut().insert(CompleteWithin::since(begun, way.timeout));
+        if let Some(cause) = doubt {
+            self.bind(&mut response, class, cause);
         }
         Ok(response)
     }
 
-    /// The request may have been carried out: the layer goes by the route's policy, and says why.
-    fn no_answer(&self, failure: &Failure) -> Response<Body> {
-        tracing::warn!(event = event::UPSTREAM_FAILED, %failure, "a request with a key has no answer");
-        let cause = match failure {
+    fn cause_of(&self, failure: &Failure) -> Cause {
+        match failure {
             Failure::TimedOut(_) => {
                 Cause::NoAnswer { within: self.way.timeout, awaited_until: None }
             }
             _ => Cause::ConnectionLost,
-        };
-        NoAnswer::new(cause).into_response()
+        }
     }
 
     /// An answer that would give the key free says nothing about an earlier attempt, which may have been
     /// carried out, nor does one that may mean that it is still running.
-    fn bind(&self, response: &mut Response<Body>, class: Class) {
+    fn bind(&self, response: &mut Response<Body>, class: Class, cause: Cause) {
         let said = response.extensions().get::<Meaning>().copied();
         let reply = Reply::Complete(response.status().as_u16());
         let no_answer = self.policy.meaning(Reply::Incomplete);
@@ -128,8 +132,15 @@ impl Forward {
         };
         if meaning != said.unwrap_or_else(|| self.policy.meaning(reply)) {
             response.extensions_mut().insert(meaning);
+            response.extensions_mut().insert(InDoubt(cause));
         }
     }
+}
+
+/// The request may have been carried out: the layer goes by the route's policy, and says why.
+fn unknown(failure: &Failure, cause: Cause) -> Response<Body> {
+    tracing::warn!(event = event::UPSTREAM_FAILED, %failure, "a request with a key has no answer");
+    NoAnswer::new(cause).into_response()
 }
 
 impl Service<Request<Body>> for Forward {
@@ -159,7 +170,9 @@ pub(super) async fn pass(way: &Way, parcel: Parcel, wishes: &Wishes) -> Response
         Err(undelivered) => {
             let problem = match undelivered {
                 Undelivered::TurnedAway(why, hint) => refusal(why, hint),
-                Undelivered::Failed(failure) => unanswered(&failure, method),
+                Undelivered::Failed(failure) | Undelivered::InDoubt(failure, _) => {
+                    unanswered(&failure, method)
+                }
                 Undelivered::Late(..) => unanswered(&Failure::TimedOut(None), method),
             };
             let mut response = problem.clone().errors(way.errors).into_response();
@@ -169,6 +182,7 @@ pub(super) async fn pass(way: &Way, parcel: Parcel, wishes: &Wishes) -> Response
         }
     };
     let flight = flight.filter(|_| way.is_limited);
+    let flight = flight.map(|flight| (flight, None));
     let mut response = response.map(|body| flying(Timed::pieces(body, PAUSE), answer, flight));
     headers::strip_hop_by_hop(response.headers_mut(), &[]);
     headers::strip_own(response.headers_mut());
@@ -239,14 +253,18 @@ fn released(problem: Problem) -> Response<Body> {
 }
 
 /// A body that counts until it has ended. Only with a limit of its own a route also counts it as a request
-/// at the upstream: clients that do not read would take the places of all others.
-fn flying<B>(body: B, answer: Answer, flight: Option<Flight>) -> Body
+/// at the upstream, until that time: clients that do not read would take the places of all others.
+fn flying<B>(body: B, answer: Answer, flight: Option<(Flight, Option<Instant>)>) -> Body
 where
     B: http_body::Body<Data = Bytes, Error = BoxError> + Send + Unpin + 'static,
 {
     match body.is_end_stream() {
         true => Body::new(body),
-        false => Body::new(Flying { body, answer, has_ended: false, _flight: flight }),
+        false => {
+            let (flight, until) = flight.unzip();
+            let over = until.flatten().map(|until| Box::pin(sleep_until(until)));
+            Body::new(Flying { body, answer, has_ended: false, flight, over })
+        }
     }
 }
 
@@ -254,7 +272,9 @@ struct Flying<B> {
     body: B,
     answer: Answer,
     has_ended: bool,
-    _flight: Option<Flight>,
+    flight: Option<Flight>,
+    /// When its place at the upstream ends.
+    over: Option<Pin<Box<Sleep>>>,
 }
 
 impl<B> http_body::Body for Flying<B>
@@ -268,6 +288,9 @@ where
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if self.over.as_mut().is_some_and(|over| over.as_mut().poll(context).is_ready()) {
+            (self.flight, self.over) = (None, None);
+        }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         let has_more = matches!(&frame, Some(Ok(frame)) if frame.is_data());
         self.has_ended = !has_more || self.body.is_end_stream();

@@ -7,11 +7,19 @@
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header, uri::Authority};
 use onceward::server::{Body, Code, Problem};
 
+/// How many lines a head may have. With HTTP/1.1 hyper itself refuses more than 100; with HTTP/2 a name and a
+/// value that were sent before take one byte on the wire, and a hundred times that here.
+const MAX_LINES: usize = 128;
+
 /// The request, if it means one thing, with the host that its target names.
 pub(super) fn checked<B>(mut request: Request<B>) -> Result<Request<B>, Problem> {
     if request.method() == Method::CONNECT {
         let problem = malformed("there are no tunnels here");
         return Err(problem.status(StatusCode::METHOD_NOT_ALLOWED));
+    }
+    if request.headers().len() > MAX_LINES {
+        let problem = malformed("the head has too many lines");
+        return Err(problem.status(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
     }
     check_target(&request)?;
     check_encoding(&request)?;

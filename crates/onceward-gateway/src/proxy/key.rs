@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Asked;
 use crate::{
     config::{KeyHeader, KeySource, Route},
-    identity,
+    identity::{self, Document},
 };
 
 /// Under this name every upstream gets the key.
@@ -72,7 +72,7 @@ pub(super) fn in_body(
     pointer: &str,
     lines: &HeaderMap,
     body: &[u8],
-    document: Option<&Value>,
+    document: Option<&Document>,
 ) -> InBody {
     let is_plain = |line: &HeaderValue| line.as_bytes().eq_ignore_ascii_case(b"identity");
     if !lines.get_all(header::CONTENT_ENCODING).iter().all(is_plain) {
@@ -84,7 +84,7 @@ pub(super) fn in_body(
             Err(_) => Ok(None),
         };
     };
-    match document.pointer(pointer) {
+    match document.at(pointer) {
         None | Some(Value::Null) => Ok(None),
         Some(id @ (Value::String(_) | Value::Number(_))) => {
             let text = identity::plain(id).ok_or("the number is not whole, or too large")?;
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     fn found(pointer: &str, body: &str) -> Result<Option<String>, String> {
-        let document = identity::document(body.as_bytes());
+        let document = identity::document(body.as_bytes(), [pointer]);
         let key = in_body(pointer, &HeaderMap::new(), body.as_bytes(), document.as_ref())?;
         Ok(key.map(|key| key.as_str().to_owned()))
     }

@@ -208,8 +208,17 @@ impl Gateway {
 
     /// Resident memory in bytes.
     pub(crate) fn resident(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    /// The most that was resident so far, in bytes.
+    pub(crate) fn resident_most(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, name: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 }

@@ -236,6 +236,75 @@ fn bodies_of_which_the_scope_is_read_count_as_others_do() {
 }
 
 #[test]
+fn large_heads_count_while_their_bodies_are_awaited() {
+    crate::run(async {
+        let (upstream, _) = counting_upstream::start(Duration::ZERO).await;
+        let route = route_for("POST /pay", "scope = [\"global\"]\n");
+        let gateway = start(&format!("http://{upstream}"), &route);
+        let mut held = Vec::new();
+        for number in 0..20 {
+            let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+            let head = format!(
+                "POST /pay HTTP/1.1\r\nHost: h\r\nIdempotency-Key: k{number}\r\nX-Long: {}\r\n\
+                 Content-Length: 2\r\n\r\n{{",
+                "x".repeat(30_000)
+            );
+            stream.write_all(head.as_bytes()).await.unwrap();
+            held.push(stream);
+        }
+        let buffered = || gateway.metric("onceward_buffered_bytes");
+        eventually("all count", || async { buffered().await >= 600_000 }).await;
+        drop(held);
+        eventually("all is given back", || async { buffered().await == 0 }).await;
+    });
+}
+
+/// What counts is what the process really holds.
+#[test]
+fn hostile_bodies_and_unread_answers_do_not_take_all_memory() {
+    crate::run_alone(async {
+        let upstream = Upstream::any();
+        let json = "scope = [\"global\", \"json:/tenant\"]\nmax_request = \"4MiB\"\n";
+        let large = "scope = [\"global\"]\n";
+        let routes = route_for("POST /json", json) + &route_for("POST /large", large);
+        let gateway = start(&upstream.url(), &routes);
+        // Of eight bytes each; a tree of them would take a hundred times as much.
+        let body = format!("[{}{{}}]", "{\"\":0},".repeat(300_000));
+        for number in 0..2 {
+            let call = Call::post("/json").key(&format!("j{number}")).body(body.clone());
+            assert_eq!(gateway.send(&call).await.problem(), (401, "scope-missing".into()));
+        }
+        let most = gateway.resident_most();
+        assert!(most < 150 << 20, "{} MiB for bodies of 4 MiB", most >> 20);
+        // Clients of HTTP/1.1 that read nothing of what they asked for.
+        let mut unread = Vec::new();
+        for number in 0..30 {
+            let pay = format!(
+                "POST /large HTTP/1.1\r\nHost: h\r\nIdempotency-Key: l{number}\r\n\
+                 x-do: {{\"size\": 7000000}}\r\nContent-Length: 0\r\n\r\n"
+            );
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.set_recv_buffer_size(4096).unwrap();
+            let mut stream = socket.connect(gateway.address).await.unwrap();
+            stream.write_all(pay.as_bytes()).await.unwrap();
+            unread.push(stream);
+        }
+        upstream.arrival(30).await;
+        let unsettled = || gateway.metric("onceward_unsettled{kind=\"execution\"}");
+        eventually("all have ended", || async { unsettled().await == 0 }).await;
+        let most = gateway.resident_most();
+        assert!(most < 500 << 20, "{} MiB for answers that nobody reads", most >> 20);
+        drop(unread);
+        // It has run: also what had no room is kept.
+        for number in [0, 29] {
+            let again = gateway.send(&Call::post("/large").key(&format!("l{number}"))).await;
+            assert_eq!((again.status, again.is_replay()), (201, true), "l{number}");
+            assert_eq!(again.body.len(), 7_000_000, "l{number}");
+        }
+    });
+}
+
+#[test]
 fn stored_answers_that_are_not_taken_count_until_they_are() {
     crate::run(async {
         let upstream = Upstream::any();

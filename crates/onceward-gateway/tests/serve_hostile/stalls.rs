@@ -235,6 +235,26 @@ fn with_descriptors(plan: &Plan, limits: &str) -> Gateway {
     plan.start_by(&mut shell)
 }
 
+/// With few descriptors there are few answers: those that are late are listened for by a part of them.
+#[test]
+fn late_answers_leave_room_for_those_in_time() {
+    crate::run(async {
+        let upstream = Upstream::any();
+        let route = route_for("POST /pay", "scope = [\"global\"]\ntimeout = \"300ms\"\n");
+        let plan = Plan::new(&upstream.url(), &format!("admin = \"127.0.0.1:0\"\n{route}"));
+        let gateway = with_descriptors(&plan, "ulimit -n 256");
+        for number in 0..25 {
+            let call = Call::post("/pay").key(&format!("late-{number}"));
+            let late = gateway.send(&call.told(serde_json::json!({"gate": "never"}))).await;
+            assert_eq!(late.problem(), (504, "outcome-unknown".into()), "request {number}");
+        }
+        let answers = gateway.metric("onceward_gateway_upstream_answers").await;
+        assert!((1..=5).contains(&answers), "{answers} of 21");
+        assert_eq!(gateway.send(&Call::post("/pay").key("k")).await.status, 201);
+        assert_eq!(gateway.send(&Call::new("GET", "/other")).await.status, 201);
+    });
+}
+
 #[test]
 fn a_soft_limit_of_descriptors_is_raised_to_the_hard_one() {
     crate::run(async {

@@ -1,24 +1,31 @@
 //! Step 5: read the answer to its end. Rule 18 of the contract.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header, response};
 use onceward_core::{Cause, Effect, Meaning, Policy, Reply};
+use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 
 use super::{
     Body, BoxError, Idempotency,
     body::{self, Unread, Whole},
     commit::Refused,
-    late::LateAnswer,
+    late::{InDoubt, LateAnswer},
     memory::{PeerMemory, Reservation},
 };
+use crate::telemetry::event;
 
 /// The length up to which an answer is read without room for it: it has run, and is to be kept.
 const UNCOUNTED: usize = 64 << 10;
 
+/// How long an answer without room waits for one of the few places beyond it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// What came back from a run.
 pub(super) enum Captured {
     /// An answer, read to its end.
-    Whole { head: response::Parts, whole: Whole, room: Reservation },
+    Whole { head: response::Parts, whole: Whole, room: Reservation, _spare: Option<Spare> },
     /// An answer that is too large to be kept, or an event stream: it is passed on as it comes.
     Stream(Response<Body>),
     /// None, or one that broke off.
@@ -26,6 +33,9 @@ pub(super) enum Captured {
     /// The service never saw the request.
     NotSent,
 }
+
+/// A place for an answer that is kept though there was no room for it.
+pub(super) type Spare = OwnedSemaphorePermit;
 
 /// Why there is no answer.
 pub(super) struct Unanswered {
@@ -41,6 +51,9 @@ impl Captured {
 
     /// Why it does not tell what happened, if that is what it means.
     pub(super) fn cause(&self) -> Cause {
+        if let Some(InDoubt(cause)) = self.head().and_then(|(_, _, extensions)| extensions.get()) {
+            return *cause;
+        }
         let (status, is_said) = match (self, self.head()) {
             (Self::Nothing(unanswered), _) => return unanswered.cause,
             (_, None) => return Cause::ServiceFailed,
@@ -108,17 +121,47 @@ where
         true => &HeaderMap::new(),
         false => &head.headers,
     };
+    let mut is_full = false;
     let read = body::read_whole(body, declared, |length| {
-        length <= options.max_response && (length <= UNCOUNTED || room.grow_to(length))
+        is_full = length <= options.max_response && length > UNCOUNTED && !room.grow_to(length);
+        length <= options.max_response && !is_full
     });
+    let (first, rest) = match read.await {
+        Ok(whole) => return Captured::Whole { head, whole, room, _spare: None },
+        Err(Unread::TooLarge(first, rest)) => (first, rest),
+        Err(Unread::Truncated) => return Captured::nothing(Cause::ConnectionLost),
+    };
+    let Some(spare) = spare(idempotency, is_full).await else {
+        let body = Body::after(room.hold(first), rest);
+        return Captured::Stream(Response::from_parts(head, body));
+    };
+    // Nobody would ever see an answer that is not kept now: it is read, stored, and let go.
+    let body = Body::after(first, rest);
+    let read = body::read_whole(body, declared, |length| length <= options.max_response);
     match read.await {
-        Ok(whole) => Captured::Whole { head, whole, room },
+        Ok(whole) => Captured::Whole { head, whole, room, _spare: Some(spare) },
         Err(Unread::TooLarge(first, rest)) => {
             let body = Body::after(room.hold(first), rest);
             Captured::Stream(Response::from_parts(head, body))
         }
         Err(Unread::Truncated) => Captured::nothing(Cause::ConnectionLost),
     }
+}
+
+/// A place for an answer that has no room in memory; `None`: it needs none, or would wait for too long.
+async fn spare(idempotency: &Idempotency, is_full: bool) -> Option<Spare> {
+    if !is_full {
+        return None;
+    }
+    let places = idempotency.engine().common().spare.clone();
+    let taken = timeout(PATIENCE, places.acquire_owned()).await;
+    if taken.is_err() {
+        tracing::warn!(
+            event = event::ANSWER_NOT_KEPT,
+            "an answer is not kept: too many bytes are held in memory here"
+        );
+    }
+    taken.ok()?.ok()
 }
 
 fn is_event_stream(headers: &HeaderMap) -> bool {

@@ -103,8 +103,7 @@ where
                 }
             }
         };
-        drop(room);
-        let listening = Listening::begin(&idempotency, &claim, &mut captured);
+        let listening = Listening::begin(&idempotency, &claim, &mut captured, room);
         let late = |problem| tell(&mut client, Err(problem));
         let answer = settle::settle(&idempotency, &claim, captured, late).await;
         // The claim is renewed until its end is stored: keeping a large answer may take a while.

@@ -14,23 +14,18 @@ use std::{
 use bytes::Bytes;
 use http::Response;
 use onceward_core::{BoxFuture, Cause, Effect, Found, Meaning, Reply, State, Stored};
-use tokio::{
-    sync::OwnedSemaphorePermit,
-    time::{Instant, interval, sleep_until, timeout_at},
-};
+use tokio::time::{Instant, interval, sleep_until, timeout_at};
 
 use super::{
-    Body, BoxError, Claim, Idempotency, PeerMemory,
+    Body, BoxError, Claim, Idempotency, PeerMemory, Reservation,
     capture::{self, Captured, Unanswered},
+    common::Place,
     settle,
 };
-use crate::telemetry::event;
+use crate::{Engine, telemetry::event};
 
-/// How often a listening execution looks whether the process is ending.
-const PAUSE: Duration = Duration::from_secs(1);
-
-/// After how many of those pauses it looks whether an operator has resolved the outcome.
-const PAUSES_PER_LOOK: u32 = 5;
+/// How often a listening execution looks whether an operator has resolved the outcome.
+const PAUSE: Duration = Duration::from_secs(5);
 
 /// Put into a response's extensions: there is no answer, for this cause.
 ///
@@ -116,6 +111,20 @@ impl CompleteWithin {
     }
 }
 
+/// Put into a response's extensions beside [`Meaning::Unknown`]: the answer says nothing about an earlier
+/// attempt, whose outcome is unknown for this cause.
+///
+/// ```
+/// use onceward::{Cause, Meaning, server::InDoubt};
+///
+/// // The service could not be reached again after a first attempt broke off.
+/// let mut response = http::Response::new("try later");
+/// response.extensions_mut().insert(Meaning::Unknown);
+/// response.extensions_mut().insert(InDoubt(Cause::ConnectionLost));
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct InDoubt(pub Cause);
+
 /// An answer that is captured when it comes.
 pub(super) type LateAnswer = BoxFuture<'static, Captured>;
 
@@ -161,61 +170,67 @@ async fn capture_late(
 /// An execution whose outcome is unknown and whose answer may still come.
 pub(super) struct Listening {
     answer: LateAnswer,
+    within: Duration,
+    /// Of the request: the answer's connection may hold what was not sent of it.
+    _request: Option<Reservation>,
     /// Of all that may listen in this process.
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Listening {
-    /// Listens on, if that can change anything and there is a place; the cause then says until when.
+    /// Listens on, if that can change anything and there is a place; the cause then says until when. The
+    /// memory of the request stays taken as long.
     pub(super) fn begin(
         idempotency: &Idempotency,
         claim: &Claim,
         captured: &mut Captured,
+        request: Option<Reservation>,
     ) -> Option<Self> {
         let Captured::Nothing(Unanswered { cause, late }) = captured else { return None };
         // What is not listened to is closed here.
         let answer = late.take()?;
-        let Cause::NoAnswer { awaited_until, .. } = cause else { return None };
+        let Cause::NoAnswer { within, awaited_until } = cause else { return None };
         let policy = &idempotency.options().policy;
         let is_unknown = policy.meaning(Reply::Incomplete) == Meaning::Unknown;
         if claim.effect() != Effect::External || !is_unknown {
             return None;
         }
-        let place = idempotency.shared().listeners.clone().try_acquire_owned().ok()?;
+        let place = idempotency.engine().common().listen(idempotency.options().max_late)?;
         *awaited_until = Some(claim.claimed_at().plus(claim.terms().max_run()));
-        Some(Self { answer, _place: place })
+        Some(Self { answer, within: *within, _request: request, _place: place })
     }
 
-    /// Settles by the late answer. Nothing changes if none comes before `max_run` is over, if an operator
-    /// is faster, or if the process ends.
+    /// Settles by what comes: an answer, or why there will be none. Nothing changes if `max_run` is over
+    /// before that, or if an operator is faster.
     pub(super) async fn settle(self, idempotency: &Idempotency, claim: &Claim) {
-        let Self { answer, _place } = self;
+        let Self { answer, within, _request, _place } = self;
+        let engine = idempotency.engine();
+        // A drain waits until the record says that nobody listens any more.
+        let _tracked = engine.track_other();
         let captured = tokio::select! {
             captured = answer => captured,
             () = sleep_until(claim.until()) => return,
-            () = is_pointless(idempotency, claim) => return,
+            () = is_resolved(engine, claim) => return,
+            () = engine.drain_begins() => {
+                Captured::nothing(Cause::NoAnswer { within, awaited_until: None })
+            }
         };
-        if captured.head().is_none() {
-            return;
+        if captured.head().is_some() {
+            tracing::info!(event = event::LATE_ANSWER, operation = %claim.id(), "an answer came late");
         }
-        let _tracked = idempotency.engine().track_other();
-        tracing::info!(event = event::LATE_ANSWER, operation = %claim.id(), "an answer came late");
         // Its client was answered long ago.
         let _ = settle::settle(idempotency, claim, captured, |_| {}).await;
     }
 }
 
 /// Ends when a late answer would change nothing any more.
-async fn is_pointless(idempotency: &Idempotency, claim: &Claim) {
-    let (engine, mut pauses, mut number) = (idempotency.engine(), interval(PAUSE), 0_u32);
+async fn is_resolved(engine: &Engine, claim: &Claim) {
+    let mut looks = interval(PAUSE);
+    // The first is at once, and the outcome was written a moment ago.
+    looks.tick().await;
     loop {
-        pauses.tick().await;
-        if engine.is_draining() {
-            return;
-        }
-        number += 1;
-        if number.is_multiple_of(PAUSES_PER_LOOK)
-            && let Ok(found) = engine.read(&claim.id()).await
+        looks.tick().await;
+        if let Ok(found) = engine.read(&claim.id()).await
             && !is_unknown_of(&found, claim)
         {
             return;

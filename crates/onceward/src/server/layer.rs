@@ -12,8 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{Request, Response, request::Parts};
-use onceward_core::{BoxFuture, Digest, Heard, OperationId, OperationName, Outcome, Scope};
-use tokio::sync::Semaphore;
+use onceward_core::{BoxFuture, Digest, OperationId, OperationName, Outcome, Scope};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -25,10 +24,8 @@ use super::{
     deferred,
     execute::{self, Served},
     fingerprint, identify, keep,
-    memory::{self, Memory, PeerMemory},
+    memory::{self, PeerMemory},
     respond, shed,
-    unknown::LastAsked,
-    wait::Waiters,
 };
 use crate::{
     Engine,
@@ -62,17 +59,9 @@ pub struct Idempotency {
     options: Arc<Options>,
 }
 
-/// What all layers on one engine share.
+/// What layers share that are derived from each other; what bounds the process is [`Common`].
 pub(super) struct Shared {
     pub(super) engine: Engine,
-    pub(super) waiters: Arc<Waiters>,
-    /// Wakes those who wait here for what has ended elsewhere, as long as it is kept.
-    _heard: Arc<Heard>,
-    /// What requests and answers may hold.
-    memory: Memory,
-    pub(super) asked: LastAsked,
-    /// Places for executions that listen for a late answer.
-    pub(super) listeners: Arc<Semaphore>,
     /// The options of every layer that covers something.
     routes: Mutex<Vec<Arc<Options>>>,
     /// The routes around the layers that take no keys.
@@ -84,17 +73,19 @@ pub(super) struct Shared {
 
 impl Idempotency {
     /// The most that requests and answers may hold in memory together, in bytes: from when they are
-    /// read until they were sent.
+    /// read until they were sent. All layers on one engine count together.
     ///
     /// Answers up to 64 KiB are not counted while they are stored; the number of those is limited by
-    /// [`Engine::MAX_UNSETTLED`].
+    /// [`Engine::MAX_UNSETTLED`]. A larger answer for which there is no room is read and kept all the same,
+    /// four at a time, and its client is told to ask again.
     pub const MAX_BUFFERED: usize = 256 << 20;
     /// How long `authorize_replay` and `rebuild` may take; after that a stored answer is not shown.
     pub const MAX_ASKING: Duration = Duration::from_secs(15);
     /// How many operations of one scope may run in one process at once, if not said otherwise: more
     /// than a caller needs, and a tenth of what all of them may have.
     pub const MAX_OPEN: usize = 1_000;
-    /// How many executions may listen for an answer that is late, while their outcome counts as unknown.
+    /// How many executions may listen for an answer that is late, while their outcome counts as unknown, if
+    /// not said otherwise.
     pub const MAX_LATE: usize = 256;
     /// How many requests may wait for the answer of one operation.
     pub const MAX_WAITERS: usize = 10_000;
@@ -153,7 +144,7 @@ impl Idempotency {
     #[must_use]
     pub fn memory_of(&self, peer: Option<IpAddr>) -> PeerMemory {
         let share = self.options.peers.as_ref().map_or(Self::MAX_BUFFERED, |peers| peers.most);
-        self.shared().memory.of(peer.map(|address| (memory::peer_network(address), share)))
+        self.engine().common().memory.of(peer.map(|address| (memory::peer_network(address), share)))
     }
 
     /// The memory for one request.
@@ -257,33 +248,18 @@ impl Shared {
     const MAX_REMEMBERED: usize = 10_000;
 
     pub(super) fn new(engine: Engine) -> Self {
-        let memory = Memory::new(Idempotency::MAX_BUFFERED);
-        let (waiters, asked, routes, resolved): (Arc<Waiters>, _, _, _) = Default::default();
-        let heard: Arc<Heard> = {
-            let waiters = waiters.clone();
-            Arc::new(move |id: &Digest| waiters.wake(id))
-        };
-        if let Some(wake) = engine.store().wake() {
-            wake.listen(&heard);
-        }
-        let listeners = Arc::new(Semaphore::new(Idempotency::MAX_LATE));
         Self {
             engine,
-            waiters,
-            _heard: heard,
-            memory,
-            asked,
-            listeners,
-            routes,
+            routes: Mutex::default(),
             #[cfg(feature = "axum")]
             uncovered: Mutex::default(),
-            resolved,
+            resolved: Mutex::default(),
         }
     }
 
     /// Tells everybody who waits for this operation to look again, here and elsewhere.
     pub(super) fn ended(&self, id: &Digest) {
-        self.waiters.wake(id);
+        self.engine.common().waiters.wake(id);
         if let Some(wake) = self.engine.store().wake() {
             wake.ended(id);
         }

@@ -119,6 +119,7 @@ impl IdempotencyBuilder {
             retry_share: 0.2,
             status_only: false,
             max_open: Idempotency::MAX_OPEN,
+            max_late: Idempotency::MAX_LATE,
             principal: None,
             peers: None,
             pass_when_store_is_down: false,
@@ -458,6 +459,15 @@ impl IdempotencyBuilder {
     /// answer, or wait for it. Layers on one engine count together, each by its own limit.
     pub fn max_open(mut self, executions: usize) -> Self {
         self.chosen.max_open = executions;
+        self
+    }
+
+    /// How many executions may listen for a late answer: [`Idempotency::MAX_LATE`] if not said.
+    ///
+    /// Each keeps what its answer comes through, as a connection. Layers on one engine count together, each
+    /// by its own limit.
+    pub fn max_late(mut self, executions: usize) -> Self {
+        self.chosen.max_late = executions;
         self
     }
 

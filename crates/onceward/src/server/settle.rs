@@ -9,6 +9,7 @@ use tokio::time::{sleep, timeout};
 use super::{
     Body, Claim, Code, Idempotency, Problem,
     capture::Captured,
+    checked::Options,
     execute, headers, keep,
     recall::{self, CHUNK},
     respond,
@@ -98,7 +99,7 @@ async fn settle_open(
             let (mut outcome, large) = keep::outcome(idempotency, &captured);
             if let Some(bytes) = large {
                 let id = SpoolId { operation: id, fence };
-                outcome.body = spool(idempotency, id, &bytes).await;
+                outcome.body = spool((idempotency, idempotency.options()), id, &bytes).await;
             }
             telemetry::count_answer(&outcome.body);
             match meaning {
@@ -160,7 +161,12 @@ fn refusal(captured: &Captured) -> Option<Problem> {
 }
 
 fn answer(captured: Captured, meaning: Meaning, effect: Effect) -> Result<Response<Body>, Problem> {
-    let answer = for_client(captured)?.ok_or_else(|| execute::no_answer(meaning))?;
+    let answer = match for_client(captured) {
+        // To ask again would not bring it: it binds nothing and is not kept.
+        Err(_) if meaning == Meaning::Unknown => None,
+        answer => answer?,
+    };
+    let answer = answer.ok_or_else(|| execute::no_answer(meaning))?;
     let went_well = answer.status().is_success() || answer.status().is_redirection();
     match effect == Effect::Transactional && went_well {
         true => Err(not_committed()),
@@ -181,7 +187,7 @@ pub(super) fn passed_on(captured: Captured) -> Option<Response<Body>> {
     let mut answer = match captured {
         Captured::Nothing(_) | Captured::NotSent => return None,
         Captured::Stream(answer) => answer,
-        Captured::Whole { head, whole, room } => {
+        Captured::Whole { head, whole, room, .. } => {
             let body = Body::whole(room.hold(whole.bytes), whole.trailers);
             Response::from_parts(head, body)
         }
@@ -191,8 +197,12 @@ pub(super) fn passed_on(captured: Captured) -> Option<Response<Body>> {
 }
 
 /// Keeps a large answer beside its record, or says that it could not be kept.
-async fn spool(idempotency: &Idempotency, id: SpoolId, bytes: &[u8]) -> KeptBody {
-    let Some(spool) = &idempotency.options().spool else { return KeptBody::Unavailable };
+pub(super) async fn spool(
+    (idempotency, route): (&Idempotency, &Options),
+    id: SpoolId,
+    bytes: &[u8],
+) -> KeptBody {
+    let Some(spool) = &route.spool else { return KeptBody::Unavailable };
     for (index, chunk) in (0..).zip(bytes.chunks(CHUNK)) {
         let put = || idempotency.engine().bounded(Call::PutChunk, spool.put(&id, index, chunk));
         let mut written = put().await;

@@ -6,12 +6,13 @@ use std::{
     time::Duration,
 };
 
-use onceward_core::{Digest, Force, OperationId, Resolution, Stored};
+use onceward_core::{Body as KeptBody, Digest, Force, OperationId, Resolution, SpoolId, Stored};
 use tokio::time::{Instant, timeout};
 
-use super::{Idempotency, Unresolved, checked::Options, keep};
+use super::{Idempotency, Unresolved, checked::Options, keep, settle};
 use crate::{
     FoundOut,
+    engine::fresh_fence,
     telemetry::{self, Resolved, event},
 };
 
@@ -49,7 +50,7 @@ pub(super) async fn resolve(
     stored: &Stored,
 ) -> bool {
     let Some(resolver) = &route.resolver else { return false };
-    if !idempotency.shared().asked.may_ask(id, Instant::now()) {
+    if !idempotency.engine().common().asked.may_ask(id, Instant::now()) {
         return false;
     }
     let unresolved = Unresolved {
@@ -84,14 +85,30 @@ pub(super) async fn resolve(
             return false;
         }
     };
+    let (fence, mut held) = (fresh_fence(), idempotency.memory_of(None).nothing());
     let resolution = match resolution {
-        Resolution::Applied(outcome) => Resolution::Applied(keep::found_out(route, outcome)),
+        Resolution::Applied(outcome) => {
+            let mut outcome = keep::found_out(route, outcome);
+            if let KeptBody::Inline(bytes) = &outcome.body {
+                if !held.grow_to(bytes.len()) {
+                    tracing::warn!(event = event::NOT_RESOLVED, operation = %id, "there is no memory for what a resolver found; it is asked again");
+                    return false;
+                }
+                // As other answers: beside the record, if it is too large for that.
+                if bytes.len() > route.max_inline && route.spool.is_some() {
+                    let spooled = SpoolId { operation: id, fence };
+                    outcome.body = settle::spool((idempotency, route), spooled, bytes).await;
+                }
+            }
+            telemetry::count_answer(&outcome.body);
+            Resolution::Applied(outcome)
+        }
         never => never,
     };
     let terms = &route.terms;
     let (actor, reason, force) = (None, Some("resolver"), Force::No);
     let found_out = FoundOut { resolution, terms, actor, reason, force };
-    match idempotency.engine().resolve(id, stored, found_out).await {
+    match idempotency.engine().resolve_as(fence, id, stored, found_out).await {
         // A conflict: it was changed by somebody else. Either way there is something new to read.
         Ok(_) => true,
         Err(error) => {

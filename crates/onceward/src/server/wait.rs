@@ -101,7 +101,7 @@ struct Asking {
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        self.idempotency.shared().waiters.forget(&self.id, &self.awaited, || true);
+        self.idempotency.engine().common().waiters.forget(&self.id, &self.awaited, || true);
     }
 }
 
@@ -124,7 +124,7 @@ pub(super) async fn wait(
     until: Instant,
     memory: PeerMemory,
 ) -> Option<News> {
-    let mut news = idempotency.shared().waiters.join(idempotency, id, memory)?;
+    let mut news = idempotency.engine().common().waiters.join(idempotency, id, memory)?;
     let _waiting = Waiting { begun: Begun::now(), _now: telemetry::WAITERS.hold(1) };
     let told = timeout_at(until, news.wait_for(Option::is_some)).await.ok()?;
     if let Some(news) = told.map_or(None, |news| news.clone()) {
@@ -139,7 +139,7 @@ impl Asking {
     /// Asks the store until there is news for all who wait, or nobody waits any more.
     async fn until_news(self) {
         let Self { idempotency, id, memory, awaited } = &self;
-        let waiters = &idempotency.shared().waiters;
+        let waiters = &idempotency.engine().common().waiters;
         if let Some(wake) = idempotency.engine().store().wake() {
             wake.awaited(id);
         }

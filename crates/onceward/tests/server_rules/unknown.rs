@@ -11,8 +11,8 @@ use std::{
 
 use axum::{Router, body::Bytes, routing::any};
 use onceward::{
-    Body as KeptBody, Digest, Effect, Force, FoundOut, Outcome, Resolution, Terms,
-    server::{BoxError, Claim, IdempotencyBuilder, Resource, Unresolved},
+    Body as KeptBody, Digest, Effect, Force, FoundOut, Outcome, Resolution, State, Terms,
+    server::{BoxError, Claim, Idempotency, IdempotencyBuilder, Resource, Unresolved},
 };
 
 use crate::{
@@ -78,6 +78,38 @@ async fn rule_15_what_a_resolver_found_is_replayed() {
         assert_eq!(status_of(&app, &first).await["state"], state);
         assert_eq!(fixture.ledger.len(), 1);
     }
+}
+
+/// As other answers, what a resolver found counts towards the memory, and a large one is beside its record.
+#[tokio::test(start_paused = true)]
+async fn rule_15_a_large_answer_that_a_resolver_found_is_spooled() {
+    let large = "found".repeat(200);
+    let found = Resolution::Applied(Outcome::inline(201, large.clone().into_bytes()));
+    let resolver = move |_| {
+        let found = found.clone();
+        async { Ok(Some(found)) }
+    };
+    let fixture = Fixture::new(|options| options);
+    let spool = fixture.store.clone();
+    let idempotency = fixture.idempotency.clone();
+    let change =
+        |options: IdempotencyBuilder| options.resolver(resolver).spool(spool).max_inline(4);
+    let fixture = Fixture { idempotency: idempotency.with(change).unwrap(), ..fixture };
+    let app = losing(&fixture);
+    let first = send(&app, payment()).await;
+    fixture.clock.advance(HOUR);
+    let mut held = fixture.idempotency.memory_of(None).nothing();
+    assert!(held.grow_to(Idempotency::MAX_BUFFERED - 500));
+    assert_eq!(told(&send(&app, payment()).await), "409 outcome-unknown");
+    drop(held);
+    tokio::time::sleep(5 * SECOND).await;
+    let again = send(&app, payment()).await;
+    assert!(again.is_replay() && again.text() == large, "{again:?}");
+    let body = match fixture.record(&first).await.record.state {
+        State::Succeeded(outcome) => outcome.body,
+        state => panic!("{state:?}"),
+    };
+    assert!(matches!(body, KeptBody::Spooled { length: 1000, .. }), "{body:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -212,7 +244,12 @@ async fn rule_15_a_status_read_asks_too() {
 #[tokio::test(start_paused = true)]
 async fn rule_15_a_status_read_asks_the_resolver_of_the_operations_own_route() {
     let fixture = Fixture::new(|options| options);
-    let resolver = |_| async { Ok(Some(found(201))) };
+    let large = "found".repeat(200);
+    let found = Resolution::Applied(Outcome::inline(201, large.clone().into_bytes()));
+    let resolver = move |_| {
+        let found = found.clone();
+        async { Ok(Some(found)) }
+    };
     let route = fixture.idempotency.with(|options| options.resolver(resolver)).unwrap();
     let service = answering(&fixture.ledger, |_| text(502, ""));
     let app = Router::new().route("/pay", service).layer(route);

@@ -54,6 +54,20 @@ async fn rule_25_a_refused_request_of_http2_leaves_the_connection_as_it_was() {
     assert_eq!(link.send(&pay("k")).await.status, 201);
 }
 
+/// With HTTP/2 a line that was sent before is one byte long, and takes up a hundred here.
+#[tokio::test]
+async fn rule_25_a_head_has_so_many_lines_at_most() {
+    let upstream = Upstream::any();
+    let gateway = Gateway::start(&upstream, &route(""));
+    for version in [Version::Http1, Version::Http2] {
+        let with = |count| (0..count).fold(pay("k"), |call, _| call.header("x-l", "1"));
+        let mut link = Link::open(gateway.address, version).await;
+        assert_eq!(link.send(&with(80)).await.status, 201, "{version:?}");
+        assert_eq!(link.send(&with(130)).await.status, 431, "{version:?}");
+        assert_eq!(gateway.send_by(version, &pay("k")).await.status, 201, "{version:?}");
+    }
+}
+
 #[tokio::test]
 async fn rule_25_who_expects_to_be_asked_for_the_body_is_asked_or_refused() {
     for upstream in upstreams() {

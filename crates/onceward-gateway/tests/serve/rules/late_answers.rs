@@ -77,6 +77,44 @@ async fn rule_12_a_body_that_is_late_settles_over_unknown() {
 }
 
 #[tokio::test]
+async fn rule_12_a_body_that_is_late_leaves_its_place_to_others() {
+    let upstream = Upstream::any();
+    let gateway = Gateway::start(&upstream, &route(&format!("{SHORT}\nlimit = 1")));
+    let slow = pay("k").told(json!({"pause": 5, "body": "two halves"}));
+    assert_unknown(&gateway.send(&slow).await, 504, "no answer in 0.3 s");
+    let begun = Instant::now();
+    assert_eq!(gateway.send(&pay("other")).await.status, 201);
+    assert!(begun.elapsed() < Duration::from_secs(4));
+}
+
+/// Nobody listens any more: a duplicate hears at once why it stays unknown.
+#[tokio::test]
+async fn rule_12_a_late_answer_that_tells_nothing_is_not_waited_for() {
+    for upstream in upstreams() {
+        let gateway = plan(&upstream, &route(SHORT)).start();
+        for (number, (told, cause)) in [
+            (json!({"gate": "0", "status": 502}), "upstream answered 502"),
+            (json!({"gate": "1", "hang_up": true}), "connection lost after the request was sent"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let call = pay(&format!("k{number}")).told(told);
+            assert_unknown(&gateway.send(&call).await, 504, "no answer in 0.3 s");
+            upstream.open(&number.to_string()).await;
+            let known = async || {
+                let again = gateway.send(&call.clone().header("prefer", "wait=0")).await;
+                again.json()["cause"] == cause
+            };
+            eventually("the record says why", known).await;
+            let asked = Instant::now();
+            assert_unknown(&gateway.send(&call).await, 409, cause);
+            assert!(asked.elapsed() < Duration::from_secs(4), "a duplicate waited for nothing");
+        }
+    }
+}
+
+#[tokio::test]
 async fn rule_12_who_has_waited_long_enough_hears_that_it_is_unknown() {
     let upstream = Upstream::any();
     let lines = |in_flight: &str| format!("{SHORT}\nin_flight = \"{in_flight}\"");
@@ -181,7 +219,10 @@ async fn rule_12_listeners_are_bounded_and_more_change_nothing() {
 #[tokio::test]
 async fn rule_15_an_unknown_outcome_says_why() {
     for upstream in upstreams() {
-        let text = route("") + &route_for("POST /held", "on_500 = \"hold\"");
+        let repeatable = "effect = \"repeatable\"\nrerun_within = \"1h\"\nprofile = \"strict\"";
+        let text = route("")
+            + &route_for("POST /held", "on_500 = \"hold\"")
+            + &route_for("POST /slow", &format!("{SHORT}\n{repeatable}"));
         let gateway = plan(&upstream, &text).start();
         let unknown = json!({"status": 200, "headers": [["Onceward-Outcome", "unknown"]]});
         for (number, (path, told, status, cause)) in [
@@ -190,6 +231,7 @@ async fn rule_15_an_unknown_outcome_says_why() {
             ("/pay", json!({"hang_up": true}), 504, "connection lost after the request was sent"),
             ("/pay", json!({"cut": 3}), 504, "connection lost after the request was sent"),
             ("/held", json!({"status": 500}), 500, "held by policy after an answer with 500"),
+            ("/slow", json!({"pause": 5, "body": "ab"}), 504, "no answer in 0.3 s"),
             ("/pay", unknown, 200, "held by policy after an answer with 200"),
         ]
         .into_iter()

@@ -3,6 +3,7 @@
 mod answers;
 mod charges;
 mod failing_store;
+mod late;
 mod leaving;
 mod machinery;
 mod no_answer;

@@ -1,0 +1,65 @@
+//! What all layers on one engine have in common, also those of a configuration that was read again: bounds
+//! that start anew with each of them would bind nobody.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use onceward_core::{Digest, Heard, Store};
+use tokio::sync::Semaphore;
+
+use super::{Idempotency, memory::Memory, unknown::LastAsked, wait::Waiters};
+
+/// How many answers that find no room in memory may be read at a time nevertheless, so that they are kept.
+const SPARE: usize = 4;
+
+pub(crate) struct Common {
+    pub(super) waiters: Arc<Waiters>,
+    /// Wakes those who wait here for what has ended elsewhere, as long as it is kept.
+    _heard: Arc<Heard>,
+    /// What requests and answers may hold.
+    pub(super) memory: Memory,
+    /// Places for answers beyond that.
+    pub(super) spare: Arc<Semaphore>,
+    pub(super) asked: LastAsked,
+    /// How many executions listen for a late answer.
+    listening: Arc<AtomicUsize>,
+}
+
+impl Common {
+    pub(crate) fn new(store: &dyn Store) -> Self {
+        let waiters: Arc<Waiters> = Arc::default();
+        let heard: Arc<Heard> = {
+            let waiters = waiters.clone();
+            Arc::new(move |id: &Digest| waiters.wake(id))
+        };
+        if let Some(wake) = store.wake() {
+            wake.listen(&heard);
+        }
+        Self {
+            waiters,
+            _heard: heard,
+            memory: Memory::new(Idempotency::MAX_BUFFERED),
+            spare: Arc::new(Semaphore::new(SPARE)),
+            asked: LastAsked::default(),
+            listening: Arc::default(),
+        }
+    }
+
+    /// A place for one more execution that listens; `None`: so many do already.
+    pub(super) fn listen(&self, most: usize) -> Option<Place> {
+        let more = |listening| (listening < most).then_some(listening + 1);
+        let taken = self.listening.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
+        taken.ok().map(|_| Place(self.listening.clone()))
+    }
+}
+
+/// Counts an execution that listens until this is dropped.
+pub(super) struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
