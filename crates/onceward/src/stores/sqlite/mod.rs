@@ -39,6 +39,7 @@ mod error;
 mod groups;
 mod inside;
 mod list;
+mod log;
 mod loss;
 mod mark;
 mod places;

@@ -212,6 +212,8 @@ pub(super) const LAST_WRITE: &str = "
 pub(super) const HAS_SCHEMA: &str = "
     SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'onceward_schema')";
 
+pub(super) const SCHEMA_COUNT: &str = "SELECT count(*) FROM sqlite_schema";
+
 pub(super) const CREATE_SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS onceward_schema (
         version    INTEGER PRIMARY KEY,
