@@ -264,6 +264,21 @@ impl Watch {
     }
 }
 
+/// For how long another process's suspicion is believed, on either side of now: it says so once a minute,
+/// and a clock that is back shows what it said as the future.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(crate) const SUSPICION_HOLDS: Duration = Duration::from_secs(300);
+
+/// Why a process that trusts its clock does not sweep: what it deletes, the others would run again.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(crate) fn suspected_elsewhere() -> StoreError {
+    StoreError::Unusable(
+        "another process on this store suspects the clock, so that nothing is swept: set the clock right; or, \
+         if it is right now, say so to that process or start it anew"
+            .to_owned(),
+    )
+}
+
 fn suspicion(apart_micros: i64) -> Option<Suspicion> {
     let ahead = Duration::from_micros(u64::try_from(apart_micros).unwrap_or_default());
     (ahead > MAX_DISAGREEMENT).then_some(Suspicion { ahead })
