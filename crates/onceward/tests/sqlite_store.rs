@@ -262,7 +262,10 @@ async fn a_clock_that_was_set_stops_the_sweep() {
     let begun = SqliteStore::builder(&rig.path).clock(clock.clone()).open().unwrap();
     clock.advance(Duration::from_secs(4 * 60));
     let swept = begun.sweep(10).await;
-    assert!(matches!(&swept, Err(StoreError::Unusable(text)) if text.contains("another process")), "{swept:?}");
+    assert!(
+        matches!(&swept, Err(StoreError::Unusable(text)) if text.contains("another process")),
+        "{swept:?}"
+    );
     drop(begun);
     clock.jump_micros(-48 * 3600 * 1_000_000);
     clock.advance(Duration::from_secs(26 * 3600));

@@ -282,7 +282,10 @@ fn what_a_jump_of_the_server_lets_expire_is_refused_until_somebody_trusts_the_cl
         let builder = PostgresStore::builder(database.url()).unwrap();
         let begun = builder.clock(clock.clone()).open().await.unwrap();
         let swept = begun.sweep(10).await;
-        assert!(matches!(&swept, Err(StoreError::Unusable(text)) if text.contains("another process")), "{swept:?}");
+        assert!(
+            matches!(&swept, Err(StoreError::Unusable(text)) if text.contains("another process")),
+            "{swept:?}"
+        );
         let ahead = store.clock_suspicion().await.unwrap().unwrap().ahead;
         assert!(ahead.abs_diff(days) < Duration::from_secs(60), "{ahead:?}");
         clock.0.store(0, Ordering::SeqCst);
@@ -295,7 +298,8 @@ fn what_a_jump_of_the_server_lets_expire_is_refused_until_somebody_trusts_the_cl
         assert!(matches!(ask().await, Verdict::Run(_)));
         let begun = PostgresStore::builder(database.url()).unwrap().clock(clock.clone());
         let begun = begun.open().await.unwrap();
-        database.sql("UPDATE onceward.clock SET suspected_at = suspected_at - interval '5 minutes'");
+        database
+            .sql("UPDATE onceward.clock SET suspected_at = suspected_at - interval '5 minutes'");
         assert!(begun.sweep(10).await.is_ok(), "nobody says so any more");
         database.sql("UPDATE onceward.clock SET suspected_at = suspected_at + interval '2 days'");
         assert!(begun.sweep(10).await.is_ok(), "the clock is back");

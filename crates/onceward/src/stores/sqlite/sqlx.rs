@@ -126,11 +126,7 @@ impl Transactional<SqliteConnection> for SqliteStore {
     }
 
     /// After the commit: whatever was committed into a file that has no name is not durable.
-    fn confirm<'a>(
-        &'a self,
-        _: &'a Digest,
-        _: Fence,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn confirm<'a>(&'a self, _: &'a Digest, _: Fence) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async { self.look_after_commit() })
     }
 }
