@@ -1,7 +1,7 @@
 //! What is remembered of one operation, and what it means at the moment it is read.
 
 use alloc::{boxed::Box, string::String, vec::Vec};
-use core::{fmt, time::Duration};
+use core::{fmt, ops::RangeInclusive, time::Duration};
 
 use crate::{Cause, Fingerprint, KeyDigest, OperationName, PURGE_MARGIN, Purge, Scope};
 
@@ -94,11 +94,42 @@ pub struct Stored {
     pub updated_at: Timestamp,
     /// The store's time when it was read.
     pub read_at: Timestamp,
-    /// Its time is over, and a jump of the store's clock explains that: see [`Ttl::is_suspect`].
+    /// A jump of the store's clock may explain what its times say: see [`is_suspect`](Self::is_suspect).
     pub suspect: bool,
 }
 
 impl Stored {
+    /// What a store says as `suspect` of a record that it reads by a clock which may be so far ahead.
+    ///
+    /// Of an end whose time is over: the jump explains that, see [`Ttl::is_suspect`]. Of all else: the clock
+    /// jumped since it was written, so that how long ago that was is not known.
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use onceward_core::{State, Stored, Timestamp};
+    ///
+    /// let (written, hour) = (Timestamp::from_unix_micros(0), Duration::from_secs(3600));
+    /// let is_suspect = |ahead| {
+    ///     Stored::is_suspect(&State::Unknown, None, written, written.plus(hour), &ahead)
+    /// };
+    /// assert!(is_suspect(hour..=hour) && !is_suspect(Duration::ZERO..=Duration::ZERO));
+    /// ```
+    #[must_use]
+    pub fn is_suspect(
+        state: &State,
+        ends_at: Option<Timestamp>,
+        written_at: Timestamp,
+        now: Timestamp,
+        ahead: &RangeInclusive<Duration>,
+    ) -> bool {
+        let is_over = ends_at.is_some_and(|end| end <= now);
+        match state {
+            State::InProgress => is_older_than_the_jump(written_at, now, ahead),
+            _ if is_over => Ttl::is_suspect(ends_at, written_at, now, ahead),
+            _ => is_older_than_the_jump(written_at, now, ahead),
+        }
+    }
+
     /// What the record means now. This is all that admission, status pages and lists look at.
     #[must_use]
     pub fn status(&self) -> Status {
@@ -590,19 +621,41 @@ impl Ttl {
         ends_at.map_or(Self::Never, |end| Self::For(end.since(now)))
     }
 
-    /// Whether a time that ends then is over by a clock that may be so far `ahead`, and would not be over
-    /// if that were taken off: a store says so as [`Stored::suspect`].
+    /// Whether a time that was written then and ends then is over by a clock that is so far `ahead`, with
+    /// its last jump alone and with all of them, and would not be over if that were taken off: a store
+    /// says so as [`Stored::suspect`].
+    ///
+    /// What was written since the jump is counted by the jumped clock alone, and right.
     ///
     /// ```
     /// use core::time::Duration;
     /// use onceward_core::{Timestamp, Ttl};
     ///
     /// let (end, hour) = (Timestamp::from_unix_micros(0), Duration::from_secs(3600));
-    /// assert!(Ttl::is_suspect(Some(end), end.plus(hour / 2), hour), "the jump explains it");
-    /// assert!(!Ttl::is_suspect(Some(end), end.plus(hour), hour), "it is over whatever the clock did");
+    /// let is_suspect = |written, now| Ttl::is_suspect(Some(end), written, now, &(hour..=hour));
+    /// let before = end.minus(hour);
+    /// assert!(is_suspect(before, end.plus(hour / 2)), "the jump explains it");
+    /// assert!(!is_suspect(before, end.plus(hour)), "it is over whatever the clock did");
+    /// assert!(!is_suspect(end.minus(hour / 4), end), "it was written after the jump");
     /// ```
     #[must_use]
-    pub fn is_suspect(ends_at: Option<Timestamp>, now: Timestamp, ahead: Duration) -> bool {
-        ends_at.is_some_and(|end| end <= now && end > now.minus(ahead))
+    pub fn is_suspect(
+        ends_at: Option<Timestamp>,
+        written_at: Timestamp,
+        now: Timestamp,
+        ahead: &RangeInclusive<Duration>,
+    ) -> bool {
+        ends_at.is_some_and(|end| end <= now && end > now.minus(*ahead.end()))
+            && is_older_than_the_jump(written_at, now, ahead)
     }
+}
+
+/// What was written less than the last jump ago was written behind it. Whoever does not know exactly how far
+/// it was believes the shorter one.
+fn is_older_than_the_jump(
+    written_at: Timestamp,
+    now: Timestamp,
+    ahead: &RangeInclusive<Duration>,
+) -> bool {
+    !ahead.end().is_zero() && written_at <= now.minus(*ahead.start())
 }

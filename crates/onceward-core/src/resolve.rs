@@ -117,8 +117,11 @@ impl Resolve<'_> {
             Resolution::Applied(_) => Duration::ZERO,
             Resolution::Never => time_until_never(stored, self.terms),
         };
+        // By a clock that jumped nobody knows how long ago the last run began.
+        let is_suspect = stored.suspect && self.resolution == Resolution::Never;
         match (status, self.force) {
-            (Status::Unknown, _) if left.is_zero() => Ok(Needed::NoForce),
+            (Status::Unknown, Force::No) if is_suspect => Err(ResolveError::ClockSuspect),
+            (Status::Unknown, _) if left.is_zero() && !is_suspect => Ok(Needed::NoForce),
             (Status::Unknown, Force::No) => Err(ResolveError::TooEarly { left }),
             (Status::Unknown | Status::InProgress | Status::Interrupted, Force::Yes) => {
                 Ok(Needed::Force)
@@ -160,6 +163,8 @@ pub enum ResolveError {
         /// How long to wait.
         left: Duration,
     },
+    /// The store's clock jumped, so that nobody knows whether it is too early for [`Resolution::Never`].
+    ClockSuspect,
 }
 
 impl fmt::Display for ResolveError {
@@ -175,6 +180,12 @@ impl fmt::Display for ResolveError {
                 formatter,
                 "the operation is {status}, and only an unknown outcome can be resolved; nothing \
                  was changed; look at its status again and resolve it only if it becomes unknown"
+            ),
+            Self::ClockSuspect => formatter.write_str(
+                "the store's clock jumped, so that nobody knows whether the last run may still have its \
+                 effect, and the key cannot be given back; nothing was changed and the outcome stays \
+                 unknown; set the clock right or say that it is right, and ask again; or force it if you \
+                 know that it cannot happen any more",
             ),
             Self::TooEarly { left } => write!(
                 formatter,
@@ -347,6 +358,19 @@ mod tests {
             assert!(resolve(Resolution::Never, &stored).is_err());
             stored.read_at = time(due);
             assert!(resolve(Resolution::Never, &stored).is_ok());
+        }
+    }
+
+    #[test]
+    fn never_is_not_believed_while_the_clock_is_suspect() {
+        for read_at in [1050, 1180, 200_000] {
+            let stored = Stored { suspect: true, ..unknown(read_at) };
+            let error = resolve(Resolution::Never, &stored).unwrap_err();
+            assert_eq!(error, ResolveError::ClockSuspect);
+            assert!(error.to_string().contains("clock jumped"), "{error}");
+            assert!(resolve(applied(200), &stored).is_ok(), "the truth is never too early");
+            let change = resolve_by(Force::Yes, Resolution::Never, &stored).unwrap();
+            assert_eq!(change.note.unwrap().reason.as_deref(), Some("forced: seen"));
         }
     }
 

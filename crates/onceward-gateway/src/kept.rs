@@ -102,6 +102,10 @@ pub(crate) async fn settle(mut config: Config, store: &dyn Records) -> Result<Se
                 let text = "accept_identity_change: records of before are not found any more, and their keys run again";
                 tracing::warn!(event = event::IDENTITY_CHANGED, %change, "{text}");
             }
+            for route in idle(&config, &plan.changes) {
+                let text = "accept_identity_change is set and nothing needs it: it would accept every later change; remove it";
+                tracing::warn!(event = event::IDENTITY_CHANGED, route, "{text}");
+            }
             let has_news = plan.needs_tally();
             for Want { route, method, names, .. } in plan.wants {
                 config.routes[route].names[method] = names;
@@ -118,6 +122,13 @@ pub(crate) async fn changes(
     store: &dyn Records,
 ) -> Result<Vec<Change>, StoreError> {
     Ok(plan(config, store).await?.changes)
+}
+
+/// The routes that accept a change of identity although there is none.
+pub(crate) fn idle(config: &Config, changes: &[Change]) -> Vec<String> {
+    let routes = config.routes.iter().filter(|route| route.accepts_identity_change);
+    let routes = routes.map(crate::config::Route::match_text);
+    routes.filter(|route| changes.iter().all(|change| change.route != *route)).collect()
 }
 
 async fn plan(config: &Config, store: &dyn Records) -> Result<Plan, StoreError> {

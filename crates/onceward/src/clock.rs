@@ -1,6 +1,7 @@
 //! Where stores take their time from, and what watches it.
 
 use std::{
+    ops::RangeInclusive,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicI64, Ordering},
@@ -17,6 +18,8 @@ use crate::telemetry::{self, event};
 ///
 /// Time servers correct by milliseconds and leap seconds by one; a minute is somebody's hand.
 pub const MAX_DISAGREEMENT: Duration = Duration::from_secs(60);
+
+const MAX_DISAGREEMENT_MICROS: i64 = MAX_DISAGREEMENT.as_micros() as i64;
 
 /// The clocks of a process: of an embedded store both count, of one with a server only the second.
 pub trait Clock: Send + Sync + 'static {
@@ -151,9 +154,29 @@ pub(crate) struct Watch {
 struct Offsets {
     trusted: Option<i64>,
     latest: i64,
+    /// How far it went ahead at once when it last did; 0 if it has crept as far or gone back since.
+    step: i64,
+    crept: i64,
 }
 
 impl Offsets {
+    fn show(&mut self, offset: i64) {
+        let moved = self.trusted.map_or(0, |_| offset.saturating_sub(self.latest));
+        if moved > MAX_DISAGREEMENT_MICROS {
+            (self.step, self.crept) = (moved, 0);
+        } else if moved >= -MAX_DISAGREEMENT_MICROS {
+            // Answers of a server take now more and now less time.
+            self.crept = self.crept.saturating_add(moved).max(0);
+        } else {
+            (self.step, self.crept) = (0, 0);
+        }
+        if self.crept > MAX_DISAGREEMENT_MICROS {
+            (self.step, self.crept) = (0, 0);
+        }
+        self.latest = offset;
+        self.trusted.get_or_insert(offset);
+    }
+
     /// How far it went ahead; negative: it went back.
     fn apart(&self) -> i64 {
         self.trusted.map_or(0, |trusted| self.latest.saturating_sub(trusted))
@@ -183,9 +206,7 @@ impl Watch {
         let steady = i64::try_from(self.clock.steady().as_micros()).unwrap_or(i64::MAX);
         let mut offsets = self.offsets.lock().unwrap_or_else(PoisonError::into_inner);
         let before = suspicion(offsets.apart());
-        offsets.latest = shown.unix_micros().saturating_sub(steady);
-        let latest = offsets.latest;
-        offsets.trusted.get_or_insert(latest);
+        offsets.show(shown.unix_micros().saturating_sub(steady));
         let now = suspicion(offsets.apart());
         drop(offsets);
         match (before, now) {
@@ -202,10 +223,16 @@ impl Watch {
         now
     }
 
-    /// How far ahead the clock may be that has just shown this: what is over for a shorter time may not be.
-    pub(crate) fn ahead(&self, shown: Timestamp) -> Duration {
+    /// How far ahead the clock is that has just shown this: with its last jump alone, and at most. What was
+    /// written less than the last jump ago was written after all of them.
+    pub(crate) fn ahead(&self, shown: Timestamp) -> RangeInclusive<Duration> {
         // Answers of a server take their time, and below a minute nothing is suspected.
-        self.observe(shown).map_or(Duration::ZERO, |it| it.ahead.saturating_add(MAX_DISAGREEMENT))
+        let Some(Suspicion { ahead }) = self.observe(shown) else {
+            return Duration::ZERO..=Duration::ZERO;
+        };
+        let step = self.offsets.lock().unwrap_or_else(PoisonError::into_inner).step;
+        let last = ahead.min(Duration::from_micros(u64::try_from(step).unwrap_or_default()));
+        last.saturating_sub(MAX_DISAGREEMENT)..=ahead.saturating_add(MAX_DISAGREEMENT)
     }
 
     /// An operator's word: what the clock showed last is right. Returns what was suspected.
@@ -237,6 +264,21 @@ impl Watch {
     }
 }
 
+/// For how long another process's suspicion is believed, on either side of now: it says so once a minute,
+/// and a clock that is back shows what it said as the future.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(crate) const SUSPICION_HOLDS: Duration = Duration::from_secs(300);
+
+/// Why a process that trusts its clock does not sweep: what it deletes, the others would run again.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(crate) fn suspected_elsewhere() -> StoreError {
+    StoreError::Unusable(
+        "another process on this store suspects the clock, so that nothing is swept: set the clock right; or, \
+         if it is right now, say so to that process or start it anew"
+            .to_owned(),
+    )
+}
+
 fn suspicion(apart_micros: i64) -> Option<Suspicion> {
     let ahead = Duration::from_micros(u64::try_from(apart_micros).unwrap_or_default());
     (ahead > MAX_DISAGREEMENT).then_some(Suspicion { ahead })
@@ -265,8 +307,18 @@ mod tests {
         assert_eq!(watch.look(), None, "time that passes is no jump, nor is a minute");
         clock.jump_micros(1_000_000);
         assert_eq!(watch.look(), Some(Suspicion { ahead: Duration::from_secs(61) }));
-        assert_eq!(watch.ahead(clock.now()), Duration::from_secs(121));
-        clock.jump_micros(-1_000_000);
+        let seconds = Duration::from_secs;
+        assert_eq!(watch.ahead(clock.now()), seconds(0)..=seconds(121), "in two small steps");
+        clock.jump_micros(5 * MINUTE);
+        assert_eq!(watch.ahead(clock.now()), seconds(240)..=seconds(421), "the last jump counts");
+        clock.jump_micros(-5 * MINUTE);
+        assert_eq!(watch.ahead(clock.now()), seconds(0)..=seconds(121), "it went back");
+        for _ in 0..70 {
+            clock.jump_micros(1_000_000);
+            watch.look();
+        }
+        assert_eq!(watch.ahead(clock.now()), seconds(0)..=seconds(191), "it may also creep");
+        clock.jump_micros(-71_000_000);
         assert_eq!(watch.look(), None, "it is back");
         clock.jump_micros(10 * MINUTE);
         assert!(watch.look().is_some() && watch.check_for_sweep().is_err());

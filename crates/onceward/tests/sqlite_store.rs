@@ -258,6 +258,15 @@ async fn a_clock_that_was_set_stops_the_sweep() {
     let swept = rig.store.sweep(10).await;
     assert!(matches!(swept, Err(StoreError::Unusable(_))), "{swept:?}");
     assert!(telemetry::CLOCK_JUMPED.count() > alarms);
+    // One that has just begun trusts the clock that it finds, and must not delete for all.
+    let begun = SqliteStore::builder(&rig.path).clock(clock.clone()).open().unwrap();
+    clock.advance(Duration::from_secs(4 * 60));
+    let swept = begun.sweep(10).await;
+    assert!(
+        matches!(&swept, Err(StoreError::Unusable(text)) if text.contains("another process")),
+        "{swept:?}"
+    );
+    drop(begun);
     clock.jump_micros(-48 * 3600 * 1_000_000);
     clock.advance(Duration::from_secs(26 * 3600));
     assert_eq!(rig.store.sweep(10).await, Ok(1), "set right, and two days of real time later");

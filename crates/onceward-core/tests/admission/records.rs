@@ -80,11 +80,34 @@ fn a_suspect_record_is_refused_whatever_the_request_means() {
 #[test]
 fn a_jump_explains_what_would_not_be_over_without_it() {
     let hour = Duration::from_secs(3600);
-    let is_suspect = |ago: Duration, ahead| Ttl::is_suspect(Some(NOW.minus(ago)), NOW, ahead);
+    let old = NOW.minus(hour * 9);
+    let suspect = |end, ahead| Ttl::is_suspect(end, old, NOW, &(ahead..=ahead));
+    let is_suspect = |ago: Duration, ahead| suspect(Some(NOW.minus(ago)), ahead);
     assert!(is_suspect(Duration::ZERO, MICROSECOND) && !is_suspect(Duration::ZERO, Duration::ZERO));
     assert!(is_suspect(hour - MICROSECOND, hour) && !is_suspect(hour, hour));
-    assert!(!Ttl::is_suspect(Some(NOW.plus(MICROSECOND)), NOW, hour), "it is not over");
-    assert!(!Ttl::is_suspect(None, NOW, hour), "it never is");
+    assert!(!suspect(Some(NOW.plus(MICROSECOND)), hour), "it is not over");
+    assert!(!suspect(None, hour), "it never is");
+}
+
+#[test]
+fn what_was_written_after_the_jump_is_counted_by_the_clock_as_it_is() {
+    let (hour, minute) = (Duration::from_secs(3600), Duration::from_secs(60));
+    let ahead = hour - minute..=hour + minute;
+    let ended = State::Succeeded(Outcome::inline(200, Vec::new()));
+    let is_suspect = |state, end, ago| {
+        let (end, written_at): (Option<Timestamp>, _) = (end, NOW.minus(ago));
+        Stored::is_suspect(state, end, written_at, NOW, &ahead)
+    };
+    for state in [&ended, &State::FailedRetryable, &State::Unknown, &State::InProgress] {
+        assert!(!is_suspect(state, Some(NOW), hour - minute - MICROSECOND), "{state:?}");
+        assert!(is_suspect(state, Some(NOW), hour - minute), "believed only if it is certain");
+    }
+    let long_ago = Some(NOW.minus(hour * 2));
+    assert!(!is_suspect(&ended, long_ago, hour * 3), "it is over whatever the clock did");
+    assert!(is_suspect(&State::InProgress, long_ago, hour * 3), "how old it is, is not known");
+    assert!(is_suspect(&State::Unknown, None, hour * 3));
+    let right = Duration::ZERO..=Duration::ZERO;
+    assert!(!Stored::is_suspect(&State::Unknown, None, NOW.minus(hour), NOW, &right));
 }
 
 #[test]

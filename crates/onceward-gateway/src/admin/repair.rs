@@ -340,6 +340,7 @@ fn force(is_forced: bool) -> Force {
 fn refused(error: ResolveError) -> Refusal {
     match error {
         ResolveError::NotUnknown(_) => Refusal::conflict("not-unknown", error.to_string()),
+        ResolveError::ClockSuspect => Refusal::conflict("clock-suspect", error.to_string()),
         ResolveError::TooEarly { left } => {
             Refusal::conflict("too-early", error.to_string()).retry_after(left)
         }

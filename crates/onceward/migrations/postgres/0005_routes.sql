@@ -12,4 +12,12 @@ CREATE TABLE onceward.route (
 
 REVOKE ALL ON TABLE onceward.route FROM PUBLIC;
 
+-- At most one row, written again and again by processes that suspect the server's clock: nobody sweeps meanwhile.
+CREATE TABLE onceward.clock (
+    one          int2        PRIMARY KEY CHECK (one = 1),
+    suspected_at timestamptz NOT NULL
+);
+
+REVOKE ALL ON TABLE onceward.clock FROM PUBLIC;
+
 INSERT INTO onceward.migration (version, needs) VALUES (5, 1);

@@ -7,3 +7,9 @@ CREATE TABLE onceward_route (
     operation TEXT NOT NULL,
     parts     TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- At most one row, written again and again by processes that suspect the clock: nobody sweeps meanwhile.
+CREATE TABLE onceward_clock (
+    one          INTEGER PRIMARY KEY CHECK (one = 1),
+    suspected_at INTEGER NOT NULL
+) STRICT;

@@ -4,7 +4,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use onceward_core::{
-    Digest, Record, Seal, SpoolId, Timestamp, Ttl,
+    Digest, Record, Seal, SpoolId, State, Stored, Timestamp,
     wire::{self, Plain, WireError},
 };
 
@@ -35,10 +35,20 @@ impl Codec {
         &self.watch
     }
 
-    /// Whether a time that is over by the store's clock, which showed this when it was read, may not be.
-    pub(super) fn is_suspect(&self, ends_at: Option<Timestamp>, read_at: Timestamp) -> bool {
+    /// Whether a jump of the store's clock, which showed this when it was read, may explain the times of a
+    /// record. What lives and has ended is not asked about: that is most of what is read.
+    pub(super) fn is_suspect(
+        &self,
+        state: &State,
+        ends_at: Option<Timestamp>,
+        updated_at: Timestamp,
+        read_at: Timestamp,
+    ) -> bool {
         let is_over = ends_at.is_some_and(|end| end <= read_at);
-        is_over && Ttl::is_suspect(ends_at, read_at, self.watch.ahead(read_at))
+        let binds = matches!(state, State::Succeeded(_) | State::FailedFinal(_));
+        let is_asked = is_over || !binds;
+        let ahead = || self.watch.ahead(read_at);
+        is_asked && Stored::is_suspect(state, ends_at, updated_at, read_at, &ahead())
     }
 
     pub(super) fn encode(&self, id: &Digest, record: &Record) -> Vec<u8> {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ops::RangeInclusive,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -101,10 +102,10 @@ impl MemoryStore {
 }
 
 /// What the clock shows, and how far it may be ahead.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Now {
     at: Timestamp,
-    ahead: Duration,
+    ahead: RangeInclusive<Duration>,
 }
 
 impl Row {
@@ -118,12 +119,15 @@ impl Row {
         Self { seq, record, started_at, updated_at: now, expires_at }
     }
 
-    fn read(&self, Now { at, ahead }: Now) -> Stored {
+    fn read(&self, now: &Now) -> Stored {
+        let at = now.at;
         let started = Started::At(self.started_at);
         let ttl = Ttl::left(self.expires_at, at);
         let record = Record { started, ttl, ..self.record.clone() };
-        let suspect = Ttl::is_suspect(self.expires_at, at, ahead);
-        Stored { record, updated_at: self.updated_at, read_at: at, suspect }
+        let updated_at = self.updated_at;
+        let suspect =
+            Stored::is_suspect(&record.state, self.expires_at, updated_at, at, &now.ahead);
+        Stored { record, updated_at, read_at: at, suspect }
     }
 
     fn may_be_swept(&self, now: Timestamp) -> bool {
@@ -133,7 +137,7 @@ impl Row {
 }
 
 impl Tables {
-    fn found(&self, id: &Digest, now: Now) -> Found {
+    fn found(&self, id: &Digest, now: &Now) -> Found {
         self.records.get(id).map_or(Found::Nothing, |row| Found::Record(Box::new(row.read(now))))
     }
 
@@ -152,7 +156,7 @@ impl Tables {
         self.records.insert(change.id, Row::new(seq, change.next.clone(), now));
     }
 
-    fn list(&self, filter: &Filter, after: Option<u64>, now: Now) -> Page {
+    fn list(&self, filter: &Filter, after: Option<u64>, now: &Now) -> Page {
         let is_later = |seq: u64| match (filter.order, after) {
             (_, None) => true,
             (Order::OldestFirst, Some(after)) => seq > after,
@@ -201,10 +205,10 @@ impl Store for MemoryStore {
         Box::pin(async move {
             let mut tables = self.tables();
             if tables.fence(&change.id) != change.expected {
-                let found = tables.found(&change.id, self.now());
+                let found = tables.found(&change.id, &self.now());
                 return Ok(Swap::Conflict(found));
             }
-            let now = self.clock.now();
+            let now = self.now().at;
             tables.write(change, now);
             if let Some(note) = &change.note {
                 tables.write_note(&change.id, now, note);
@@ -214,7 +218,7 @@ impl Store for MemoryStore {
     }
 
     fn get<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Found, StoreError>> {
-        Box::pin(async move { Ok(self.tables().found(id, self.now())) })
+        Box::pin(async move { Ok(self.tables().found(id, &self.now())) })
     }
 
     fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>> {
@@ -233,7 +237,7 @@ impl Inspect for MemoryStore {
             let after = after.map_err(|_| {
                 StoreError::Unusable("the page cursor is not one of this store".into())
             })?;
-            Ok(self.tables().list(filter, after, self.now()))
+            Ok(self.tables().list(filter, after, &self.now()))
         })
     }
 
@@ -246,7 +250,7 @@ impl Inspect for MemoryStore {
         Box::pin(async move {
             let now = self.now();
             let mut tables = self.tables();
-            let stored = match tables.found(id, now) {
+            let stored = match tables.found(id, &now) {
                 Found::Record(stored) if stored.record.fence == expected => stored,
                 found => return Ok(Purge::Conflict(found)),
             };

@@ -140,8 +140,9 @@ impl Row {
             ttl: Ttl::left(times.expires_at, self.read_at),
         };
         let record = codec.decode(id, &self.body, plain)?;
-        let suspect = codec.is_suspect(times.expires_at, self.read_at);
-        Ok(Stored { record, updated_at: times.updated_at, read_at: self.read_at, suspect })
+        let Times { updated_at, expires_at, .. } = times;
+        let suspect = codec.is_suspect(&record.state, expires_at, updated_at, self.read_at);
+        Ok(Stored { record, updated_at, read_at: self.read_at, suspect })
     }
 }
 

@@ -6,7 +6,8 @@ use std::{
 };
 
 use onceward::{
-    Effect, Ending, Engine, Filter, Inspect as _, Status, Store, StoreError, Verdict,
+    Effect, Ending, Engine, Execution, Fence, Filter, Force, Found, Inspect as _, Resolution,
+    Resolve, ResolveError, Status, Store, StoreError, Verdict,
     clock::ManualClock,
     core::conformance::{Sample, answer},
     stores::memory::MemoryStore,
@@ -78,6 +79,49 @@ async fn what_a_jump_lets_expire_is_refused_until_the_clock_is_back_or_trusted()
     assert_eq!(store.trust_clock().unwrap().ahead, Duration::from_secs(4 * 24 * 3600));
     assert!(matches!(engine.admit(other.request(b'a')).await.unwrap(), Verdict::Run(_)));
     assert_eq!(store.clock_suspicion(), None);
+}
+
+/// Whoever owns the claim may still run: by the clock that jumped, nobody knows how long ago it was made.
+#[tokio::test]
+async fn a_jump_does_not_make_it_late_enough_to_give_a_key_back() {
+    let clock = Arc::new(ManualClock::default());
+    let store = Arc::new(MemoryStore::not_durable_with_clock(clock.clone()));
+    let (engine, sample) = (Engine::new(store.clone()), Sample::new(Effect::External));
+    let Verdict::Run(_running) = engine.admit(sample.request(b'a')).await.unwrap() else {
+        panic!("it is new");
+    };
+    let never = async || {
+        let Found::Record(stored) = store.get(&sample.id()).await.unwrap() else { panic!() };
+        let resolve = Resolve {
+            id: sample.id(),
+            resolution: Resolution::Never,
+            terms: &sample.terms,
+            fence: Fence::from_random([7; 16]),
+            execution: Execution::from_bytes([8; 16]),
+            actor: None,
+            reason: None,
+            force: Force::No,
+        };
+        resolve.of(&stored).map(drop)
+    };
+    clock.jump_micros(2 * 24 * 3600 * 1_000_000);
+    assert_eq!(never().await, Err(ResolveError::ClockSuspect));
+    store.trust_clock();
+    assert_eq!(never().await, Ok(()), "an operator answers for it");
+}
+
+#[tokio::test]
+async fn what_was_written_after_a_jump_ends_by_the_clock_as_it_is() {
+    let clock = Arc::new(ManualClock::default());
+    let store = Arc::new(MemoryStore::not_durable_with_clock(clock.clone()));
+    let (engine, sample) = (Engine::new(store.clone()), Sample::new(Effect::External));
+    clock.jump_micros(2 * 24 * 3600 * 1_000_000);
+    let ask = async || engine.admit(sample.request(b'a')).await.unwrap();
+    let Verdict::Run(claim) = ask().await else { panic!("it is new") };
+    engine.settle(claim, Ending::Succeeded(answer(201))).await.unwrap();
+    assert!(matches!(ask().await, Verdict::Replay(_)));
+    clock.advance(Duration::from_secs(24 * 3600));
+    assert!(matches!(ask().await, Verdict::Run(_)), "the jump does not explain that");
 }
 
 /// Collects the texts of warnings.

@@ -335,6 +335,14 @@ fn what_a_jump_of_the_server_lets_expire_is_refused_until_somebody_trusts_the_cl
         let filter = Filter { status: Some(Status::ClockSuspect), ..Filter::default() };
         assert_eq!(store.list(&filter).await.unwrap().listed.len(), 1);
         assert!(matches!(store.sweep(10).await, Err(StoreError::Unusable(_))), "nothing is swept");
+        // One that has just begun trusts the clock that it finds, and must not delete for all.
+        let builder = PostgresStore::builder(database.url()).unwrap();
+        let begun = builder.clock(clock.clone()).open().await.unwrap();
+        let swept = begun.sweep(10).await;
+        assert!(
+            matches!(&swept, Err(StoreError::Unusable(text)) if text.contains("another process")),
+            "{swept:?}"
+        );
         let ahead = store.clock_suspicion().await.unwrap().unwrap().ahead;
         assert!(ahead.abs_diff(days) < Duration::from_secs(60), "{ahead:?}");
         clock.0.store(0, Ordering::SeqCst);
@@ -345,5 +353,12 @@ fn what_a_jump_of_the_server_lets_expire_is_refused_until_somebody_trusts_the_cl
         assert!(store.trust_clock().await.unwrap().is_some());
         assert_eq!(store.clock_suspicion().await, Ok(None));
         assert!(matches!(ask().await, Verdict::Run(_)));
+        let begun = PostgresStore::builder(database.url()).unwrap().clock(clock.clone());
+        let begun = begun.open().await.unwrap();
+        database
+            .sql("UPDATE onceward.clock SET suspected_at = suspected_at - interval '5 minutes'");
+        assert!(begun.sweep(10).await.is_ok(), "nobody says so any more");
+        database.sql("UPDATE onceward.clock SET suspected_at = suspected_at + interval '2 days'");
+        assert!(begun.sweep(10).await.is_ok(), "the clock is back");
     });
 }

@@ -54,7 +54,6 @@ impl Files {
         self.with(LOG, |log| log.truncate(length))
     }
 
-    /// As after a power cut: nothing waits until the mark is on the disk.
     fn without(&self, name: &str) -> Self {
         let mut files = self.clone();
         files.0.remove(name).unwrap();
@@ -68,6 +67,8 @@ struct Killed {
     samples: Vec<Sample>,
     /// How long the log was after each commit.
     ends: Vec<usize>,
+    /// The mark before the first commit.
+    first_mark: Vec<u8>,
 }
 
 impl Killed {
@@ -75,6 +76,7 @@ impl Killed {
         let directory = testbed::directory();
         let path = directory.path().join(DATABASE);
         let engine = Engine::new(SqliteStore::open(&path).unwrap());
+        let first_mark = fs::read(directory.path().join(MARK)).unwrap();
         // A connection that reads an old state keeps what follows from being copied into the file, so that
         // it is the same on a slow machine.
         let reader = Connection::open(&path).unwrap();
@@ -93,7 +95,12 @@ impl Killed {
         }
         let files = Files::of(directory.path());
         drop(reader);
-        Self { files, samples, ends }
+        Self { files, samples, ends, first_mark }
+    }
+
+    /// As after a power cut: nothing waits until the mark is on the disk, once it has been made.
+    fn at_first(&self, files: &Files) -> Files {
+        files.with(MARK, |mark| mark.clone_from(&self.first_mark))
     }
 
     /// The number of commits that a store lacks which is opened on these files.
@@ -135,7 +142,7 @@ impl Killed {
 async fn what_a_killed_process_leaves_is_opened() {
     let killed = Killed::after(5).await;
     assert_eq!(killed.lost(&killed.files).await, Ok(0));
-    assert_eq!(killed.lost(&killed.files.without(MARK)).await, Ok(0));
+    assert_eq!(killed.lost(&killed.at_first(&killed.files)).await, Ok(0));
     // An older mark, and one that was never written whole.
     let older = Killed::after(1).await.files.0[MARK].clone();
     assert_eq!(killed.lost(&killed.files.with(MARK, |mark| *mark = older)).await, Ok(0));
@@ -149,7 +156,7 @@ async fn a_flipped_bit_in_the_middle_of_the_log_is_refused() {
     let damaged = killed.files.flipped(place);
     killed.is_missing(killed.lost(&damaged).await, 4);
     // Without the mark, the log itself tells that commit 9 was durable when commit 10 was written.
-    let error = killed.lost(&damaged.without(MARK)).await.unwrap_err();
+    let error = killed.lost(&killed.at_first(&damaged)).await.unwrap_err();
     assert!(matches!(error, OpenError::CommitsMissing { found: Some(4), known: 9, .. }));
     let text = error.to_string();
     for word in ["ends with commit 4", "would run again", "restore a backup", "--accept-loss"] {
@@ -163,7 +170,7 @@ async fn a_damaged_header_of_the_log_is_refused() {
     let killed = Killed::after(3).await;
     for place in 0..LOG_HEADER {
         let damaged = killed.files.flipped(place);
-        for files in [damaged.without(MARK), damaged] {
+        for files in [killed.at_first(&damaged), damaged] {
             let error = killed.lost(&files).await.unwrap_err();
             assert!(matches!(error, OpenError::CommitsMissing { .. }), "{place}: {error:?}");
         }
@@ -190,10 +197,10 @@ async fn damage_in_the_last_commit_alone_is_taken_for_a_power_cut() {
     let before = killed.ends[8];
     for place in (before..killed.ends[9]).step_by(FRAME / 4) {
         let damaged = killed.files.flipped(place);
-        assert_eq!(killed.lost(&damaged.without(MARK)).await, Ok(1), "{place}");
+        assert_eq!(killed.lost(&killed.at_first(&damaged)).await, Ok(1), "{place}");
         killed.is_missing(killed.lost(&damaged).await, 9);
     }
-    assert_eq!(killed.lost(&killed.files.without(MARK).cut(before)).await, Ok(1));
+    assert_eq!(killed.lost(&killed.at_first(&killed.files).cut(before)).await, Ok(1));
 }
 
 /// Sweeps and the user's own connections do not wait for the disk: a power cut may take their commit and
@@ -240,7 +247,58 @@ async fn an_older_file_in_its_place_is_refused_and_another_store_is_not() {
     fs::write(&path, &other.0[DATABASE]).unwrap();
     fs::write(directory.path().join(LOG), &other.0[LOG]).unwrap();
     SqliteStore::open(&path).unwrap();
-    fs::remove_file(&path).unwrap();
+}
+
+/// An empty store in its place would run every key again.
+#[tokio::test]
+async fn a_database_that_was_deleted_alone_is_refused_until_that_is_accepted() {
+    let killed = Killed::after(2).await;
+    for files in [
+        killed.files.without(DATABASE),
+        killed.files.without(DATABASE).without(LOG),
+        killed.files.without(DATABASE).without(MARK),
+    ] {
+        let directory = files.placed();
+        let path = directory.path().join(DATABASE);
+        let error = SqliteStore::open(&path).unwrap_err();
+        assert!(matches!(error, OpenError::DatabaseMissing { .. }), "{error:?}");
+        assert!(error.to_string().contains("--accept-loss"), "{error}");
+        assert_eq!(Files::of(directory.path()), files, "nothing is made or deleted");
+        assert!(SqliteStore::builder(&path).accept_loss("the disk was replaced").unwrap() > 0);
+        let engine = Engine::new(SqliteStore::open(&path).unwrap());
+        let again = killed.samples[1].request(b'a');
+        assert!(matches!(engine.admit(again).await, Ok(Verdict::Run(_))), "it is an empty one");
+        drop(engine);
+        SqliteStore::open(&path).unwrap();
+        let connection = Connection::open(&path).unwrap();
+        let reason = "SELECT reason FROM onceward_loss";
+        let reason: String = connection.query_row(reason, [], |row| row.get(0)).unwrap();
+        assert_eq!(reason, "the disk was replaced");
+    }
+    let directory = killed.files.without(DATABASE).without(LOG).without(MARK).placed();
+    SqliteStore::open(directory.path().join(DATABASE)).unwrap();
+}
+
+/// Nothing tells then whether the log was cut off.
+#[tokio::test]
+async fn a_mark_that_is_gone_is_refused_until_that_is_accepted() {
+    let killed = Killed::after(2).await;
+    for files in [killed.files.without(MARK), killed.files.with(MARK, |mark| mark.truncate(39))] {
+        let error = killed.lost(&files).await.unwrap_err();
+        assert!(matches!(error, OpenError::MarkMissing { found: 4, .. }), "{error:?}");
+        let directory = files.placed();
+        let path = directory.path().join(DATABASE);
+        assert_eq!(SqliteStore::builder(&path).accept_loss("it was moved without it"), Ok(1));
+        let store = SqliteStore::open(&path).unwrap();
+        let found = store.get(&killed.samples[1].id()).await;
+        assert!(matches!(found, Ok(Found::Record(_))), "{found:?}");
+        assert!(directory.path().join(MARK).exists());
+    }
+    // Before the first commit there is nothing to lose.
+    let directory = testbed::directory();
+    let path = directory.path().join(DATABASE);
+    drop(SqliteStore::open(&path).unwrap());
+    fs::remove_file(directory.path().join(MARK)).unwrap();
     SqliteStore::open(&path).unwrap();
 }
 
@@ -309,7 +367,7 @@ async fn random_damage_is_refused_or_costs_no_more_than_a_power_cut() {
             // Where it ends, nothing tells that there was more.
             _ => (killed.files.cut(place), usize::MAX),
         };
-        for (files, most) in [(damaged.without(MARK), most), (damaged, 0)] {
+        for (files, most) in [(killed.at_first(&damaged), most), (damaged, 0)] {
             match killed.lost(&files).await {
                 Ok(lost) => {
                     assert!(lost <= most, "round {round} at {place}: {lost} commits are lost");

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, time::Duration};
 use onceward::{
     AdmitError, Effect, Ending, Engine, Found, Store, StoreError, Verdict,
     core::conformance::{Sample, answer},
-    stores::sqlite::SqliteStore,
+    stores::sqlite::{OpenError, SqliteStore},
     telemetry,
 };
 use rusqlite::{Connection, TransactionBehavior};
@@ -45,7 +45,7 @@ impl Served {
         let Err(AdmitError::Store(StoreError::Unusable(detail))) = verdict else {
             panic!("nothing may be claimed: {verdict:?}");
         };
-        assert!(detail.contains("deleted or replaced"), "{detail}");
+        assert!(detail.contains("while it was in use"), "{detail}");
         assert!(detail.contains("nothing was written"), "{detail}");
         let claim = self.claim.take().unwrap();
         let settled = self.engine.settle(claim, Ending::Succeeded(answer(201)));
@@ -61,6 +61,56 @@ async fn claimed(engine: &Engine, sample: &Sample) -> onceward::Claim {
         Ok(Verdict::Run(claim)) => claim,
         other => panic!("the key is free: {other:?}"),
     }
+}
+
+/// The very same file, but shorter than what was committed into it.
+#[tokio::test]
+async fn a_log_that_was_cut_off_in_its_place_is_noticed() {
+    for length in [0, 32, 4152] {
+        let mut served = Served::new().await;
+        let log = fs::OpenOptions::new().write(true).open(served.beside("-wal")).unwrap();
+        assert!(log.metadata().unwrap().len() > length);
+        log.set_len(length).unwrap();
+        served.refuses_everything().await;
+
+        let Served { _directory, path, store, engine, .. } = Served::new().await;
+        let log = format!("{}-wal", path.to_str().unwrap());
+        fs::OpenOptions::new().write(true).open(log).unwrap().set_len(length).unwrap();
+        drop((store, engine));
+        let error = SqliteStore::open(path).unwrap_err();
+        assert!(matches!(error, OpenError::CommitsMissing { .. }), "{error:?}");
+    }
+}
+
+/// SQLite cuts the log off itself when it has copied it, also for other processes.
+#[tokio::test]
+async fn a_log_that_sqlite_itself_makes_shorter_is_no_alarm() {
+    let served = Served::new().await;
+    let other = Connection::open(&served.path).unwrap();
+    for _ in 0..5 {
+        for _ in 0..5 {
+            claimed(&served.engine, &Sample::new(Effect::External)).await;
+        }
+        let busy: bool =
+            other.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).unwrap();
+        assert!(!busy);
+        assert_eq!(fs::metadata(served.beside("-wal")).unwrap().len(), 0);
+    }
+    claimed(&served.engine, &Sample::new(Effect::External)).await;
+}
+
+/// It comes back when the process ends, so that the next start finds it.
+#[tokio::test]
+async fn a_mark_that_was_deleted_comes_back() {
+    let mut served = Served::new().await;
+    fs::remove_file(served.beside("-mark")).unwrap();
+    served.refuses_everything().await;
+
+    let Served { _directory, path, store, engine, ended, .. } = Served::new().await;
+    fs::remove_file(format!("{}-mark", path.to_str().unwrap())).unwrap();
+    drop((store, engine));
+    let store = SqliteStore::open(path).unwrap();
+    assert!(matches!(store.get(&ended.id()).await, Ok(Found::Record(_))));
 }
 
 #[tokio::test]

@@ -20,6 +20,14 @@ pub(super) async fn examine(config: &Config, store: &dyn Records, findings: &mut
         Ok(Err(error)) => return unknown(&error.to_string(), findings),
         Err(_) => return unknown("no answer in time", findings),
     };
+    for route in kept::idle(config, &changes) {
+        let texts = texts(
+            "accept_identity_change = true, and nothing needs it",
+            "any later change of a name or scope would be accepted, and keys of before would run again",
+            "remove accept_identity_change",
+        );
+        findings.warning("identity-change-accepted", &route, texts);
+    }
     for change in changes {
         let means = match change.is_accepted {
             false => "the gateway does not start; with such names these keys would run again",

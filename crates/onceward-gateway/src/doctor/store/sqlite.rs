@@ -128,6 +128,10 @@ fn refused(error: &OpenError, path: &Path, findings: &mut Findings) {
             let copy = format!("mkdir kept && cp {name}* kept/   # then restore a backup, or: ");
             ("store-commits-missing", format!("{copy}{migrate} --accept-loss REASON"))
         }
+        OpenError::DatabaseMissing { .. } | OpenError::MarkMissing { .. } => {
+            let back = "put the file back or restore a backup; or, if nothing else was lost or you accept it: ";
+            ("store-file-missing", format!("{back}{migrate} --accept-loss REASON"))
+        }
         OpenError::Newer { .. } => {
             ("store-newer", "use the newer software again; nothing goes back".to_owned())
         }
@@ -227,6 +231,11 @@ mod tests {
             (
                 OpenError::CommitsMissing { path: path.clone(), found: Some(7), known: 9 },
                 "store-commits-missing",
+                Severity::Problem,
+            ),
+            (
+                OpenError::MarkMissing { path: path.clone(), found: 7 },
+                "store-file-missing",
                 Severity::Problem,
             ),
             (

@@ -47,6 +47,13 @@ async fn a_start_that_would_run_keys_again_is_refused_until_it_is_accepted() {
         gateway.signal(Signal::TERM);
         let said = gateway.rest_of_log();
         assert!(said.contains("identity_changed") && said.contains("1 live record has"), "{said}");
+        // The next start has nothing to accept any more, and says that the line is still there.
+        let idle =
+            Plan { directory: gateway.directory.clone(), ..Plan::new(&upstream.url(), &accepted) };
+        let gateway = idle.start();
+        gateway.signal(Signal::TERM);
+        let said = gateway.rest_of_log();
+        assert!(said.contains("nothing needs it"), "{said}");
         // From now on this is how it is kept: without the line, and whatever else is new.
         let directory = gateway.directory.clone();
         let next = text(now) + &route("");

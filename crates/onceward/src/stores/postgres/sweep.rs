@@ -3,9 +3,13 @@
 use std::time::SystemTime;
 
 use onceward_core::StoreError;
+use tokio_postgres::types::Type;
 
 use super::{Dialect, error::store_error, link::Link, rows::timestamp, sql};
-use crate::{clock::Suspicion, stores::codec::Codec};
+use crate::{
+    clock::{SUSPICION_HOLDS, Suspicion, suspected_elsewhere},
+    stores::codec::Codec,
+};
 
 /// How many rows one statement deletes.
 const STEP: u32 = 5_000;
@@ -27,6 +31,19 @@ const SWEEP_REST: &str = "
     )
     SELECT pg_catalog.clock_timestamp()";
 
+/// Tells all that the clock is suspected, those too who have just begun and trust it.
+const SUSPECT: &str = "
+    INSERT INTO onceward.clock (one, suspected_at) VALUES (1, pg_catalog.clock_timestamp())
+    ON CONFLICT (one) DO UPDATE SET suspected_at = excluded.suspected_at";
+
+/// One row if somebody suspects it. What was said before the clock went back is in the future.
+const SUSPECTED: &str = "
+    SELECT c.suspected_at FROM onceward.clock c
+    WHERE pg_catalog.abs(
+        pg_catalog.date_part('epoch', c.suspected_at)
+            OPERATOR(pg_catalog.-) pg_catalog.date_part('epoch', pg_catalog.clock_timestamp())
+        ) OPERATOR(pg_catalog.<) $1";
+
 /// Only where there is an inbox.
 const SWEEP_INBOX: &str = "
     DELETE FROM onceward.inbox i WHERE i.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(
@@ -42,7 +59,14 @@ pub(super) async fn sweep(
     codec: &Codec,
 ) -> Result<u32, StoreError> {
     look_at_clock(link, codec).await?;
-    codec.watch().check_for_sweep()?;
+    if let Err(error) = codec.watch().check_for_sweep() {
+        link.ask(SUSPECT, &[]).await?;
+        return Err(error);
+    }
+    let holds = SUSPICION_HOLDS.as_secs_f64();
+    if !link.ask(SUSPECTED, &[(&holds, Type::FLOAT8)]).await?.is_empty() {
+        return Err(suspected_elsewhere());
+    }
     let mut deleted = 0;
     let mut left = limit;
     while left > 0 {

@@ -189,11 +189,12 @@ impl SqliteStoreBuilder {
         schema::tables(&self.checked()?)
     }
 
-    /// Accepts that the file lacks durable commits, after [`OpenError::CommitsMissing`]: it can be opened
-    /// then, and **operations that were acknowledged in those commits run again when they are retried**.
+    /// Accepts that the file lacks durable commits, after [`OpenError::CommitsMissing`],
+    /// [`OpenError::MarkMissing`] or [`OpenError::DatabaseMissing`]: it can be opened then, and **operations
+    /// that were acknowledged in those commits run again when they are retried**.
     ///
-    /// The reason is kept in the table `onceward_loss`. Gives how many commits are missing; with 0 nothing
-    /// was changed. A file that is damaged in itself is refused: restore a backup.
+    /// The reason is kept in the table `onceward_loss`. Gives how many commits are missing, as far as is
+    /// known and at least 1; with 0 nothing was changed. A file that is damaged in itself is refused: restore a backup.
     ///
     /// ```
     /// # let directory = tempfile::tempdir()?;

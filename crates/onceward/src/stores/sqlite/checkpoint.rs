@@ -13,7 +13,7 @@ use std::{
 
 use rusqlite::{Connection, Statement};
 
-use super::{OpenError, builder::Options, schema, space::Presence, sql};
+use super::{OpenError, builder::Options, log::FRAME_HEADER_BYTES, schema, space::Presence, sql};
 use crate::telemetry::{self, Begun, event};
 
 /// How long a commit may wait to be copied into the file. It is durable before; the longer it
@@ -25,9 +25,6 @@ const READERS_END: Duration = Duration::from_millis(10);
 
 /// When somebody who reads has kept the log from being begun anew, this much later is soon enough.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
-
-/// The header of a frame in the log, beside its page.
-const FRAME_HEADER_BYTES: u64 = 24;
 
 /// The checkpointing thread; dropping it stops and joins the thread.
 pub(super) struct Checkpointer {
@@ -109,8 +106,8 @@ impl Shared {
 fn run(connection: &Connection, shared: &Shared, presence: &Presence) {
     while shared.wait() {
         // A log without a name can still be saved. With another one in its place, the shared memory
-        // may be about that one, and its pages would be copied from the wrong file.
-        if presence.is_log_replaced() {
+        // may be about that one, and its pages would be copied from the wrong file; as would holes be.
+        if presence.is_log_spoilt() {
             continue;
         }
         let position = {

@@ -68,6 +68,21 @@ pub enum OpenError {
         /// The number of the last durable commit that is known.
         known: u64,
     },
+    /// The file is gone, though something of it is left beside it: a new one would know no key.
+    DatabaseMissing {
+        /// The file.
+        path: PathBuf,
+        /// What is left of it.
+        left: PathBuf,
+    },
+    /// The file that counts the commits beside the store (`-mark`) is gone or was cut off: nothing tells
+    /// whether commits are missing.
+    MarkMissing {
+        /// The file.
+        path: PathBuf,
+        /// The number of the last commit in it.
+        found: u64,
+    },
     /// Newer software has changed the tables.
     Newer {
         /// The file.
@@ -149,6 +164,20 @@ impl fmt::Display for OpenError {
                      backup or accept the loss with `onceward migrate --accept-loss REASON`"
                 )
             }
+            Self::DatabaseMissing { path, left } => write!(
+                formatter,
+                "{path:?} is gone, though {left:?} is left of it; nothing was created or changed, because \
+                 an empty store would run every key again: put the file back or restore a backup, or, if \
+                 its records are lost, accept that with `onceward migrate --accept-loss REASON`, which \
+                 makes an empty one"
+            ),
+            Self::MarkMissing { path, found } => write!(
+                formatter,
+                "{path:?} ends with commit {found}, and the file `-mark` beside it, which tells whether that \
+                 was the last one, is gone or was cut off; it was left untouched, because operations that \
+                 were acknowledged could run again: put `-mark` back, or, if nothing else was lost or you \
+                 accept it, say so with `onceward migrate --accept-loss REASON`"
+            ),
             Self::Newer { path, found, known } => write!(
                 formatter,
                 "{path:?} has tables of version {found}, this software knows {known}; it was left \

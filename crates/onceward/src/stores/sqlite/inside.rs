@@ -260,6 +260,11 @@ impl SqliteStore {
     /// Commits what is open on this connection.
     pub(crate) fn commit_on(&self, connection: &Connection) -> Result<(), StoreError> {
         connection.execute_batch(sql::COMMIT).map_err(|error| at_commit(&error))?;
+        self.look_after_commit()
+    }
+
+    /// Whatever was committed into a file that has no name is not durable.
+    pub(crate) fn look_after_commit(&self) -> Result<(), StoreError> {
         self.inner.inside.presence.look().map_err(|gone| gone.after_commit())
     }
 

@@ -49,6 +49,11 @@ impl Mark {
         Self { store: uuid::Uuid::new_v4().into_bytes(), commits: 0 }
     }
 
+    /// The number of its last commit.
+    pub(super) fn commits(self) -> u64 {
+        self.commits
+    }
+
     /// The mark in the file; `None`: it has none. Its tables are of this version.
     pub(super) fn read(connection: &Connection) -> rusqlite::Result<Option<Self>> {
         let stored = connection.query_row(sql::READ_MARK, [], |row| row.get::<_, Vec<u8>>(0));
@@ -92,6 +97,7 @@ fn spoilt(detail: impl Into<String>) -> rusqlite::Error {
 pub(super) struct Marks<'c> {
     read: Statement<'c>,
     write: Statement<'c>,
+    path: PathBuf,
     beside: Beside,
     last: Option<Mark>,
 }
@@ -101,6 +107,7 @@ impl<'c> Marks<'c> {
         Ok(Self {
             read: connection.prepare(sql::READ_MARK)?,
             write: connection.prepare(sql::WRITE_MARK)?,
+            path: path.to_path_buf(),
             beside: Beside::new(path),
             last: None,
         })
@@ -131,11 +138,62 @@ impl<'c> Marks<'c> {
     }
 }
 
-/// The file beside the store, made with the first commit. Without it, less is noticed and nothing is lost.
+impl Drop for Marks<'_> {
+    /// A file that was deleted while it was in use comes back, so that the next start is not refused for
+    /// want of it alone.
+    fn drop(&mut self) {
+        if is_beside(&self.path) {
+            return;
+        }
+        let found = self.read.query_row([], |row| row.get::<_, Vec<u8>>(0));
+        if let Ok(mark) = found.and_then(|bytes| Mark::decoded(&bytes)) {
+            let last = self.last.filter(|last| last.store == mark.store).unwrap_or(mark);
+            // The next start says what is missing, if it could not be written.
+            let _ = ensure(&self.path, Mark { commits: last.commits.max(mark.commits), ..mark });
+        }
+    }
+}
+
+/// The file beside the store. What cannot be written there makes less noticed, and nothing lost.
 struct Beside {
     path: PathBuf,
     file: Option<File>,
     has_failed: bool,
+}
+
+/// Makes certain that the file beside the store is there and is about this store, on the disk as well:
+/// before the first commit that it counts. From then on a store without it has lost it.
+pub(super) fn ensure(path: &Path, mark: Mark) -> io::Result<()> {
+    let file = beside(path, "-mark");
+    let written = fs::read(&file).ok().and_then(|bytes| Mark::of_bytes(&bytes));
+    if written.is_some_and(|written| written.store == mark.store) {
+        return Ok(());
+    }
+    let mut opened = open_beside(&file)?;
+    write_at_start(&mut opened, &mark.bytes())?;
+    opened.sync_all()?;
+    sync_directory(&file)
+}
+
+/// Whether the file beside the store is there, and was not cut off.
+pub(super) fn is_beside(path: &Path) -> bool {
+    fs::metadata(beside(path, "-mark")).is_ok_and(|found| found.len() >= MARK_BYTES as u64)
+}
+
+fn open_beside(file: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(file)
+}
+
+/// A name that is not on the disk is gone after a power cut.
+fn sync_directory(file: &Path) -> io::Result<()> {
+    match file.parent() {
+        Some(directory) if cfg!(unix) => File::open(directory)?.sync_all(),
+        _ => Ok(()),
+    }
 }
 
 impl Beside {
@@ -156,13 +214,7 @@ impl Beside {
     fn try_write(&mut self, mark: Mark) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
-            none => {
-                let mut options = OpenOptions::new();
-                options.write(true).create(true).truncate(false);
-                #[cfg(unix)]
-                std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-                none.insert(options.open(&self.path)?)
-            }
+            none => none.insert(open_beside(&self.path)?),
         };
         write_at_start(file, &mark.bytes())
     }
@@ -212,10 +264,6 @@ impl Evidence {
     /// The database and `-shm` are not touched: SQLite's locks on them would end when they are closed.
     pub(super) fn gather(path: &Path) -> io::Result<Self> {
         let mut evidence = Self::default();
-        if !path.exists() {
-            forget(path)?;
-            return Ok(evidence);
-        }
         let written = fs::read(beside(path, "-mark")).ok();
         if let Some(mark) = written.and_then(|bytes| Mark::of_bytes(&bytes)) {
             evidence.is_durable(mark);
@@ -247,6 +295,11 @@ impl Evidence {
         let of_store = self.durable.iter().filter(|mark| mark.store == found.store);
         let known = of_store.map(|mark| mark.commits).max().unwrap_or_default();
         Mark { commits: known.max(found.commits) + 1, ..found }
+    }
+
+    /// The last durable commit of whatever store left a trace.
+    pub(super) fn last(&self) -> u64 {
+        self.durable.iter().map(|mark| mark.commits).max().unwrap_or_default()
     }
 
     fn is_durable(&mut self, mark: Mark) {
@@ -286,14 +339,26 @@ impl Evidence {
     }
 }
 
-/// Without the file a new store begins, and what is left beside it is of another one.
-fn forget(path: &Path) -> io::Result<()> {
-    match fs::remove_file(beside(path, "-mark")) {
-        // It must not come back with the power, beside a store that has no mark yet.
-        Ok(()) if cfg!(unix) => File::open(path.parent().unwrap_or(path))?.sync_all(),
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+/// What is left beside a store whose file is gone: where there is something, it is no new store.
+pub(super) fn left_of(path: &Path) -> Option<PathBuf> {
+    if path.exists() {
+        return None;
     }
+    let mark = beside(path, "-mark");
+    let log = beside(path, "-wal");
+    let has_log = fs::metadata(&log).is_ok_and(|found| found.len() > 0);
+    if mark.exists() { Some(mark) } else { has_log.then_some(log) }
+}
+
+/// Removes the log of a store whose file is gone: SQLite must not take it for that of a new one.
+pub(super) fn forget_log(path: &Path) -> io::Result<()> {
+    for ending in ["-wal", "-shm"] {
+        match fs::remove_file(beside(path, ending)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    sync_directory(path)
 }
 
 /// The file that lies beside this one, with a longer name.

@@ -14,7 +14,7 @@ use super::{
     OpenError,
     builder::Options,
     error::is_busy,
-    mark::{Evidence, Mark, Missing},
+    mark::{self, Evidence, Mark, Missing},
     space, sql,
 };
 
@@ -98,17 +98,23 @@ pub(super) fn tables(options: &Options) -> Result<Tables, OpenError> {
 /// Opens the connection that writes; makes or updates the tables.
 pub(super) fn open(options: &Options) -> Result<Connection, OpenError> {
     let path = &options.path;
+    if let Some(left) = mark::left_of(path) {
+        return Err(OpenError::DatabaseMissing { path: path.clone(), left });
+    }
     if !options.migrates && !path.exists() {
         let needed = MIGRATIONS.len() as u32;
         return Err(OpenError::Outdated { path: path.clone(), found: 0, needed });
     }
     let evidence = Evidence::gather(path).map_err(|error| OpenError::from_io(path, &error))?;
     create_private(path);
-    open_with(options, &evidence)
+    open_with(options, Some(&evidence))
 }
 
-/// Opens it if it has all the commits of which there is evidence.
-pub(super) fn open_with(options: &Options, evidence: &Evidence) -> Result<Connection, OpenError> {
+/// Opens it if it has all the commits of which there is evidence; without evidence, whatever it has.
+pub(super) fn open_with(
+    options: &Options,
+    evidence: Option<&Evidence>,
+) -> Result<Connection, OpenError> {
     let path = &options.path;
     let connection =
         connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
@@ -126,6 +132,7 @@ pub(super) fn open_with(options: &Options, evidence: &Evidence) -> Result<Connec
         Refusal::Missing(Missing { known, found }) => {
             OpenError::CommitsMissing { path: path.clone(), found, known }
         }
+        Refusal::Unmarked(found) => OpenError::MarkMissing { path: path.clone(), found },
         Refusal::Newer(found) => {
             OpenError::Newer { path: path.clone(), found, known: MIGRATIONS.len() as u32 }
         }
@@ -173,7 +180,7 @@ pub(super) fn open_checkpointer(options: &Options) -> Result<Connection, OpenErr
 
 /// A new file holds answers that only its owner shall read; SQLite gives the log the mode of the file.
 /// If that fails, opening the file says why.
-fn create_private(path: &Path) {
+pub(super) fn create_private(path: &Path) {
     let mut options = fs::OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
@@ -242,6 +249,7 @@ pub(super) fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenE
 enum Refusal {
     Sqlite(rusqlite::Error),
     Missing(Missing),
+    Unmarked(u64),
     Newer(u32),
     Outdated(u32),
     NotDurable(String),
@@ -265,7 +273,11 @@ pub(super) fn keep_log(connection: &Connection, keep: bool) -> rusqlite::Result<
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep).map(drop)
 }
 
-fn prepare(connection: &Connection, options: &Options, evidence: &Evidence) -> Result<(), Refusal> {
+fn prepare(
+    connection: &Connection,
+    options: &Options,
+    evidence: Option<&Evidence>,
+) -> Result<(), Refusal> {
     connection.busy_timeout(Duration::ZERO)?;
     // Nothing is changed before it is known that this software may.
     let version = version(connection)?;
@@ -273,8 +285,8 @@ fn prepare(connection: &Connection, options: &Options, evidence: &Evidence) -> R
         return Err(Refusal::Newer(version));
     }
     let mark = if version < COUNTS_COMMITS { None } else { Mark::read(connection)? };
-    if let Some(missing) = evidence.missing(mark) {
-        return Err(Refusal::Missing(missing));
+    if let Some(evidence) = evidence {
+        complete(mark, &options.path, evidence)?;
     }
     if !options.migrates && version < MIGRATIONS.len() as u32 {
         return Err(Refusal::Outdated(version));
@@ -296,7 +308,27 @@ fn prepare(connection: &Connection, options: &Options, evidence: &Evidence) -> R
     connection.pragma_update(None, "journal_size_limit", signed(2 * options.wal_bytes))?;
     connection.pragma_update(None, "temp_store", "memory")?;
     set_cache(connection, options.cache_bytes)?;
-    migrate(connection, options.clock.now())
+    migrate(connection, options.clock.now())?;
+    match Mark::read(connection)?.map(|mark| mark::ensure(&options.path, mark)) {
+        Some(Err(error)) => {
+            let detail = format!("the file `-mark` beside it cannot be written: {error}");
+            Err(Refusal::NotDurable(detail))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a file that lacks commits, or of which nobody can tell.
+fn complete(mark: Option<Mark>, path: &Path, evidence: &Evidence) -> Result<(), Refusal> {
+    if let Some(missing) = evidence.missing(mark) {
+        return Err(Refusal::Missing(missing));
+    }
+    // Asked after the file: the mark is made before the first commit, also by another process that has
+    // begun meanwhile.
+    match mark.map(Mark::commits) {
+        Some(commits @ 1..) if !mark::is_beside(path) => Err(Refusal::Unmarked(commits)),
+        _ => Ok(()),
+    }
 }
 
 fn make_durable(connection: &Connection) -> rusqlite::Result<()> {

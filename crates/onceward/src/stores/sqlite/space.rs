@@ -3,13 +3,16 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::OnceLock,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use onceward_core::StoreError;
 
-use super::mark::beside;
+use super::{log, mark::beside};
 use crate::telemetry;
 
 /// How often the free space is looked at: far less can be written in between than the reserve.
@@ -92,19 +95,29 @@ fn available_bytes(_: &Path) -> io::Result<u64> {
 pub(super) struct Presence {
     path: PathBuf,
     log: PathBuf,
-    /// The database, its log and its shared memory.
-    files: [(PathBuf, Option<(u64, u64)>); 3],
-    gone: OnceLock<PathBuf>,
+    /// The database, its log, its shared memory, and what counts its commits.
+    files: [(PathBuf, Option<(u64, u64)>); 4],
+    /// How long the log was when it was looked at last.
+    log_bytes: AtomicU64,
+    gone: OnceLock<(PathBuf, Fate)>,
 }
 
-/// A file of the store that was deleted or replaced.
-pub(super) struct Gone<'p>(&'p Path);
+/// What happened to a file of the store while it was in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Replaced,
+    CutOff,
+}
+
+/// A file of the store that was deleted, replaced or cut off.
+pub(super) struct Gone<'p>(&'p Path, Fate);
 
 impl Presence {
     /// Of a store whose log is open.
     pub(super) fn of(path: &Path) -> Self {
-        let files = ["", "-wal", "-shm"].map(|ending| beside(path, ending));
+        let files = ["", "-wal", "-shm", "-mark"].map(|ending| beside(path, ending));
         Self {
+            log_bytes: AtomicU64::new(log::length(path)),
             path: path.to_path_buf(),
             log: beside(path, "-wal"),
             files: files.map(|file| {
@@ -125,20 +138,42 @@ impl Presence {
     pub(super) fn look(&self) -> Result<(), Gone<'_>> {
         self.was_seen()?;
         let gone = self.files.iter().find(|(file, opened)| identity(file) != *opened);
-        let Some((file, _)) = gone else { return Ok(()) };
-        if self.gone.set(file.clone()).is_ok() {
-            telemetry::STORE_REPLACED.raise(Gone(file).complaint());
+        let (file, fate) = match gone {
+            Some((file, _)) => (file, Fate::Replaced),
+            None if self.is_log_cut_off() => (&self.log, Fate::CutOff),
+            None => return Ok(()),
+        };
+        if self.gone.set((file.clone(), fate)).is_ok() {
+            telemetry::STORE_REPLACED.raise(Gone(file, fate).complaint());
         }
         self.was_seen()
     }
 
-    /// Whether they were all there at every look so far.
-    pub(super) fn was_seen(&self) -> Result<(), Gone<'_>> {
-        self.gone.get().map_or(Ok(()), |file| Err(Gone(file)))
+    /// SQLite itself makes the log shorter when it begins it anew, and is asked then how much it needs.
+    fn is_log_cut_off(&self) -> bool {
+        let found = log::length(&self.path);
+        let before = self.log_bytes.swap(found, Ordering::Relaxed);
+        found < before && log::lacks_frames(&self.path)
     }
 
-    /// Whether another file has the name of the log.
-    pub(super) fn is_log_replaced(&self) -> bool {
+    /// Whether they were all there at every look so far.
+    pub(super) fn was_seen(&self) -> Result<(), Gone<'_>> {
+        self.gone.get().map_or(Ok(()), |(file, fate)| Err(Gone(file, *fate)))
+    }
+
+    /// Whether the log has holes, so that nothing of it may be copied into the file.
+    pub(super) fn was_log_cut_off(&self) -> bool {
+        self.gone.get().is_some_and(|(_, fate)| *fate == Fate::CutOff)
+    }
+
+    /// Whether another file has the name of the log, or this one has holes.
+    pub(super) fn is_log_spoilt(&self) -> bool {
+        // What this finds is remembered.
+        let _ = self.look();
+        self.was_log_cut_off() || self.is_log_replaced()
+    }
+
+    fn is_log_replaced(&self) -> bool {
         let of_log = |(file, _): &&(PathBuf, _)| *file == self.log;
         let opened = self.files.iter().find(of_log).and_then(|(_, opened)| *opened);
         identity(&self.log).is_some_and(|found| Some(found) != opened)
@@ -157,12 +192,19 @@ impl Gone<'_> {
     }
 
     fn complaint(&self) -> String {
-        format!(
-            "{:?} was deleted or replaced while it was in use, so that no change would outlive this \
-             process: stop it with SIGTERM, by which it saves what can be saved, then start it again, \
-             and stop it first the next time",
-            self.0
-        )
+        let Self(file, fate) = self;
+        match fate {
+            Fate::Replaced => format!(
+                "{file:?} was deleted or replaced while it was in use, so that no change would outlive \
+                 this process: stop it with SIGTERM, by which it saves what can be saved, then start it \
+                 again, and stop it first the next time"
+            ),
+            Fate::CutOff => format!(
+                "{file:?} was cut off while it was in use, and what had been committed there is gone: \
+                 stop this process and copy the file with all that lies beside it; the next start says \
+                 how much is missing"
+            ),
+        }
     }
 }
 

@@ -86,6 +86,15 @@ pub(super) const OLD_CHUNKS: &str = "
     ORDER BY at, seq
     LIMIT ?4";
 
+/// Tells all that the clock is suspected, those too who have just begun and trust it.
+pub(super) const SUSPECT_CLOCK: &str = "
+    INSERT INTO onceward_clock (one, suspected_at) VALUES (1, ?1)
+    ON CONFLICT (one) DO UPDATE SET suspected_at = excluded.suspected_at";
+
+/// What was said before the clock went back is in the future.
+pub(super) const CLOCK_SUSPECTED: &str = "
+    SELECT EXISTS (SELECT 1 FROM onceward_clock WHERE abs(suspected_at - ?1) < ?2)";
+
 pub(super) const DELETE_CHUNK: &str = "DELETE FROM onceward_spool WHERE seq = ?1";
 
 /// One line of a list.
@@ -211,6 +220,8 @@ pub(super) const LAST_WRITE: &str = "
 
 pub(super) const HAS_SCHEMA: &str = "
     SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'onceward_schema')";
+
+pub(super) const SCHEMA_COUNT: &str = "SELECT count(*) FROM sqlite_schema";
 
 pub(super) const CREATE_SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS onceward_schema (

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use onceward_core::{BoxFuture, Change, SpoolId, StoreError, Swap, Transactional};
+use onceward_core::{BoxFuture, Change, Digest, Fence, SpoolId, StoreError, Swap, Transactional};
 use sqlx::{
     Connection as _, Database, Row as _, SqlStr, Sqlite, SqliteConnection, SqlitePool, Transaction,
     sqlite::SqliteRow,
@@ -123,6 +123,11 @@ impl Transactional<SqliteConnection> for SqliteStore {
                 .bind(&*chunk);
             put.execute(connection).await.map(drop).map_err(|error| self.explain(error))
         })
+    }
+
+    /// After the commit: whatever was committed into a file that has no name is not durable.
+    fn confirm<'a>(&'a self, _: &'a Digest, _: Fence) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async { self.look_after_commit() })
     }
 }
 

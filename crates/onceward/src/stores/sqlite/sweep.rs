@@ -21,7 +21,10 @@ use super::{
     sql,
     transactions::{Transactions, Trouble},
 };
-use crate::stores::codec::Codec;
+use crate::{
+    clock::{SUSPICION_HOLDS, suspected_elsewhere},
+    stores::codec::Codec,
+};
 
 /// How long one step may look for rows before the writer turns to its queue again.
 const STEP: Duration = Duration::from_millis(10);
@@ -113,14 +116,15 @@ impl<'c> Sweeper<'c> {
         let Self { transactions, codec, broom } = self;
         let rows = if is_busy { BUSY_STEP_ROWS } else { STEP_ROWS };
         codec.watch().look();
-        let stepped = codec.watch().check_for_sweep().and_then(|()| {
-            let step = transactions.run(|now| match sweep.records_left {
-                0 => broom.sweep_chunks(sweep.chunks_left.min(rows), now),
-                left => broom.sweep_records(left.min(rows), now),
-            });
-            step.map_err(Trouble::into_error)
+        let trusted = codec.watch().check_for_sweep();
+        let stepped = transactions.run(|now| match (&trusted, sweep.records_left) {
+            (Err(_), _) => broom.suspect(now).map(|()| None),
+            (Ok(()), _) if broom.is_suspected(now)? => Ok(None),
+            (Ok(()), 0) => broom.sweep_chunks(sweep.chunks_left.min(rows), now).map(Some),
+            (Ok(()), left) => broom.sweep_records(left.min(rows), now).map(Some),
         });
-        let done = match stepped {
+        let stepped = stepped.map_err(Trouble::into_error);
+        let done = match trusted.and_then(|()| stepped?.ok_or_else(suspected_elsewhere)) {
             Ok(done) => done,
             Err(error) => {
                 sweep.answer(Err(error));
@@ -152,6 +156,8 @@ struct Broom<'c> {
     discard_chunks: Statement<'c>,
     old_chunks: Statement<'c>,
     delete_chunk: Statement<'c>,
+    suspect_clock: Statement<'c>,
+    clock_suspected: Statement<'c>,
     next_record: Place,
     next_chunk: Place,
 }
@@ -165,9 +171,20 @@ impl<'c> Broom<'c> {
             discard_chunks: connection.prepare(sql::DISCARD_CHUNKS)?,
             old_chunks: connection.prepare(sql::OLD_CHUNKS)?,
             delete_chunk: connection.prepare(sql::DELETE_CHUNK)?,
+            suspect_clock: connection.prepare(sql::SUSPECT_CLOCK)?,
+            clock_suspected: connection.prepare(sql::CLOCK_SUSPECTED)?,
             next_record: Place::START,
             next_chunk: Place::START,
         })
+    }
+
+    fn suspect(&mut self, now: Timestamp) -> rusqlite::Result<()> {
+        self.suspect_clock.execute([now.unix_micros()]).map(drop)
+    }
+
+    fn is_suspected(&mut self, now: Timestamp) -> rusqlite::Result<bool> {
+        let holds = i64::try_from(SUSPICION_HOLDS.as_micros()).unwrap_or(i64::MAX);
+        self.clock_suspected.query_row([now.unix_micros(), holds], |row| row.get(0))
     }
 
     fn sweep_records(&mut self, limit: u32, now: Timestamp) -> rusqlite::Result<Done> {

@@ -60,7 +60,7 @@ impl Writer {
         let room = Arc::new(Semaphore::new(MAX_WAITING_KIB as usize));
         let (ready, started) = std::sync::mpsc::channel();
         let (for_thread, settings) = (Arc::clone(&room), options.clone());
-        let presence = Arc::clone(presence);
+        let (presence, watching) = (Arc::clone(presence), Arc::clone(presence));
         let thread = super::spawn(options, "writer", move || {
             let _closing = CloseRoom(&for_thread);
             let connections = (&connection, &sweeping);
@@ -69,6 +69,7 @@ impl Writer {
                     // Whoever opens the store waits for this; if he is gone, the queue ends too.
                     let _ = ready.send(Ok(()));
                     writing.run();
+                    Loop::keep_spoilt_log(&watching, [&connection, &sweeping]);
                 }
                 Err(error) => drop(ready.send(Err(error))),
             }
@@ -183,6 +184,18 @@ impl<'c> Loop<'c> {
             let is_busy = !batch.is_empty();
             self.commit(&mut batch);
             self.sweep_a_little(is_busy);
+        }
+    }
+
+    /// The last connection that is closed copies the log into the file: not one that has holes.
+    fn keep_spoilt_log(presence: &Presence, connections: [&Connection; 2]) {
+        // What this finds is remembered.
+        let _ = presence.look();
+        if presence.was_log_cut_off() {
+            for connection in connections {
+                // Then SQLite reports the holes itself, at the next start.
+                let _ = schema::keep_log(connection, true);
+            }
         }
     }
 

@@ -67,6 +67,36 @@ async fn a_commit_whose_answer_was_lost_is_known_by_its_fence() {
     assert_eq!(shop.charges(), 1);
 }
 
+/// sqlx does not notice that it commits into a log without a name: what only this process has is not durable.
+#[tokio::test]
+async fn a_commit_into_a_log_that_was_deleted_is_not_acknowledged() {
+    struct Deleting(sqlx::Transaction<'static, Sqlite>, std::path::PathBuf);
+    impl Transaction for Deleting {
+        type Connection = SqliteConnection;
+        type Store = SqliteStore;
+
+        fn connection(&mut self) -> &mut SqliteConnection {
+            &mut self.0
+        }
+
+        fn is_outermost(&self) -> bool {
+            true
+        }
+
+        async fn commit(self) -> Result<(), StoreError> {
+            std::fs::remove_file(self.1).unwrap();
+            Transaction::commit(self.0).await
+        }
+    }
+    let shop = Shop::new();
+    let engine = Engine::new(shop.store.clone());
+    let claim = claim(&engine, "k").await;
+    let log = shop.till.path.with_extension("db-wal");
+    let transaction = Deleting(shop.till.begin_charge().await, log);
+    let told = engine.commit(&claim, transaction, paid()).await;
+    assert!(matches!(told, Err(CommitError::Doubtful(_))), "{told:?}");
+}
+
 /// The renewal is a commit of its own: what the log may hold of the failed one is overwritten.
 #[tokio::test]
 async fn a_commit_that_was_not_made_is_known_by_a_renewal() {
