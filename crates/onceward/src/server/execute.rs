@@ -245,19 +245,22 @@ pub(super) fn tell<T>(
 
 pub(super) fn overdue(idempotency: &Idempotency) -> Problem {
     let options = idempotency.options();
-    let problem = no_answer(options.policy.meaning(Reply::Incomplete));
     let cause = Cause::NoAnswer { within: options.terms.max_run(), awaited_until: None };
+    let problem = no_answer(options.policy.meaning(Reply::Incomplete), cause);
     let says_why = problem.code() == Code::OutcomeUnknown;
-    let problem = problem.because(says_why.then(|| cause.to_string()));
-    problem.status(StatusCode::GATEWAY_TIMEOUT)
+    problem.because(says_why.then(|| cause.to_string()))
 }
 
 /// What the first client is told when there is no complete answer.
-pub(super) fn no_answer(meaning: Meaning) -> Problem {
+pub(super) fn no_answer(meaning: Meaning, cause: Cause) -> Problem {
     if matches!(meaning, Meaning::FailedRetryable | Meaning::Released) {
         let text = "the service gave no complete answer, and another run is safe; send the same request \
                     with the same key";
-        return Problem::new(Code::UpstreamFailed, text);
+        let problem = Problem::new(Code::UpstreamFailed, text);
+        return match cause {
+            Cause::NoAnswer { .. } => problem.status(StatusCode::GATEWAY_TIMEOUT),
+            _ => problem,
+        };
     }
     let text = "the service gave no complete answer, so it is not known yet whether it happened; ask with \
                 the same key, never with a new one";

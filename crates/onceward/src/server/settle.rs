@@ -161,12 +161,13 @@ fn refusal(captured: &Captured) -> Option<Problem> {
 }
 
 fn answer(captured: Captured, meaning: Meaning, effect: Effect) -> Result<Response<Body>, Problem> {
+    let cause = captured.cause();
     let answer = match for_client(captured) {
         // To ask again would not bring it: it binds nothing and is not kept.
         Err(_) if meaning == Meaning::Unknown => None,
         answer => answer?,
     };
-    let answer = answer.ok_or_else(|| execute::no_answer(meaning))?;
+    let answer = answer.ok_or_else(|| execute::no_answer(meaning, cause))?;
     let went_well = answer.status().is_success() || answer.status().is_redirection();
     match effect == Effect::Transactional && went_well {
         true => Err(not_committed()),

@@ -78,7 +78,7 @@ fn nothing_is_created_or_changed() {
     assert!(contents(&directory) == before);
     fs::remove_file(directory.path().join("onceward.db")).unwrap();
     let before = contents(&directory);
-    assert!(codes(&examined(&directory)).contains_key("store-missing"));
+    assert!(codes(&examined(&directory)).contains_key("store-file-missing"));
     assert!(contents(&directory) == before);
 }
 

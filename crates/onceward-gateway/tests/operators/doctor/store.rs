@@ -25,6 +25,10 @@ fn a_store_that_is_missing_or_has_no_tables_is_a_warning() {
     let directory = place(SOUND);
     let file = directory.path().join("onceward.db");
     fs::remove_file(&file).unwrap();
+    let (severity, found) = only(&examined(&directory), "store-file-missing");
+    assert_eq!(severity, "problem", "its mark is still there");
+    assert!(found["mend"].as_str().unwrap().contains("--accept-loss"), "{found:#}");
+    fs::remove_file(directory.path().join("onceward.db-mark")).unwrap();
     let (severity, found) = only(&examined(&directory), "store-missing");
     assert_eq!(severity, "warning");
     let migrate = "onceward migrate --store sqlite://onceward.db";

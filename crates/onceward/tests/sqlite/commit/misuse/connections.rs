@@ -345,7 +345,7 @@ async fn a_transaction_that_waits_too_long_for_another_writer_is_rolled_back() {
 async fn a_file_that_was_replaced_takes_no_commits() {
     let shop = Shop::new();
     let app = shop.app(|till, claim| async move {
-        for suffix in ["", "-wal", "-shm"] {
+        for suffix in ["", "-wal", "-shm", "-mark"] {
             let name = format!("shop.db{suffix}");
             let _ = std::fs::remove_file(till.path.with_file_name(name));
         }
