@@ -38,7 +38,7 @@ async fn an_answer_that_trickles_ends_with_the_timeout() {
     let gateway = start(&upstream, &route(lines));
     upstream.then([Mode::Trickle]);
     let reply = gateway.send(&pay("a")).await;
-    assert_eq!(reply.problem(), (502, "upstream-failed".into()), "{reply:?}");
+    assert_eq!(reply.problem(), (504, "upstream-failed".into()), "{reply:?}");
     assert_eq!(gateway.send(&pay("a")).await.status, 201, "and its key runs again");
     assert_eq!(upstream.count(), 2);
 }
