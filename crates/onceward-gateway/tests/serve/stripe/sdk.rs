@@ -46,6 +46,12 @@ impl Sdk {
         })
     }
 
+    /// Whether it keeps to `Stripe-Should-Retry: true` of an error. The one for Go repeats no error that it
+    /// can read, but `lock_timeout`.
+    pub(crate) fn repeats_what_is_refused(&self) -> bool {
+        self.name != "Go"
+    }
+
     /// Whether it has a kind of its own for mistakes about keys, and this is one.
     pub(crate) fn is_idempotency_error(&self, seen: &Value) -> bool {
         let error = seen["error"].as_str().unwrap_or_default();
