@@ -4,6 +4,7 @@
 mod clients;
 #[path = "../gateway_support/mod.rs"]
 mod gateway_support;
+mod h2spec;
 mod installed;
 mod names;
 mod observe;
