@@ -144,6 +144,29 @@ pub(crate) fn program(name: &'static str) -> String {
 const PYTHON_PACKAGES: [&str; 3] =
     ["schemathesis==4.32.5", "prometheus-client==0.26.0", "stripe==16.1.0"];
 
+/// What people send and retry requests with; they are in the same environment.
+const PYTHON_CLIENTS: [&str; 8] = [
+    "requests==2.34.2",
+    "urllib3==2.8.0",
+    "backoff==2.2.1",
+    "httpx==0.28.1",
+    "tenacity==9.2.1",
+    "stamina==26.1.0",
+    "aiohttp==3.14.5",
+    "aiohttp-retry==2.9.1",
+];
+
+/// The same for Node: the newest that run on this version of it.
+const NODE_CLIENTS: [&str; 6] = [
+    "axios@1.21.1",
+    "axios-retry@4.5.0",
+    "got@14.6.6",
+    "ky@1.14.3",
+    "p-retry@7.1.1",
+    "fetch-retry@6.0.0",
+];
+const NODE_OF_CLIENTS: u32 = 20;
+
 /// Stripe's SDK for Node, for tests.
 const NODE_STRIPE: &str = r#"{"private":true,"dependencies":{"stripe":"23.1.0"}}"#;
 
@@ -158,7 +181,8 @@ pub(crate) fn python(workspace: &Workspace) -> Result<String, String> {
         return Err("python3 is not installed".to_owned());
     }
     let examples = read(PYTHON_EXAMPLES)?;
-    let wanted: Vec<&str> = PYTHON_PACKAGES.into_iter().chain(examples.lines()).collect();
+    let wanted = PYTHON_PACKAGES.into_iter().chain(PYTHON_CLIENTS).chain(examples.lines());
+    let wanted: Vec<&str> = wanted.collect();
     let (place, listed) = (workspace.target_directory().join("tools/python"), wanted.join(" "));
     let stamp = place.join("packages.txt");
     if fs::read_to_string(&stamp).is_ok_and(|known| known == listed) {
@@ -192,6 +216,32 @@ pub(crate) fn stripe(workspace: &Workspace) -> String {
         Some(reason) => format!("no SDK of Stripe for {name} (skipped: {reason})"),
     });
     words.join(", ")
+}
+
+/// Ordinary clients in Python and Node; what is not there is said, and its tests are skipped.
+pub(crate) fn clients(workspace: &Workspace) -> String {
+    let told = [
+        ("Python", python(workspace).map(|_| PYTHON_CLIENTS.join(" "))),
+        ("Node", node_clients(workspace).map(|()| NODE_CLIENTS.join(" "))),
+    ];
+    let words = told.map(|(name, found)| match found {
+        Ok(packages) => format!("clients in {name} ({packages})"),
+        Err(reason) => format!("no clients in {name} (skipped: {reason})"),
+    });
+    words.join(", ")
+}
+
+fn node_clients(workspace: &Workspace) -> Result<(), String> {
+    let version = program("node");
+    let major = version.trim_start_matches("node v").split('.').next().unwrap_or_default();
+    if major.parse().is_ok_and(|major: u32| major < NODE_OF_CLIENTS) {
+        return Err(format!("{version} is older than {NODE_OF_CLIENTS}"));
+    }
+    let wanted = NODE_CLIENTS.iter().filter_map(|package| package.split_once('@'));
+    let wanted: Vec<_> =
+        wanted.map(|(name, version)| format!("\"{name}\":\"{version}\"")).collect();
+    let wanted = format!("{{\"private\":true,\"dependencies\":{{{}}}}}", wanted.join(","));
+    node_packages(workspace, "clients", &wanted).map(|_| ())
 }
 
 /// What this `package.json` names, in a directory of this name.

@@ -1,9 +1,7 @@
 //! Stripe's SDKs, and its mock, as processes.
 
 use std::{
-    fs,
     net::SocketAddr,
-    os::unix::fs::symlink,
     path::{Path, PathBuf},
 };
 
@@ -13,6 +11,7 @@ use testbed::Process;
 use tokio::{process::Command, time::timeout};
 
 use super::{Gateway, PATIENCE};
+use crate::installed;
 
 const GO_SDK: &str = "stripe-client";
 const MOCK: &str = "github.com/stripe/stripe-mock@v0.203.0";
@@ -47,6 +46,12 @@ impl Sdk {
         })
     }
 
+    /// Whether it keeps to `Stripe-Should-Retry: true` of an error. The one for Go repeats no error that it
+    /// can read, but `lock_timeout`.
+    pub(crate) fn repeats_what_is_refused(&self) -> bool {
+        self.name != "Go"
+    }
+
     /// Whether it has a kind of its own for mistakes about keys, and this is one.
     pub(crate) fn is_idempotency_error(&self, seen: &Value) -> bool {
         let error = seen["error"].as_str().unwrap_or_default();
@@ -55,32 +60,14 @@ impl Sdk {
     }
 }
 
-fn tools() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("tools")
-}
-
-fn script(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/serve/stripe").join(name)
-}
-
 fn python() -> Option<Sdk> {
-    let stamp = fs::read_to_string(tools().join("python/packages.txt")).unwrap_or_default();
-    if !stamp.contains("stripe==") {
-        return skipped("Python");
-    }
-    let words = vec![tools().join("python/bin/python"), "-B".into(), script("client.py")];
-    Some(Sdk { name: "Python", words })
+    let words = installed::python("stripe", "stripe/client.py");
+    words.map_or_else(|| skipped("Python"), |words| Some(Sdk { name: "Python", words }))
 }
 
 fn node(directory: &Path) -> Option<Sdk> {
-    if !tools().join("stripe/installed.json").exists() {
-        return skipped("Node");
-    }
-    // Node looks for packages beside the file.
-    symlink(tools().join("stripe/node_modules"), directory.join("node_modules")).ok()?;
-    let copy = directory.join("client.js");
-    fs::copy(script("client.js"), &copy).unwrap();
-    Some(Sdk { name: "Node", words: vec!["node".into(), copy] })
+    let words = installed::node("stripe", "stripe/client.js", directory);
+    words.map_or_else(|| skipped("Node"), |words| Some(Sdk { name: "Node", words }))
 }
 
 fn skipped<T>(name: &str) -> Option<T> {
@@ -103,23 +90,14 @@ impl Mock {
 
 /// Compiles both below `target/tools`; `None`, loudly, where there is no Go.
 pub(crate) fn with_go() -> Option<(Sdk, Mock)> {
-    let place = tools().join("go");
-    let run = |arguments: &[&str]| {
-        let mut command = std::process::Command::new("go");
-        command.args(arguments).current_dir(script("go")).env("GOFLAGS", "-mod=mod");
-        command.env("GOPATH", place.join("path")).env("GOBIN", place.join("bin"));
-        command.output().ok().filter(|output| {
-            let words = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "go {arguments:?}: {words}");
-            true
-        })
-    };
-    let client = place.join("bin").join(GO_SDK);
-    let output = client.to_str()?;
-    if run(&["build", "-o", output, "."]).and_then(|_| run(&["install", MOCK])).is_none() {
+    let programs = installed::go("stripe/go", ".", GO_SDK).zip(installed::go(
+        "stripe/go",
+        MOCK,
+        "stripe-mock",
+    ));
+    if programs.is_none() {
         eprintln!("SKIPPED: Stripe's SDK for Go and stripe-mock: there is no go on this machine");
-        return None;
     }
-    let go = Sdk { name: "Go", words: vec![client] };
-    Some((go, Mock(place.join("bin/stripe-mock"))))
+    let (client, mock) = programs?;
+    Some((Sdk { name: "Go", words: vec![client] }, Mock(mock)))
 }
