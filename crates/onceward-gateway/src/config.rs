@@ -82,6 +82,8 @@ pub(crate) struct Config {
     pub(crate) unmatched: Unmatched,
     /// How requests are refused of which no route is known.
     pub(crate) errors: Errors,
+    /// Whether records may be left without a route that finds them.
+    pub(crate) accepts_identity_change: bool,
     /// First match wins.
     pub(crate) routes: Vec<Route>,
     /// What is allowed and should be known: warnings and notes, by line.

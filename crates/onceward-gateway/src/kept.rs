@@ -4,7 +4,7 @@
 //! configuration: another name of a route or of a part of its scope makes every key of before new. So the
 //! store remembers the names of every route (one method, one path without the names of its parameters). A
 //! parameter that is renamed keeps its records; any other change is refused while records of before live,
-//! unless the route accepts it.
+//! unless the route accepts it. So is another place of keys, and a route that is gone or hidden.
 
 mod plan;
 mod tally;
@@ -14,7 +14,7 @@ use std::{fmt, sync::Arc};
 use onceward::{StoreError, stores::KeptRoute, telemetry::event};
 
 use crate::{config::Config, records::Records};
-use plan::{Plan, Want};
+use plan::{Plan, PlannedName};
 use tally::Tally;
 
 /// How often others may change the same rows meanwhile: gateways that start together.
@@ -74,7 +74,8 @@ impl fmt::Display for Refused {
         }
         formatter.write_str(
             "undo the change, or wait until these records are over (`onceward keys list --name …`); or, if no \
-             client will send their keys again, write this below the route, and remove it after the start:\n  \
+             client will send their keys again, write this below the route (or at the top, if it is gone), and remove it \
+             after the start:\n  \
              accept_identity_change = true",
         )
     }
@@ -107,7 +108,7 @@ pub(crate) async fn settle(mut config: Config, store: &dyn Records) -> Result<Se
                 tracing::warn!(event = event::IDENTITY_CHANGED, route, "{text}");
             }
             let has_news = plan.needs_tally();
-            for Want { route, method, names, .. } in plan.wants {
+            for PlannedName { route, method, names, .. } in plan.wants {
                 config.routes[route].names[method] = names;
             }
             return Ok(Settled { config, has_news });
@@ -128,6 +129,12 @@ pub(crate) async fn changes(
 pub(crate) fn idle(config: &Config, changes: &[Change]) -> Vec<String> {
     let routes = config.routes.iter().filter(|route| route.accepts_identity_change);
     let routes = routes.map(crate::config::Route::match_text);
+    let is_gone =
+        |change: &Change| config.routes.iter().all(|route| route.match_text() != change.route);
+    // What accepts the end of a route is written for all.
+    if changes.iter().any(is_gone) {
+        return Vec::new();
+    }
     routes.filter(|route| changes.iter().all(|change| change.route != *route)).collect()
 }
 
@@ -157,6 +164,14 @@ async fn write(plan: &Plan, store: &dyn Records) -> Result<bool, StoreError> {
             return Ok(false);
         }
     }
+    // Nothing of them lives, or it is accepted that their keys run again.
+    for row in plan.unserved() {
+        let (template, path) = (row.template.clone(), row.path.clone());
+        let forgotten = KeptRoute { template, path, ..KeptRoute::default() };
+        if !store.keep_route(Some(row), &forgotten).await? {
+            return Ok(false);
+        }
+    }
     Ok(true)
 }
 
@@ -178,7 +193,8 @@ async fn each_group(
 }
 
 /// Says which live records no route of this configuration finds: those of a route that was removed, or that
-/// another one covers now. They may also be another gateway's, so this refuses nothing and holds nobody up.
+/// another one covers now, and are of a gateway with another upstream. It may still serve them, so this refuses
+/// nothing and delays nothing.
 pub(crate) async fn tell_of_the_uncovered(
     config: Arc<Config>,
     store: Arc<dyn Records>,
@@ -201,11 +217,10 @@ async fn look_for_the_uncovered(
     }
     let mut counts: Vec<(&KeptRoute, u64)> = plan.rows.iter().map(|row| (row, 0)).collect();
     each_group(store, |operation, parts, count| {
-        if plan.finds(config, operation, parts) {
-            return;
-        }
         let is_of = |(row, _): &&mut (&KeptRoute, u64)| plan::yields(row, operation, parts);
-        if let Some((_, sum)) = counts.iter_mut().find(is_of) {
+        if let Some((row, sum)) = counts.iter_mut().find(is_of)
+            && !plan.finds(config, row, operation, parts)
+        {
             *sum += count;
         }
     })

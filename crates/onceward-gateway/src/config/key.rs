@@ -126,6 +126,27 @@ impl KeySource {
         }
     }
 
+    /// As the store remembers it: `header:a,b` or `json:/id`.
+    pub(crate) fn stored_name(&self) -> String {
+        match self {
+            Self::Json(pointer) => format!("json:{pointer}"),
+            Self::Headers(_) | Self::EventHeader(_) => {
+                let names = self.headers().iter().map(|header| header.name.as_str());
+                format!("header:{}", names.collect::<Vec<_>>().join(","))
+            }
+        }
+    }
+
+    /// Whether a request whose key was found by the source of this name has the same key here: names of headers
+    /// may be added behind those of before, which are read first then.
+    pub(crate) fn finds_keys_of(&self, stored_name: &str) -> bool {
+        let now = self.stored_name();
+        let added = now.strip_prefix(stored_name);
+        let is_list = stored_name.starts_with("header:");
+        stored_name.is_empty()
+            || added.is_some_and(|added| added.is_empty() || is_list && added.starts_with(','))
+    }
+
     /// Whether a client that sends the usual header has a key here.
     pub(crate) fn takes_usual_header(&self) -> bool {
         self.headers().iter().any(|header| header.name.as_str().eq_ignore_ascii_case(USUAL))

@@ -78,7 +78,8 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
         commits: commits(addresses.store.as_ref(), encryption.is_missing()),
     };
     let (mut routes, errors) = routes::read(&mut reader, &sources.overrides, offered, &whole);
-    if accepts_all.given().is_some_and(|accepts| accepts.value) {
+    let accepts_identity_change = accepts_all.given().is_some_and(|accepts| accepts.value);
+    if accepts_identity_change {
         routes.iter_mut().for_each(|route| route.accepts_identity_change = true);
     }
     let guarantee = guarantee.or_default(Guarantee::Strict, &whole);
@@ -114,6 +115,7 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
         encryption: encryption.given().map(|encryption| encryption.value.clone()),
         unmatched: unmatched?.value,
         errors,
+        accepts_identity_change,
         routes,
         notes: Vec::new(),
     })

@@ -43,10 +43,11 @@ impl Names {
         }
     }
 
-    /// The row that says so in the store.
+    /// The row that says so in the store; where keys come from and go to is not in it yet.
     pub(crate) fn kept(&self, template: String, path: String) -> KeptRoute {
         let operation = self.operation.clone().unwrap_or_default();
-        KeptRoute { template, path, operation, parts: self.parts_text() }
+        let parts = self.parts_text();
+        KeptRoute { template, path, operation, parts, ..KeptRoute::default() }
     }
 
     fn parts_text(&self) -> String {
@@ -85,7 +86,8 @@ impl Route {
         };
         let parts = self.scope.iter().map(renamed).collect::<Option<_>>()?;
         let names = Names { method: usual.method.clone(), operation, parts };
-        (names.kept(row.template.clone(), row.path.clone()) == *row).then_some(names)
+        let kept = names.kept(row.template.clone(), row.path.clone());
+        (kept.operation == row.operation && kept.parts == row.parts).then_some(names)
     }
 }
 

@@ -16,7 +16,11 @@ pub(super) enum Named {
 
 /// The counts of live records by operation and by the names of their scope's parts.
 #[derive(Debug, Default)]
-pub(super) struct Tally(pub(super) BTreeMap<(Named, String), u64>);
+pub(super) struct Tally {
+    groups: BTreeMap<(Named, String), u64>,
+    /// Those that no route finds any more: by the template of their row and the route that takes their requests.
+    pub(super) uncovered: BTreeMap<(String, Option<usize>), u64>,
+}
 
 impl Tally {
     pub(super) fn add(
@@ -27,13 +31,15 @@ impl Tally {
         parts: &str,
         count: u64,
     ) {
-        if let Some(named) = of_interest(config, plan, operation, parts) {
-            *self.0.entry((named, parts.to_owned())).or_default() += count;
+        if let Some((row, taker)) = plan.uncovered(config, operation, parts) {
+            *self.uncovered.entry((row.template.clone(), taker)).or_default() += count;
+        } else if let Some(named) = of_interest(config, plan, operation, parts) {
+            *self.groups.entry((named, parts.to_owned())).or_default() += count;
         }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Named, &str, u64)> {
-        self.0.iter().map(|((named, parts), count)| (named, parts.as_str(), *count))
+        self.groups.iter().map(|((named, parts), count)| (named, parts.as_str(), *count))
     }
 }
 
@@ -56,7 +62,7 @@ fn of_interest(config: &Config, plan: &Plan, operation: &str, parts: &str) -> Op
         return named();
     }
     let (method, path) = operation.split_once(' ')?;
-    let covers = |want: &&super::Want| {
+    let covers = |want: &&super::PlannedName| {
         let route = &config.routes[want.route];
         route.pattern.has_rest()
             && is_of_path(operation, want.names.method.as_str(), &route.pattern)

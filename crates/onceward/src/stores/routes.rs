@@ -19,10 +19,12 @@ use onceward_core::{Cursor, Scope};
 ///     path: "/v1/charges/{id}".to_owned(),
 ///     operation: "POST /v1/charges/{id}".to_owned(),
 ///     parts: "jwt:sub,path:id".to_owned(),
+///     key_source: "header:idempotency-key".to_owned(),
+///     upstream: "http://127.0.0.1:3000/".to_owned(),
 /// };
 /// assert_eq!(kept, kept.clone());
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KeptRoute {
     /// The method and the path without the names of its parameters: there is one row for each.
     pub template: String,
@@ -32,6 +34,10 @@ pub struct KeptRoute {
     pub operation: String,
     /// The names of the scope's parts, see [`LivingGroup::parts_of`]; empty: it takes no keys.
     pub parts: String,
+    /// Where its clients put their keys, as `header:a,b` or `json:/id`; empty: not known.
+    pub key_source: String,
+    /// The upstream of the gateway that wrote this last; empty: not known.
+    pub upstream: String,
 }
 
 /// A page of what lives in a store, in groups.

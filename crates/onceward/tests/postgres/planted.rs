@@ -244,6 +244,7 @@ impl Planted {
             path: "/pay".to_owned(),
             operation: "pay".to_owned(),
             parts: "tenant".to_owned(),
+            ..KeptRoute::default()
         };
         assert!(store.keep_route(None, &route).await.unwrap());
         assert!(store.keep_route(Some(&route), &route).await.unwrap());

@@ -202,7 +202,7 @@ async fn what_no_route_is_known_of_is_left_alone() {
     let other = route_for("POST /other", "");
     let text = gateway.configuration();
     let (top, _) = text.split_once("[[route]]").unwrap();
-    gateway.reload(&format!("{top}{other}"));
+    gateway.reload(&format!("accept_identity_change = true\n{top}{other}"));
     gateway.wait_for("read again");
     let found = |force: bool| json!({"outcome": "applied", "reason": WHY, "force": force});
     let refused = gateway.ask(&change(&lost, "resolve", found(false))).await;

@@ -44,7 +44,7 @@ async fn sighup_reads_the_routes_again_and_keeps_connections() {
     for link in &mut links {
         assert!(link.send(&new).await.is_replay());
     }
-    gateway.reload(&old);
+    gateway.reload(&format!("accept_identity_change = true\n{old}"));
     gateway.wait_for("read again");
     let reply = links[0].send(&new).await;
     assert_eq!(reply.header("onceward-operation"), None, "the route is gone");

@@ -14,8 +14,9 @@ use crate::stores::routes::{Gathering, KeptRoute, Living};
 impl PostgresStore {
     /// The names under which the routes of gateways keep their records.
     pub async fn routes(&self) -> Result<Vec<KeptRoute>, StoreError> {
-        let question =
-            "SELECT template, path, operation, parts FROM onceward.route ORDER BY template";
+        let question = "
+            SELECT template, path, operation, parts, key_source, upstream FROM onceward.route
+            ORDER BY template";
         let rows = self.desk().await?.ask(question, &[]).await?;
         rows.iter().map(|row| kept(row).map_err(|error| store_error(&error))).collect()
     }
@@ -26,16 +27,29 @@ impl PostgresStore {
         before: Option<&KeptRoute>,
         route: &KeptRoute,
     ) -> Result<bool, StoreError> {
-        let KeptRoute { template, path, operation, parts } = route;
+        let KeptRoute { template, path, operation, parts, key_source, upstream } = route;
         let known = |of: fn(&KeptRoute) -> &String| before.map(of);
-        let (old_path, old_operation, old_parts) = (
+        let (old_path, old_operation, old_parts, old_key_source, old_upstream) = (
             known(|before| &before.path),
             known(|before| &before.operation),
             known(|before| &before.parts),
+            known(|before| &before.key_source),
+            known(|before| &before.upstream),
         );
         let link = self.inner.keeper.link().await?;
-        let parameters: super::link::Parameters<'_> =
-            &[template, path, operation, parts, &old_path, &old_operation, &old_parts];
+        let parameters: super::link::Parameters<'_> = &[
+            template,
+            path,
+            operation,
+            parts,
+            key_source,
+            upstream,
+            &old_path,
+            &old_operation,
+            &old_parts,
+            &old_key_source,
+            &old_upstream,
+        ];
         let written = link.write(&sql::KEEP_ROUTE, parameters).await;
         Ok(!written.map_err(Trouble::into_error)?.is_empty())
     }
@@ -86,5 +100,7 @@ fn kept(row: &Row) -> Result<KeptRoute, tokio_postgres::Error> {
         path: row.try_get(1)?,
         operation: row.try_get(2)?,
         parts: row.try_get(3)?,
+        key_source: row.try_get(4)?,
+        upstream: row.try_get(5)?,
     })
 }

@@ -52,13 +52,20 @@ pub(super) const LOOKED_AT: &str =
 /// The names of a route. Without a row it is made; a row that is not the expected one stays.
 pub(super) static KEEP_ROUTE: Query = Query {
     text: "
-        INSERT INTO onceward.route AS kept (template, path, operation, parts) VALUES ($1, $2, $3, $4)
+        INSERT INTO onceward.route AS kept (template, path, operation, parts, key_source, upstream)
+        VALUES ($1, $2, $3, $4, $5, $6)
         ON CONFLICT (template) DO UPDATE
-        SET path = excluded.path, operation = excluded.operation, parts = excluded.parts
-        WHERE kept.path OPERATOR(pg_catalog.=) $5 AND kept.operation OPERATOR(pg_catalog.=) $6
-            AND kept.parts OPERATOR(pg_catalog.=) $7
+        SET path = excluded.path, operation = excluded.operation, parts = excluded.parts,
+            key_source = excluded.key_source, upstream = excluded.upstream
+        WHERE kept.path OPERATOR(pg_catalog.=) $7 AND kept.operation OPERATOR(pg_catalog.=) $8
+            AND kept.parts OPERATOR(pg_catalog.=) $9 AND kept.key_source OPERATOR(pg_catalog.=) $10
+            AND kept.upstream OPERATOR(pg_catalog.=) $11
         RETURNING kept.template",
     types: &[
+        Type::TEXT,
+        Type::TEXT,
+        Type::TEXT,
+        Type::TEXT,
         Type::TEXT,
         Type::TEXT,
         Type::TEXT,

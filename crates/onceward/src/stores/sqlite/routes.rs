@@ -43,9 +43,14 @@ impl SqliteStore {
 pub(super) fn routes(connection: &Connection) -> Result<Vec<KeptRoute>, StoreError> {
     let mut statement = flat(connection.prepare(sql::ROUTES))?;
     let rows = statement.query_map([], |row| {
-        let (template, path, operation, parts) =
-            (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
-        Ok(KeptRoute { template, path, operation, parts })
+        Ok(KeptRoute {
+            template: row.get(0)?,
+            path: row.get(1)?,
+            operation: row.get(2)?,
+            parts: row.get(3)?,
+            key_source: row.get(4)?,
+            upstream: row.get(5)?,
+        })
     });
     flat(flat(rows)?.collect())
 }
@@ -56,7 +61,7 @@ pub(super) fn keep(
     before: Option<&KeptRoute>,
     route: &KeptRoute,
 ) -> rusqlite::Result<bool> {
-    let KeptRoute { template, path, operation, parts } = route;
+    let KeptRoute { template, path, operation, parts, key_source, upstream } = route;
     let known = |of: fn(&KeptRoute) -> &String| before.map(of);
     let changed = connection.execute(
         sql::KEEP_ROUTE,
@@ -65,9 +70,13 @@ pub(super) fn keep(
             path,
             operation,
             parts,
+            key_source,
+            upstream,
             known(|before| &before.path),
             known(|before| &before.operation),
             known(|before| &before.parts),
+            known(|before| &before.key_source),
+            known(|before| &before.upstream),
         ],
     )?;
     Ok(changed > 0)

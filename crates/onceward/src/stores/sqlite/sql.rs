@@ -198,14 +198,16 @@ pub(super) const OPEN: &str = "
     WHERE state <> 3 AND state < 3";
 
 pub(super) const ROUTES: &str = "
-    SELECT template, path, operation, parts FROM onceward_route ORDER BY template";
+    SELECT template, path, operation, parts, key_source, upstream FROM onceward_route ORDER BY template";
 
 /// Without a row it is made; a row that is not the expected one stays.
 pub(super) const KEEP_ROUTE: &str = "
-    INSERT INTO onceward_route (template, path, operation, parts) VALUES (?1, ?2, ?3, ?4)
+    INSERT INTO onceward_route (template, path, operation, parts, key_source, upstream)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6)
     ON CONFLICT (template) DO UPDATE
-    SET path = excluded.path, operation = excluded.operation, parts = excluded.parts
-    WHERE path = ?5 AND operation = ?6 AND parts = ?7";
+    SET path = excluded.path, operation = excluded.operation, parts = excluded.parts,
+        key_source = excluded.key_source, upstream = excluded.upstream
+    WHERE path = ?7 AND operation = ?8 AND parts = ?9 AND key_source = ?10 AND upstream = ?11";
 
 /// The second column says whether the record lives. A body is not read: it comes last in its row.
 pub(super) const LIVING: &str = "
