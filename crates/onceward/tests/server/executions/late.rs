@@ -174,7 +174,7 @@ async fn no_lease_is_renewed_while_it_listens() {
 async fn what_may_be_run_again_is_not_listened_for() {
     for effect in [Effect::Transactional, REPEATABLE] {
         let late = Late::new(|layer| layer.effect(effect), charged);
-        is_problem(&late.charges.send().await, 502, "upstream-failed");
+        is_problem(&late.charges.send().await, 504, "upstream-failed");
         assert!(late.is_left(), "{effect:?}");
         assert_eq!(status(&late.charges.store).await, Some(Status::FailedRetryable));
     }
