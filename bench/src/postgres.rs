@@ -159,7 +159,7 @@ impl Arguments {
             pairs.extend(BATCHED.map(who("store, batched", How::Store(self.batched()))));
         }
         if self.has(Part::Commit) {
-            own.extend(OWN.map(pgbench("pgbench, one transaction", Script::Together)));
+            own.extend(OWN.map(pgbench("pgbench, one transaction", Script::CommitOutcome)));
             own.extend(OWN.map(pgbench("pgbench, claim and transaction", Script::Apart)));
             own.extend(OWN.map(who("`commit`", How::Own(Form::Commit))));
             own.extend(OWN.map(who("one transaction", How::Own(Form::OneTransaction))));

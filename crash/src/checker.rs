@@ -21,7 +21,7 @@ use std::{
 use crate::history::{Answer, Effect, History, Ledger, OperationName, Verdict};
 
 use evidence::Evidence;
-pub use violation::{Heard, Violation};
+pub use violation::{OnEnded, Violation};
 
 /// What kind of effect the operations have: it decides whether unknown may be a last word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,10 +124,12 @@ pub fn check(history: &History, ledger: &Ledger, rules: &Rules) -> Vec<Violation
 }
 
 /// The attempts of each operation, in the order in which they ended.
-fn heard(history: &History) -> BTreeMap<&OperationName, Vec<Heard>> {
-    let mut all: BTreeMap<_, Vec<Heard>> = BTreeMap::new();
+fn heard(history: &History) -> BTreeMap<&OperationName, Vec<OnEnded>> {
+    let mut all: BTreeMap<_, Vec<OnEnded>> = BTreeMap::new();
     for (number, attempt) in history.attempts.iter().enumerate() {
-        all.entry(&attempt.operation).or_default().push(Heard { number, attempt: attempt.clone() });
+        all.entry(&attempt.operation)
+            .or_default()
+            .push(OnEnded { number, attempt: attempt.clone() });
     }
     for attempts in all.values_mut() {
         attempts.sort_by_key(|heard| heard.attempt.ended);

@@ -56,7 +56,7 @@ pub use self::reply::Reply;
 pub use self::server::{Server, multi_host_url};
 pub use self::shared::{SharedServer, pgbouncer, postgres};
 pub use self::small_disk::SmallDisk;
-pub use self::tool::{PATIENCE, Trouble};
+pub use self::tool::{TEST_TIMEOUT, Trouble};
 pub use rustix::process::Signal;
 
 /// The variable with the address of an existing server, whose databases tests then use.

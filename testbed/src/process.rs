@@ -18,7 +18,7 @@ pub use self::family::cpu_time_with_ended;
 pub use self::output::Output;
 
 use self::family::{family, lives};
-use crate::tool::{PATIENCE, Trouble};
+use crate::tool::{TEST_TIMEOUT, Trouble};
 
 /// A program that a test has started; dropping it kills it, and all that it has started.
 ///
@@ -117,9 +117,9 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// When it does not end within [`PATIENCE`], with what it said last.
+    /// When it does not end within [`TEST_TIMEOUT`], with what it said last.
     pub fn wait_for_end(&self) -> Result<ExitStatus, Trouble> {
-        self.wait_for_end_within(PATIENCE)
+        self.wait_for_end_within(TEST_TIMEOUT)
             .ok_or_else(|| Trouble::new(format!("it does not end: {}", self.state())))
     }
 
@@ -132,9 +132,9 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// When it ends before that or takes longer than [`PATIENCE`], with what it said last.
+    /// When it ends before that or takes longer than [`TEST_TIMEOUT`], with what it said last.
     pub fn wait_until_it_accepts(&self, address: SocketAddr) -> Result<(), Trouble> {
-        let accepted = poll(PATIENCE, || {
+        let accepted = poll(TEST_TIMEOUT, || {
             let ended = self.life.ended().is_some();
             let accepts = TcpStream::connect(address).is_ok();
             (accepts || ended).then_some(accepts)
@@ -182,7 +182,7 @@ impl Drop for Process {
             }
             let _ = self.kill();
             // Until the last has gone, it may write into a directory that is about to be removed.
-            poll(PATIENCE, || (!others.iter().any(|&other| lives(other))).then_some(()));
+            poll(TEST_TIMEOUT, || (!others.iter().any(|&other| lives(other))).then_some(()));
         }
         if thread::panicking() {
             let (name, out, error) = (&self.life.name, self.stdout.text(), self.stderr.text());

@@ -41,12 +41,12 @@ impl From<Trouble> for String {
 /// How long anything may take that ends by itself: more than it does on the busiest machine.
 ///
 /// Only a test that hangs takes so long.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A program that is ended after [`PATIENCE`], so that a server which hangs does not hang the tests.
+/// A program that is ended after [`TEST_TIMEOUT`], so that a server which hangs does not hang the tests.
 pub(crate) fn bounded(program: &Path) -> Command {
     let mut command = Command::new("timeout");
-    command.arg("--kill-after=5").arg(PATIENCE.as_secs().to_string()).arg(program);
+    command.arg("--kill-after=5").arg(TEST_TIMEOUT.as_secs().to_string()).arg(program);
     // Messages are read, so they are in one language.
     command.env("LC_ALL", "C").env("PGCONNECT_TIMEOUT", "10");
     command
@@ -83,7 +83,7 @@ fn program_of(command: &Command) -> String {
     program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// Asks again until there is an answer, for at most [`PATIENCE`].
+/// Asks again until there is an answer, for at most [`TEST_TIMEOUT`].
 pub(crate) fn wait_for<T>(
     what: &str,
     mut ask: impl FnMut() -> Result<Option<T>, Trouble>,
@@ -93,8 +93,8 @@ pub(crate) fn wait_for<T>(
         if let Some(answer) = ask()? {
             return Ok(answer);
         }
-        if started.elapsed() > PATIENCE {
-            return Err(Trouble(format!("waited {} s in vain: {what}", PATIENCE.as_secs())));
+        if started.elapsed() > TEST_TIMEOUT {
+            return Err(Trouble(format!("waited {} s in vain: {what}", TEST_TIMEOUT.as_secs())));
         }
         thread::sleep(Duration::from_millis(10));
     }

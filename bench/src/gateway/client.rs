@@ -27,7 +27,7 @@ pub(crate) const CONNECTIONS: usize = 64;
 pub(crate) const KNOWN_KEYS: u64 = 512;
 
 /// How long one answer may take before the run is given up.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Whom to ask what.
 #[derive(Clone, Copy)]
@@ -206,8 +206,8 @@ pub(crate) async fn within<T>(
     length: Duration,
     asking: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    match tokio::time::timeout(length + PATIENCE, asking).await {
+    match tokio::time::timeout(length + ANSWER_TIMEOUT, asking).await {
         Ok(asked) => asked,
-        Err(_) => Err(format!("an answer took longer than {} s", PATIENCE.as_secs()).into()),
+        Err(_) => Err(format!("an answer took longer than {} s", ANSWER_TIMEOUT.as_secs()).into()),
     }
 }

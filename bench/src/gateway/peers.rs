@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use testbed::{PATIENCE, Process, free_address};
+use testbed::{Process, TEST_TIMEOUT, free_address};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -78,7 +78,7 @@ async fn register(admin: SocketAddr, service: &str) -> Result<(), Failure> {
         let answer = post(admin, "/deployments", &format!(r#"{{"uri": "{service}"}}"#)).await;
         match answer {
             Ok(answer) if answer.starts_with("HTTP/1.1 201") => return Ok(()),
-            answer if started.elapsed() > PATIENCE => {
+            answer if started.elapsed() > TEST_TIMEOUT => {
                 return Err(format!("Restate does not take the service: {answer:?}").into());
             }
             _ => tokio::time::sleep(Duration::from_millis(200)).await,
@@ -96,7 +96,7 @@ async fn post(to: SocketAddr, path: &str, document: &str) -> Result<String, Fail
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     let reading = stream.read_to_string(&mut answer);
-    tokio::time::timeout(PATIENCE, reading).await??;
+    tokio::time::timeout(TEST_TIMEOUT, reading).await??;
     Ok(answer)
 }
 

@@ -34,7 +34,7 @@ pub(crate) enum Form {
 
 /// How long a claim waits for another transaction that makes the same one: here there is none, but new
 /// pages of the table are waited for in the same way.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs it for the time of a turn, each client on a connection of its own.
 pub(crate) fn run(arena: &Arena<'_>, form: Form, clients: usize) -> Result<Ran, Failure> {
@@ -100,7 +100,7 @@ impl Shop {
     }
 
     async fn one_transaction(&mut self, request: Request) -> Result<(), Failure> {
-        let begun = self.engine.begin_in(request, &mut self.client, PATIENCE).await?;
+        let begun = self.engine.begin_in(request, &mut self.client, CLAIM_TIMEOUT).await?;
         let (transaction, Verdict::Run(claim)) = begun else {
             return Err("a fresh key was not given a claim".into());
         };

@@ -101,7 +101,7 @@ impl Report {
         self.print_rows(
             "**The record in the user's own transaction**, beside one row of the business.",
             &self.own,
-            self.pgbench(Script::Together, 64),
+            self.pgbench(Script::CommitOutcome, 64),
         );
         self.print_sizes();
         if let Some(purge) = &self.purge {
@@ -143,7 +143,7 @@ impl Report {
             unit: Unit::Ratio,
         };
         let pgbench = |clients| self.pgbench(Script::Pair, clients);
-        let together = |clients| self.pgbench(Script::Together, clients);
+        let together = |clients| self.pgbench(Script::CommitOutcome, clients);
         let own = |form, clients| self.row(How::Own(form), clients);
         let size = |records| {
             let size = self.sizes.iter().find(|size| size.records == records);

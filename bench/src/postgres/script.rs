@@ -15,7 +15,7 @@ pub(crate) enum Script {
     /// A claim and its end, each durable by itself.
     Pair,
     /// A row of the business and an ended record, in one transaction.
-    Together,
+    CommitOutcome,
     /// A claim, and then a row of the business and the claim's end in one transaction.
     Apart,
 }
@@ -59,7 +59,7 @@ impl Script {
         let charge = || with_parameters(INSERT_CHARGE, &[":customer::text", ":cents::int8"]);
         let commands = match self {
             Self::Pair => vec![claimed(), ended()],
-            Self::Together => vec![
+            Self::CommitOutcome => vec![
                 "BEGIN".to_owned(),
                 charge(),
                 claim_with(":ended::int2", ":answer::bytea"),
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn scripts_are_the_statements_of_the_store_and_nothing_is_left_open() {
-        for script in [Script::Pair, Script::Together, Script::Apart] {
+        for script in [Script::Pair, Script::CommitOutcome, Script::Apart] {
             let text = script.text();
             assert!(text.contains("INSERT INTO onceward.record"), "{text}");
             assert!(!text.contains('$'), "{text}");
@@ -143,7 +143,7 @@ mod tests {
         let pair = Script::Pair.text();
         assert!(pair.contains("UPDATE onceward.record") && !pair.contains("BEGIN"));
         assert_eq!(pair.matches(";\n").count(), 2);
-        assert!(!Script::Together.text().contains("UPDATE"));
+        assert!(!Script::CommitOutcome.text().contains("UPDATE"));
         assert!(Script::Apart.text().contains(";\nBEGIN;\nINSERT INTO charge"));
     }
 

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use crate::history::{Answer, Effect, Ending, Operation, Reply, Verdict};
 
-use super::{EffectKind, Heard, Rules, Violation};
+use super::{EffectKind, OnEnded, Rules, Violation};
 
 /// All that was seen of one operation.
 pub(super) struct Evidence<'a> {
     pub(super) operation: &'a Operation,
     /// In the order of their ends.
-    pub(super) heard: Vec<Heard>,
+    pub(super) heard: Vec<OnEnded>,
     /// In the order of their times.
     pub(super) effects: Vec<&'a Effect>,
     pub(super) ending: Option<&'a Ending>,
@@ -72,14 +72,14 @@ impl Evidence<'_> {
     }
 
     /// The last attempt, if it was started after all others had ended.
-    fn last_word(&self) -> Option<&Heard> {
+    fn last_word(&self) -> Option<&OnEnded> {
         let (last, others) = self.heard.split_last()?;
         let is_alone = others.iter().all(|other| other.attempt.ended <= last.attempt.started);
         is_alone.then_some(last)
     }
 
     /// The last attempt, if all of them were told that they had done nothing.
-    fn unanimous_denial(&self) -> Option<&Heard> {
+    fn unanimous_denial(&self) -> Option<&OnEnded> {
         let denies =
             |answer: &Answer| matches!(answer, Answer::NothingHappened(_) | Answer::NothingRan(_));
         self.heard.last().filter(|_| self.heard.iter().all(|heard| denies(heard.answer())))
@@ -104,7 +104,7 @@ impl Evidence<'_> {
     /// All answers that bind are the same, in whatever order they were heard.
     fn divergent_answer(&self) -> Option<Violation> {
         let (first, reply) = self.first_bound()?;
-        let differs = |heard: &&Heard| {
+        let differs = |heard: &&OnEnded| {
             let other = heard.answer().bound();
             other.is_some_and(|other| {
                 is_ok(heard.answer()) != is_ok(first.answer()) || !other.is_same(reply)
@@ -130,7 +130,7 @@ impl Evidence<'_> {
     /// Nobody who asks after an answer that binds may be told that nothing happened.
     fn forgotten_answer(&self) -> Option<Violation> {
         let (bound, _) = self.first_bound()?;
-        let denies = |heard: &&Heard| {
+        let denies = |heard: &&OnEnded| {
             matches!(heard.answer(), Answer::NothingHappened(_))
                 && heard.attempt.started >= bound.attempt.ended
         };
@@ -189,7 +189,7 @@ impl Evidence<'_> {
         }
     }
 
-    fn first_bound(&self) -> Option<(&Heard, &Reply)> {
+    fn first_bound(&self) -> Option<(&OnEnded, &Reply)> {
         self.heard.iter().find_map(|heard| Some((heard, heard.answer().bound()?)))
     }
 

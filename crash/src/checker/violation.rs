@@ -9,20 +9,20 @@ use crate::history::{Answer, Attempt, Digest, Effect, OperationName, Verdict};
 
 /// An attempt, with its place in the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct OnEnded {
     /// Its index in [`History::attempts`](crate::history::History::attempts).
     pub number: usize,
     /// What was asked and heard.
     pub attempt: Attempt,
 }
 
-impl Heard {
+impl OnEnded {
     pub(super) fn answer(&self) -> &Answer {
         &self.attempt.answer
     }
 }
 
-impl Display for Heard {
+impl Display for OnEnded {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         let (started, ended) = (Time(self.attempt.started), Time(self.attempt.ended));
         let Self { number, attempt } = self;
@@ -37,37 +37,37 @@ pub enum Violation {
     /// It happened more than once.
     DoubleEffect { operation: OperationName, effects: Vec<Effect> },
     /// A client was told ok, and it did not happen or was lost.
-    AbsentEffect { ok: Heard },
+    AbsentEffect { ok: OnEnded },
     /// A client was told ok before it happened.
-    LateEffect { ok: Heard, effect: Effect },
+    LateEffect { ok: OnEnded, effect: Effect },
     /// Something else happened than what was asked for.
     ForeignEffect { effect: Effect, asked: String },
     /// A client was told that nothing happened, and it did.
-    DeniedEffect { denial: Heard, effects: Vec<Effect> },
+    DeniedEffect { denial: OnEnded, effects: Vec<Effect> },
     /// It happened, and nobody asked for it.
     UnaskedEffect { effect: Effect },
     /// An operation has an answer, and nobody asked for it.
-    UnaskedAnswer { heard: Heard },
+    UnaskedAnswer { heard: OnEnded },
     /// Two answers of the same kind that bind differ in status, headers or body.
-    DivergentReplay { first: Heard, second: Heard },
+    DivergentReplay { first: OnEnded, second: OnEnded },
     /// One client was told ok, another a failure that binds.
-    OtherBoundAnswer { first: Heard, second: Heard },
+    OtherBoundAnswer { first: OnEnded, second: OnEnded },
     /// Two clients were told that their own request was the one that was run.
-    SecondFirstAnswer { first: Heard, second: Heard },
+    SecondFirstAnswer { first: OnEnded, second: OnEnded },
     /// After an answer that binds a client was told that nothing happened.
-    ForgottenAnswer { bound: Heard, denial: Heard },
+    ForgottenAnswer { bound: OnEnded, denial: OnEnded },
     /// The body of an ok is not the whole one, or not that of this operation.
-    WrongBody { ok: Heard, expected: Digest },
+    WrongBody { ok: OnEnded, expected: Digest },
     /// A client was told that its key means something else, though it always asked for the same.
-    Disowned { refused: Heard },
+    Disowned { refused: OnEnded },
     /// The last word about an operation is not what the ledger says.
     UntrueVerdict { operation: OperationName, verdict: Verdict, effects: Vec<Effect> },
     /// An answer that binds is not the last word.
-    LostAnswer { bound: Heard, verdict: Verdict },
+    LostAnswer { bound: OnEnded, verdict: Verdict },
     /// The last word is unknown, though the truth could be found or the operation run again.
-    UnknownForEver { operation: OperationName, last: Option<Heard>, effects: Vec<Effect> },
+    UnknownForEver { operation: OperationName, last: Option<OnEnded>, effects: Vec<Effect> },
     /// An operation never ended.
-    NotEnded { operation: OperationName, last: Option<Heard> },
+    NotEnded { operation: OperationName, last: Option<OnEnded> },
     /// An operation ended too late.
     EndedLate { operation: OperationName, at: Duration, limit: Duration },
     /// Too few operations ended well soon after the faults.
@@ -226,7 +226,7 @@ impl Display for Lines<'_> {
     }
 }
 
-struct Last<'a>(&'a Option<Heard>);
+struct Last<'a>(&'a Option<OnEnded>);
 
 impl Display for Last<'_> {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {

@@ -19,7 +19,7 @@ use crate::{
 use super::Books;
 
 /// How long a client waits for one answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One database, one provider, and everything that clients hear.
 pub struct World {
@@ -79,7 +79,7 @@ impl World {
 
     /// One attempt, by a patient client.
     pub fn ask(&self, service: SocketAddr, operation: &Operation) -> Answer {
-        self.ask_for(service, operation, PATIENCE)
+        self.ask_for(service, operation, ANSWER_TIMEOUT)
     }
 
     /// One attempt, by a client who does not wait longer than this for each part of the answer.
@@ -95,7 +95,7 @@ impl World {
     /// One attempt with another key than the operation's own, which no client should ever make.
     pub fn ask_with_key(&self, service: SocketAddr, operation: &Operation, key: &str) -> Answer {
         let sent = OperationName::new(&operation.name.scope, key);
-        self.attempt(service, operation, &sent, PATIENCE)
+        self.attempt(service, operation, &sent, ANSWER_TIMEOUT)
     }
 
     /// Looks into the books as soon as the answer is there.

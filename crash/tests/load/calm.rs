@@ -61,6 +61,6 @@ fn assert_no_more_than_one_in_a_hundred_is_turned_away(conclusion: &Conclusion) 
         use Answer::{NothingHappened, NothingRan, Unclear};
         matches!(answer, NothingHappened(it) | NothingRan(it) | Unclear(it) if it.status >= 500)
     };
-    let turned_away = attempts.iter().filter(|attempt| is_turned_away(&attempt.answer)).count();
-    assert!(turned_away * 100 <= attempts.len(), "{turned_away} of {}", attempts.len());
+    let rejected = attempts.iter().filter(|attempt| is_turned_away(&attempt.answer)).count();
+    assert!(rejected * 100 <= attempts.len(), "{rejected} of {}", attempts.len());
 }

@@ -43,7 +43,7 @@ pub(crate) fn aborted(plan: &str) -> impl Fn(&Trial) {
     move |trial| {
         let owner = trial.start(Some(plan));
         trial.world.ask(owner.address, &trial.order());
-        let ended = owner.wait_for_end(testbed::PATIENCE);
+        let ended = owner.wait_for_end(testbed::TEST_TIMEOUT);
         assert!(ended.is_some(), "it never came to {plan}");
     }
 }

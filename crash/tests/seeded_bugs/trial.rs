@@ -93,7 +93,7 @@ impl Trial {
             if any.exists([]).unwrap() {
                 return;
             }
-            assert!(start.elapsed() < testbed::PATIENCE, "no service claims the operation");
+            assert!(start.elapsed() < testbed::TEST_TIMEOUT, "no service claims the operation");
             thread::sleep(Duration::from_millis(5));
         }
     }

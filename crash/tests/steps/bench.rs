@@ -23,13 +23,13 @@ use tempfile::TempDir;
 use super::configuration::{Before, Configuration, LEASE};
 
 /// How long a client waits for one answer, and a run for the end of its process.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a client asks again and again: what the guarantees allow, and a margin.
 const ENDS_WITHIN: Duration = LEASE.saturating_add(Duration::from_secs(7));
 
 /// The pause between two attempts.
-const PAUSE: Duration = Duration::from_millis(50);
+const ATTEMPT_INTERVAL: Duration = Duration::from_millis(50);
 
 /// What `abort` does to a process.
 pub(crate) const SIGABRT: i32 = 6;
@@ -70,7 +70,7 @@ impl Bench {
     fn abandon(&self, point: &str) {
         let running = self.start(Some(format!("{point}=abort")));
         self.attempt(&running);
-        assert_eq!(signal(running.wait_for_end(PATIENCE)), Some(SIGABRT));
+        assert_eq!(signal(running.wait_for_end(ANSWER_TIMEOUT)), Some(SIGABRT));
         thread::sleep(LEASE + Duration::from_millis(20));
     }
 
@@ -123,7 +123,7 @@ impl Bench {
     fn attempt_of(&self, name: &OperationName, running: &Running) -> Answer {
         let started = self.recorder.now();
         let payload = self.configuration.payload();
-        let answer = client::attempt(running.address, name, &payload, PATIENCE);
+        let answer = client::attempt(running.address, name, &payload, ANSWER_TIMEOUT);
         // Looked at before the attempt counts as ended: the effect of an ok must be there by now.
         if matches!(answer, Answer::Ok(_)) {
             self.ledger();
@@ -144,7 +144,7 @@ impl Bench {
             match self.attempt_of(name, running) {
                 Answer::Ok(_) | Answer::BoundFailure(_) => return,
                 Answer::OutcomeUnknown(_) if self.configuration.stake == Stake::External => return,
-                _ => thread::sleep(PAUSE),
+                _ => thread::sleep(ATTEMPT_INTERVAL),
             }
         }
     }
@@ -179,7 +179,7 @@ impl Bench {
     fn rows(&self) -> Vec<Effect> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
         let connection = Connection::open_with_flags(self.database(), flags).unwrap();
-        connection.busy_timeout(PATIENCE).unwrap();
+        connection.busy_timeout(ANSWER_TIMEOUT).unwrap();
         let mut query = connection.prepare("SELECT rowid, operation, payload FROM charge").unwrap();
         let rows = query.query_map([], |row| {
             Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))

@@ -93,7 +93,7 @@ fn the_crash_points_are_armed() {
         let bench = Bench::new(configuration);
         let running = bench.start(Some("store.swap#1=abort".to_owned()));
         let answer = bench.attempt(&running);
-        let ended = running.wait_for_end(testbed::PATIENCE);
+        let ended = running.wait_for_end(testbed::TEST_TIMEOUT);
         assert_eq!(signal(ended), Some(SIGABRT), "{}: {answer}", configuration.name);
         assert!(bench.ledger().effects.is_empty(), "it died before it did anything");
     }

@@ -10,7 +10,7 @@ use onceward_crash::{
 };
 
 use super::{
-    bench::{Bench, PATIENCE, SIGABRT, signal},
+    bench::{ANSWER_TIMEOUT, Bench, SIGABRT, signal},
     step::{Fault, Step},
 };
 
@@ -50,7 +50,7 @@ pub(crate) fn run(step: &Step) -> Outcome {
 fn die(bench: &Bench, step: &Step, complaints: &mut Vec<String>) {
     let dying = bench.start(Some(step.plan()));
     bench.attempt(&dying);
-    let ended = dying.wait_for_end(PATIENCE);
+    let ended = dying.wait_for_end(ANSWER_TIMEOUT);
     if signal(ended) != Some(SIGABRT) {
         complaints.push(format!("never reached: the process ended with {ended:?}"));
     }

@@ -98,4 +98,4 @@ pub use store::{
 };
 pub use terms::{Terms, TermsBuilder, TermsError};
 pub use transactional::Transactional;
-pub use wake::{Heard, Wake};
+pub use wake::{OnEnded, Wake};

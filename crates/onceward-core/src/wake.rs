@@ -11,10 +11,10 @@ use crate::Digest;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use onceward_core::{Digest, Heard, Store};
+/// use onceward_core::{Digest, OnEnded, Store};
 ///
-/// fn listen(store: &dyn Store) -> Option<Arc<Heard>> {
-///     let heard: Arc<Heard> = Arc::new(|id: &Digest| println!("{id} has ended"));
+/// fn listen(store: &dyn Store) -> Option<Arc<OnEnded>> {
+///     let heard: Arc<OnEnded> = Arc::new(|id: &Digest| println!("{id} has ended"));
 ///     store.wake()?.listen(&heard);
 ///     Some(heard) // it is told as long as somebody keeps this
 /// }
@@ -27,8 +27,8 @@ pub trait Wake: Send + Sync {
     fn ended(&self, id: &Digest);
 
     /// Calls this with what has ended elsewhere, until it is dropped.
-    fn listen(&self, heard: &Arc<Heard>);
+    fn listen(&self, heard: &Arc<OnEnded>);
 }
 
 /// What is called with an operation that has ended in another process: see [`Wake::listen`].
-pub type Heard = dyn Fn(&Digest) + Send + Sync;
+pub type OnEnded = dyn Fn(&Digest) + Send + Sync;

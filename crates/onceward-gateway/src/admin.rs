@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 use crate::{check, config::Role, proxy::Gateway};
 use access::require;
 use refusal::Refusal;
-use wanted::Wanted;
+use wanted::ListQuery;
 
 pub(crate) use access::{ACTOR, Access, Operator};
 pub(crate) use repair::{InEffect, Repair};
@@ -126,7 +126,7 @@ fn trusting(repair: &Repair) -> Router {
 }
 
 async fn list(State(repair): State<Repair>, RawQuery(query): RawQuery) -> Answer {
-    let wanted = Wanted::of_query(&query.unwrap_or_default())?;
+    let wanted = ListQuery::of_query(&query.unwrap_or_default())?;
     Ok(done(&repair.list(&wanted).await?))
 }
 
@@ -211,7 +211,7 @@ async fn openapi() -> Response {
 
 async fn metrics(State(admin): State<Admin>) -> Response {
     figures::take(admin.gateway.store()).await;
-    admin.gateway.rooms().measure();
+    admin.gateway.upstream_states().measure();
     text(telemetry::PROMETHEUS_CONTENT_TYPE, telemetry::prometheus())
 }
 
@@ -225,7 +225,7 @@ async fn config(State(admin): State<Admin>) -> Answer {
 }
 
 async fn upstream(State(admin): State<Admin>) -> Response {
-    done(&admin.gateway.rooms().document())
+    done(&admin.gateway.upstream_states().document())
 }
 
 fn digest(reference: &str) -> Result<Digest, Refusal> {

@@ -12,7 +12,8 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::config::{
-    Config, Delivery, Mistake, Overrides, Place, RetryRule, Route, Severity, Sources, show_duration,
+    Config, Delivery, Mistake, Overrides, RetryRule, Route, Severity, SourceLocation, Sources,
+    show_duration,
 };
 
 pub(crate) use document::{capabilities, config_document};
@@ -157,7 +158,7 @@ fn document(file: &str, result: Result<&Config, &Vec<Mistake>>) -> Value {
 
 pub(crate) fn mistake_document(mistake: &Mistake) -> Value {
     let (line, column) = match &mistake.place {
-        Place::Line { line, column, .. } => (Some(line), Some(column)),
+        SourceLocation::Line { line, column, .. } => (Some(line), Some(column)),
         _ => (None, None),
     };
     json!({

@@ -41,7 +41,7 @@ pub(crate) use self::{
     backoff::{BackoffRule, CAP, PATIENT_CAP},
     delivery::{Delivery, Fallback, RetryRule},
     encryption::{Encryption, are_same},
-    mistake::{Mistake, Place, Severity},
+    mistake::{Mistake, Severity, SourceLocation},
     names::{Names, is_of_path, template_of},
     postgres::PostgresUrl,
     shown::show_url,

@@ -1,7 +1,7 @@
 //! `onceward keys`: find operations and repair them, through the operators' listener or on the store
 //! itself.
 
-mod desk;
+mod admin_client;
 mod table;
 mod watch;
 
@@ -17,9 +17,9 @@ use clap::{ArgGroup, Args, Subcommand};
 use serde_json::{Map, Value, json};
 
 use crate::config;
-pub(crate) use desk::{DEFAULT_TOKEN, Desk};
+pub(crate) use admin_client::{AdminClient, DEFAULT_TOKEN};
 
-pub(crate) type Failure = Box<dyn Error + Send + Sync>;
+pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Finds operations and repairs them.
 ///
@@ -57,7 +57,7 @@ enum Command {
 /// Where to ask.
 #[derive(Args, Clone)]
 #[command(group = ArgGroup::new("place").args(["config", "store", "admin"]))]
-struct Place {
+struct StoreLocation {
     /// The store of this configuration, and how long its routes keep things.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -111,7 +111,7 @@ struct List {
     #[arg(long)]
     newest: bool,
     #[command(flatten)]
-    place: Place,
+    place: StoreLocation,
 }
 
 /// Shows one operation with everything that was done to it.
@@ -120,7 +120,7 @@ struct Show {
     #[command(flatten)]
     which: Which,
     #[command(flatten)]
-    place: Place,
+    place: StoreLocation,
 }
 
 /// Ends unknown outcomes, because you found out what became of them.
@@ -186,7 +186,7 @@ struct Change {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    place: Place,
+    place: StoreLocation,
 }
 
 /// Follows what happens, until Ctrl-C.
@@ -201,12 +201,12 @@ struct Watch {
     #[arg(long = "for", value_name = "DURATION", value_parser = config::duration)]
     end: Option<Duration>,
     #[command(flatten)]
-    place: Place,
+    place: StoreLocation,
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let done = runtime.map_err(Failure::from).and_then(|runtime| {
+    let done = runtime.map_err(BoxError::from).and_then(|runtime| {
         runtime.block_on(async {
             match &options.command {
                 Command::List(list) => list.run().await,
@@ -248,7 +248,7 @@ impl Which {
     }
 
     /// The reference of the one operation that is meant.
-    async fn one(&self, desk: &Desk) -> Result<String, Failure> {
+    async fn one(&self, admin_client: &AdminClient) -> Result<String, BoxError> {
         if let Some(reference) = &self.operation {
             if !self.filter().is_empty() {
                 return Err("--operation names one operation: leave the other filters out".into());
@@ -258,7 +258,7 @@ impl Which {
         if self.key.is_none() {
             return Err("say which operation: --operation <REF>, or --key <KEY>".into());
         }
-        let found = desk.search(self.filter(), 10).await?;
+        let found = admin_client.search(self.filter(), 10).await?;
         match found.as_slice() {
             [] => Err("there is no such operation now; what was purged is found by its reference \
                        (--operation), and --scope and --name are spelled as a list shows them"
@@ -274,17 +274,17 @@ impl Which {
 }
 
 impl List {
-    async fn run(&self) -> Result<(), Failure> {
-        let desk = Desk::open(&self.place).await?;
+    async fn run(&self) -> Result<(), BoxError> {
+        let admin_client = AdminClient::open(&self.place).await?;
         if let Some(reference) = &self.which.operation {
-            let one = desk.get(&format!("/v1/operations/{reference}")).await?;
+            let one = admin_client.get(&format!("/v1/operations/{reference}")).await?;
             return show_list(&[one], self.place.json);
         }
         let mut filter = self.which.filter();
         if self.newest {
             filter.insert("order".into(), "newest".into());
         }
-        let found = desk.search(filter, self.limit as usize).await?;
+        let found = admin_client.search(filter, self.limit as usize).await?;
         show_list(&found, self.place.json)?;
         if found.len() == self.limit as usize {
             tell("there may be more: say --limit");
@@ -293,7 +293,7 @@ impl List {
     }
 }
 
-fn show_list(found: &[Value], is_json: bool) -> Result<(), Failure> {
+fn show_list(found: &[Value], is_json: bool) -> Result<(), BoxError> {
     match is_json {
         true => print(&format!("{:#}", Value::from(found))),
         false if found.is_empty() => print("nothing is found"),
@@ -302,15 +302,15 @@ fn show_list(found: &[Value], is_json: bool) -> Result<(), Failure> {
 }
 
 impl Show {
-    async fn run(&self) -> Result<(), Failure> {
-        let desk = Desk::open(&self.place).await?;
-        let reference = self.which.one(&desk).await?;
-        let document = desk.get(&format!("/v1/operations/{reference}")).await?;
+    async fn run(&self) -> Result<(), BoxError> {
+        let admin_client = AdminClient::open(&self.place).await?;
+        let reference = self.which.one(&admin_client).await?;
+        let document = admin_client.get(&format!("/v1/operations/{reference}")).await?;
         show_one(&document, self.place.json)
     }
 }
 
-fn show_one(document: &Value, is_json: bool) -> Result<(), Failure> {
+fn show_one(document: &Value, is_json: bool) -> Result<(), BoxError> {
     match is_json {
         true => print(&format!("{document:#}")),
         false => print(&table::whole(document)),
@@ -318,22 +318,22 @@ fn show_one(document: &Value, is_json: bool) -> Result<(), Failure> {
 }
 
 impl Resolve {
-    async fn run(&self) -> Result<(), Failure> {
+    async fn run(&self) -> Result<(), BoxError> {
         let Change { which, place, .. } = &self.change;
-        let desk = Desk::open(place).await?;
+        let admin_client = AdminClient::open(place).await?;
         let outcome = if self.applied { "applied" } else { "not_applied" };
         if !which.is_one() {
-            return self.run_many(&desk, outcome).await;
+            return self.run_many(&admin_client, outcome).await;
         }
         let mut document = self.change.document();
         document["outcome"] = outcome.into();
         if let Some(file) = &self.response {
             document["response"] = response(file)?;
         }
-        self.change.make(&desk, "resolve", document).await
+        self.change.make(&admin_client, "resolve", document).await
     }
 
-    async fn run_many(&self, desk: &Desk, outcome: &str) -> Result<(), Failure> {
+    async fn run_many(&self, admin_client: &AdminClient, outcome: &str) -> Result<(), BoxError> {
         let Change { which, place, force, reason } = &self.change;
         if self.response.is_some() || *force {
             return Err("--response and --force are for one operation: say --operation".into());
@@ -349,7 +349,7 @@ impl Resolve {
             let document = json!({
                 "filter": filter, "outcome": outcome, "reason": reason, "dry_run": is_dry,
             });
-            let mut page = desk.post("/v1/resolve", &document).await?;
+            let mut page = admin_client.post("/v1/resolve", &document).await?;
             let mut take = |name| page[name].as_array_mut().map(std::mem::take).unwrap_or_default();
             resolved.extend(take("resolved"));
             left.extend(take("left"));
@@ -397,7 +397,7 @@ fn counted(number: usize) -> String {
     }
 }
 
-fn response(file: &PathBuf) -> Result<Value, Failure> {
+fn response(file: &PathBuf) -> Result<Value, BoxError> {
     let text = match file.as_os_str() == "-" {
         true => io::read_to_string(io::stdin())?,
         false => std::fs::read_to_string(file)
@@ -409,31 +409,36 @@ fn response(file: &PathBuf) -> Result<Value, Failure> {
 }
 
 impl Change {
-    async fn run(&self, action: &str) -> Result<(), Failure> {
-        let desk = Desk::open(&self.place).await?;
-        self.make(&desk, action, self.document()).await
+    async fn run(&self, action: &str) -> Result<(), BoxError> {
+        let admin_client = AdminClient::open(&self.place).await?;
+        self.make(&admin_client, action, self.document()).await
     }
 
     fn document(&self) -> Value {
         json!({ "reason": self.reason, "force": self.force })
     }
 
-    async fn make(&self, desk: &Desk, action: &str, mut document: Value) -> Result<(), Failure> {
-        let reference = self.which.one(desk).await?;
+    async fn make(
+        &self,
+        admin_client: &AdminClient,
+        action: &str,
+        mut document: Value,
+    ) -> Result<(), BoxError> {
+        let reference = self.which.one(admin_client).await?;
         let path = format!("/v1/operations/{reference}");
         // Whoever forces means the run that is there now, and none that begins meanwhile.
         if self.force
-            && let execution @ Value::String(_) = desk.get(&path).await?["execution"].take()
+            && let execution @ Value::String(_) = admin_client.get(&path).await?["execution"].take()
         {
             document["execution"] = execution;
         }
-        let changed = desk.post(&format!("{path}/{action}"), &document).await?;
+        let changed = admin_client.post(&format!("{path}/{action}"), &document).await?;
         show_one(&changed, self.place.json)
     }
 }
 
 /// To standard output; if nobody reads it any more, that is the end.
-fn print(text: &str) -> Result<(), Failure> {
+fn print(text: &str) -> Result<(), BoxError> {
     Ok(writeln!(io::stdout(), "{text}")?)
 }
 

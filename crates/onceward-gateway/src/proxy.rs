@@ -6,25 +6,25 @@
 mod answers;
 mod ask;
 mod body;
+mod classify;
 mod connections;
 mod deliver;
 mod forward;
 mod framing;
 mod gate;
 mod headers;
-mod judge;
+mod hints;
 mod key;
 mod listener;
-mod parcel;
-mod room;
+mod replayable;
 mod shares;
 mod sockets;
+mod state;
 mod status;
 mod streams;
 mod timed;
 mod tls;
 mod upstream;
-mod wishes;
 
 use std::{
     collections::BTreeMap,
@@ -59,18 +59,18 @@ use crate::{
     records::Records,
 };
 use ask::ReadBody;
-use deliver::{OfRoute, Way};
+use deliver::{OfRoute, UpstreamPolicy};
 use forward::Forward;
-use parcel::Parcel;
-use room::Rooms;
+use hints::RequestHints;
+use replayable::ReplayableRequest;
+use state::UpstreamStates;
 use timed::Floor;
-use wishes::Wishes;
 
 pub(crate) use listener::{Allowed, Counted, Entrance, serve};
 pub(crate) use tls::acceptor;
 pub(crate) use upstream::{Lane, Upstream};
 
-type Failure = Box<dyn Error + Send + Sync>;
+type BoxError = Box<dyn Error + Send + Sync>;
 
 /// The named segments of a path.
 type Parameters = BTreeMap<String, String>;
@@ -90,7 +90,7 @@ const UNCOUNTED_HEAD: usize = 8 << 10;
 const LATE: usize = 4;
 
 /// How long the upstream may take to begin an answer to a request that no route speaks of.
-const PATIENCE: Duration = Duration::from_secs(60);
+const UNMATCHED_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What serves; clones are the same.
 #[derive(Clone)]
@@ -100,7 +100,7 @@ pub(crate) struct Gateway {
     /// The store was opened with them: they count until it is closed.
     keys: Option<Arc<Keyring>>,
     /// What is known of the upstream, whatever is configured.
-    rooms: Rooms,
+    upstream_states: UpstreamStates,
     routes: Arc<RwLock<Arc<Routes>>>,
 }
 
@@ -110,7 +110,7 @@ struct Routes {
     upstream: Upstream,
     root: Idempotency,
     /// How requests go that no route speaks of.
-    way: Way,
+    way: UpstreamPolicy,
     /// For each route of the configuration.
     planned: Vec<Planned>,
     /// The headers in which routes look for keys.
@@ -120,7 +120,7 @@ struct Routes {
 
 /// What becomes of the requests of one route.
 struct Planned {
-    way: Arc<Way>,
+    way: Arc<UpstreamPolicy>,
     /// `None`: it takes no keys.
     covered: Option<Covered>,
 }
@@ -134,7 +134,7 @@ struct Covered {
 
 /// What was found out about a request before its layer sees it.
 #[derive(Clone)]
-struct Asked {
+struct RequestContext {
     caller: Arc<Caller>,
     parameters: Arc<BTreeMap<String, String>>,
     /// The values of the route's `json:` parts.
@@ -148,18 +148,18 @@ impl Gateway {
         config: Config,
         store: Arc<dyn Records>,
         descriptors: Descriptors,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, BoxError> {
         let engine = Engine::new(store.clone());
         let keys = config.keys()?;
-        let rooms = Rooms::new(descriptors);
-        let routes = Routes::new(config, &engine, &store, keys.as_ref(), &rooms)?;
+        let upstream_states = UpstreamStates::new(descriptors);
+        let routes = Routes::new(config, &engine, &store, keys.as_ref(), &upstream_states)?;
         let routes = Arc::new(RwLock::new(Arc::new(routes)));
-        Ok(Self { engine, store, keys, rooms, routes })
+        Ok(Self { engine, store, keys, upstream_states, routes })
     }
 
     /// Goes by another configuration from now on; requests that are under way end by the old one. What
     /// counts only after a restart stays as it is.
-    pub(crate) fn reload(&self, config: Config) -> Result<(), Failure> {
+    pub(crate) fn reload(&self, config: Config) -> Result<(), BoxError> {
         let now = self.config();
         let config = Config {
             listen: now.listen,
@@ -178,8 +178,13 @@ impl Gateway {
             );
             return Err(text.into());
         }
-        let routes =
-            Routes::new(config, &self.engine, &self.store, self.keys.as_ref(), &self.rooms)?;
+        let routes = Routes::new(
+            config,
+            &self.engine,
+            &self.store,
+            self.keys.as_ref(),
+            &self.upstream_states,
+        )?;
         let routes = Arc::new(routes);
         *self.routes.write().unwrap_or_else(PoisonError::into_inner) = routes;
         Ok(())
@@ -241,8 +246,8 @@ impl Gateway {
     }
 
     /// What is known of the upstream.
-    pub(crate) fn rooms(&self) -> &Rooms {
-        &self.rooms
+    pub(crate) fn upstream_states(&self) -> &UpstreamStates {
+        &self.upstream_states
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -285,7 +290,7 @@ impl Gateway {
         parts.extensions.insert(routes.identity.origin(&parts.headers, &caller));
         routes.identity.clean(&mut parts, &caller);
         let is_trusted = caller.is_behind_trusted_proxy();
-        let wishes = Wishes::take(&mut parts.headers, is_trusted, arrived);
+        let hints = RequestHints::take(&mut parts.headers, is_trusted, arrived);
         let Some(_head) = head_held(&routes, &parts, &body) else {
             return body::Unread::Full.into_problem().into_response();
         };
@@ -298,7 +303,7 @@ impl Gateway {
                 return route_missing().errors(way.errors).into_response();
             }
             let request = Request::from_parts(parts, body);
-            let mut response = Box::pin(routes.pass(way, request, &wishes, &floor)).await;
+            let mut response = Box::pin(routes.pass(way, request, &hints, &floor)).await;
             if is_unmatched {
                 telemetry::UNMATCHED.add(telemetry::Unmatched::Passed);
             }
@@ -315,9 +320,9 @@ impl Gateway {
         if covered.route.key == KeyRule::Optional && !may_have_key {
             covered.counted.count(Answered::Passed);
             let request = Request::from_parts(parts, body);
-            return Box::pin(routes.pass(way, request, &wishes, &floor)).await;
+            return Box::pin(routes.pass(way, request, &hints, &floor)).await;
         }
-        parts.extensions.insert(wishes);
+        parts.extensions.insert(hints);
         let request = Request::from_parts(parts, body);
         Box::pin(covered.answer((&routes, way), request, caller, parameters, &floor)).await
     }
@@ -327,7 +332,7 @@ impl Covered {
     /// One request that its route's layer answers.
     async fn answer(
         &self,
-        (routes, way): (&Routes, &Way),
+        (routes, way): (&Routes, &UpstreamPolicy),
         request: Request<Body>,
         caller: Arc<Caller>,
         parameters: BTreeMap<String, String>,
@@ -348,13 +353,14 @@ impl Covered {
         let is_in_body = matches!(source, KeySource::Json(_));
         if is_in_body && key == Ok(None) && self.route.key == KeyRule::Optional {
             self.counted.count(Answered::Passed);
-            let wishes = parts.extensions.get::<Wishes>().copied().unwrap_or(Wishes::NONE);
+            let hints =
+                parts.extensions.get::<RequestHints>().copied().unwrap_or(RequestHints::NONE);
             let request = Request::from_parts(parts, body);
-            return Box::pin(routes.pass(way, request, &wishes, floor)).await;
+            return Box::pin(routes.pass(way, request, &hints, floor)).await;
         }
         key::tell_upstream(source, &key, &mut parts.headers);
         let (parameters, json) = (Arc::new(parameters), Arc::new(json));
-        parts.extensions.insert(Asked { caller, parameters, json, key });
+        parts.extensions.insert(RequestContext { caller, parameters, json, key });
         let method = retry::Method::of(parts.method.as_str());
         let answered = self.service.clone().call(Request::from_parts(parts, body)).await;
         let response = answered.unwrap_or_else(|failure| {
@@ -373,11 +379,11 @@ impl Routes {
         engine: &Engine,
         store: &Arc<dyn Records>,
         keys: Option<&Arc<Keyring>>,
-        rooms: &Rooms,
-    ) -> Result<Self, Failure> {
+        upstream_states: &UpstreamStates,
+    ) -> Result<Self, BoxError> {
         let identity = Identity::new(&config)?;
-        let answers = rooms.descriptors.answers(config.max_answers);
-        let upstream = Upstream::bounded(&config.upstream, &rooms.sockets, answers)?;
+        let answers = upstream_states.descriptors.answers(config.max_answers);
+        let upstream = Upstream::bounded(&config.upstream, &upstream_states.sockets, answers)?;
         // Each route says how its scope is found; the root itself covers nothing.
         let nobody = |_: &Parts| Err::<Scope, _>("no route");
         let root = Idempotency::builder(engine.clone(), nobody)
@@ -389,11 +395,16 @@ impl Routes {
         let root = root.build()?;
         // What is asked on behalf of many clients is held on behalf of none.
         let (peer_share, memory) = (config.peer_share, root.memory_of(None));
-        let plan = |route: &Route| -> Result<Planned, Failure> {
+        let plan = |route: &Route| -> Result<Planned, BoxError> {
             let label = label(route);
             let (timeout, errors) = (route.timeout, route.errors);
             let of_route = OfRoute { label: Some(&label), timeout, peer_share, errors };
-            let way = Arc::new(Way::new(&upstream, rooms, of_route, &route.delivery)?);
+            let way = Arc::new(UpstreamPolicy::new(
+                &upstream,
+                upstream_states,
+                of_route,
+                &route.delivery,
+            )?);
             if route.key == KeyRule::Off {
                 root.tell_uncovered(&label, &route.methods);
                 return Ok(Planned { way, covered: None });
@@ -401,17 +412,17 @@ impl Routes {
             let (route, gate) = (Arc::new(route.clone()), way.clone());
             let counted = telemetry::Route::named(&label);
             let chosen = |options| chosen(options, &route, &upstream, &memory).route_label(label);
-            let layer = root
-                .with(|options| chosen(options).turn_away(move |parts| gate.turns_away(parts)))?;
+            let layer =
+                root.with(|options| chosen(options).reject(move |parts| gate.rejects(parts)))?;
             let service = layer.layer(Forward::new(way.clone(), route.policy()?));
             Ok(Planned { way, covered: Some(Covered { route, service, counted }) })
         };
         let planned = config.routes.iter().map(plan).collect::<Result<Vec<_>, _>>()?;
         let errors = config.errors;
-        let unmatched = OfRoute { label: None, timeout: PATIENCE, peer_share, errors };
-        let way = Way::new(&upstream, rooms, unmatched, &Delivery::default())?;
-        rooms.answers.allow(answers);
-        rooms.keep(planned.iter().map(|planned| &*planned.way).chain([&way]));
+        let unmatched = OfRoute { label: None, timeout: UNMATCHED_TIMEOUT, peer_share, errors };
+        let way = UpstreamPolicy::new(&upstream, upstream_states, unmatched, &Delivery::default())?;
+        upstream_states.answers.allow(answers);
+        upstream_states.keep(planned.iter().map(|planned| &*planned.way).chain([&way]));
         let key_headers = key::header_names(&config.routes);
         Ok(Self { identity, upstream, root, way, planned, key_headers, config: Arc::new(config) })
     }
@@ -419,15 +430,15 @@ impl Routes {
     /// Passes on a request that has no key.
     async fn pass(
         &self,
-        way: &Way,
+        way: &UpstreamPolicy,
         request: Request<Body>,
-        wishes: &Wishes,
+        hints: &RequestHints,
         floor: &Floor,
     ) -> Response<Body> {
         telemetry::PASSED.add(());
         let memory = self.root.memory_of(deliver::origin(request.extensions()).address);
-        let response = match Parcel::passing(request, way.may_repeat(), &memory).await {
-            Ok(parcel) => forward::pass(way, parcel, wishes).await,
+        let response = match ReplayableRequest::passing(request, way.may_repeat(), &memory).await {
+            Ok(replayable) => forward::pass(way, replayable, hints).await,
             Err(unread) => unread.into_problem().errors(way.errors).into_response(),
         };
         floor.lift();
@@ -435,7 +446,7 @@ impl Routes {
     }
 
     /// The first route that matches decides how a request goes, and whether it is covered.
-    fn find(&self, parts: &Parts) -> (&Way, Option<(&Covered, Parameters)>) {
+    fn find(&self, parts: &Parts) -> (&UpstreamPolicy, Option<(&Covered, Parameters)>) {
         let (method, path) = (&parts.method, parts.uri.path());
         let mut routes = self.config.routes.iter().zip(&self.planned);
         let found =
@@ -512,8 +523,8 @@ fn chosen(
 }
 
 fn scope(route: &Route, parts: &Parts) -> Result<Scope, String> {
-    let asked = parts.extensions.get::<Asked>().ok_or("the caller is not known")?;
-    let Asked { caller, parameters, json, .. } = asked;
+    let asked = parts.extensions.get::<RequestContext>().ok_or("the caller is not known")?;
+    let RequestContext { caller, parameters, json, .. } = asked;
     let names = route.names(&parts.method).ok_or(NO_NAMES)?;
     let scope = identity::scope_of(route, names, caller, parts, parameters, json);
     scope.map_err(|error| error.to_string())
@@ -533,7 +544,8 @@ const NO_NAMES: &str = "the route does not take this method";
 
 /// What an operation is called where the template says too little.
 fn by_path(parts: &Parts, route: &Route) -> Result<String, String> {
-    let Asked { parameters, .. } = parts.extensions.get().ok_or("the path is not known")?;
+    let RequestContext { parameters, .. } =
+        parts.extensions.get().ok_or("the path is not known")?;
     let of = |segment| spelled(segment, parameters);
     let segments: Vec<&str> = route.pattern.segments.iter().map(of).collect();
     Ok(format!("{} /{}", parts.method, segments.join("/")))
@@ -551,6 +563,6 @@ fn spelled<'a>(segment: &'a Segment, parameters: &'a BTreeMap<String, String>) -
 
 /// Whether a stored answer may be shown to this caller, as far as the request itself tells, or why not.
 fn may_see(route: &Route, parts: &Parts) -> Result<(), String> {
-    let asked = parts.extensions.get::<Asked>().ok_or_else(String::new)?;
+    let asked = parts.extensions.get::<RequestContext>().ok_or_else(String::new)?;
     identity::may_see(route, &asked.caller)
 }

@@ -11,7 +11,7 @@ use onceward::{
 
 use crate::config::{Guarantee, PostgresUrl, StoreUrl};
 
-type Failure = Box<dyn Error + Send + Sync>;
+type BoxError = Box<dyn Error + Send + Sync>;
 
 /// How long others may keep a file to themselves before clients are told that it is unavailable.
 const BUSY: Duration = Duration::from_secs(2);
@@ -111,7 +111,7 @@ pub(crate) async fn open(
     keys: Option<Arc<Keyring>>,
     tables: Tables,
     guarantee: Guarantee,
-) -> Result<Arc<dyn Records>, Failure> {
+) -> Result<Arc<dyn Records>, BoxError> {
     match store {
         StoreUrl::Sqlite(file) => {
             let mut builder = SqliteStore::builder(file);
@@ -132,7 +132,7 @@ async fn postgres(
     keys: Option<Arc<Keyring>>,
     tables: Tables,
     guarantee: Guarantee,
-) -> Result<Arc<dyn Records>, Failure> {
+) -> Result<Arc<dyn Records>, BoxError> {
     let mut builder = PostgresStore::builder(url.with_password())?;
     if tables == Tables::AsTheyAre {
         builder = builder.without_migrations();

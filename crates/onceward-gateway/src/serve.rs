@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// How long what is under way may take when the gateway stops.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How many of the newest records are looked at to see whether the key is right.
 const NEWEST: u32 = 100;
@@ -51,7 +51,7 @@ const SWEEP: Duration = Duration::from_secs(60);
 /// How often the keys for tokens are read again.
 const REFRESH: Duration = Duration::from_secs(60);
 
-type Failure = Box<dyn Error + Send + Sync>;
+type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Makes an API in any language safe to retry: a gateway in front of it.
 ///
@@ -104,7 +104,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         }
     };
     let served = runtime()
-        .map_err(Failure::from)
+        .map_err(BoxError::from)
         .and_then(|runtime| runtime.block_on(serve(options, config, &observing)));
     observing.end();
     match served {
@@ -131,7 +131,7 @@ fn load(options: &Options) -> Result<Config, Vec<Mistake>> {
     Config::load(&Sources::gather(options.config.as_deref(), options.overrides.clone())?)
 }
 
-async fn serve(options: &Options, config: Config, observing: &Observing) -> Result<(), Failure> {
+async fn serve(options: &Options, config: Config, observing: &Observing) -> Result<(), BoxError> {
     observing.trace()?;
     for note in &config.notes {
         tell(&note.to_string());
@@ -188,10 +188,10 @@ async fn serve(options: &Options, config: Config, observing: &Observing) -> Resu
         connections: descriptors.clients(),
         allowed: |address| gateway.allowed(address),
     };
-    proxy::serve(listener, tls, answer, (stopped, PATIENCE), entrance).await;
+    proxy::serve(listener, tls, answer, (stopped, DRAIN_TIMEOUT), entrance).await;
     reloads.abort();
     refreshes.abort();
-    let drained = gateway.engine().drain(PATIENCE).await;
+    let drained = gateway.engine().drain(DRAIN_TIMEOUT).await;
     if drained.abandoned > 0 {
         tell(&format!("{} operations were not settled in time", drained.abandoned));
     }
@@ -222,7 +222,7 @@ fn descriptors(config: &Config) -> Descriptors {
 
 /// Refuses a store whose newest sealed answer cannot be opened: the key is wrong, and every retry would
 /// be told that nobody knows.
-async fn must_open(store: &dyn Records) -> Result<(), Failure> {
+async fn must_open(store: &dyn Records) -> Result<(), BoxError> {
     let newest = Filter { order: Order::NewestFirst, limit: NEWEST, ..Filter::default() };
     let page = store.list(&newest).await?;
     // A fingerprint of a record that can be read tells whether it was made with a key.
@@ -245,7 +245,7 @@ fn is_sealed(record: &Record) -> bool {
     has_answer && record.fingerprint.version() >= 0x80
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+async fn bind(address: SocketAddr) -> Result<TcpListener, BoxError> {
     let listener = TcpListener::bind(address).await;
     Ok(listener.map_err(|error| format!("cannot listen on {address}: {error}"))?)
 }
@@ -329,14 +329,14 @@ async fn reload_on_hangup(
 
 /// A configuration by which live records would not be found any more is as wrong as one with mistakes. Tells
 /// whether something about the names of routes is new.
-async fn reload(gateway: &Gateway, config: Config) -> Result<bool, Failure> {
+async fn reload(gateway: &Gateway, config: Config) -> Result<bool, BoxError> {
     let settled = kept::settle(config, gateway.store()).await;
     let Settled { config, has_news } = settled.map_err(|refused| logged(&refused))?;
     gateway.reload(config)?;
     Ok(has_news)
 }
 
-fn logged(refused: &Refused) -> Failure {
+fn logged(refused: &Refused) -> BoxError {
     if let Refused::Changes(changes) = refused {
         for change in changes {
             tracing::error!(event = event::IDENTITY_CHANGED, %change, "keys of before would run again: refused");

@@ -45,31 +45,31 @@ impl AttemptHeaders {
 
     /// What these lines say; two lines of one name say nothing.
     #[must_use]
-    pub fn of(lines: &HeaderMap) -> Self {
-        let attempt = one(lines, &Self::ATTEMPT).and_then(number).filter(|count| *count > 0);
+    pub fn of(headers: &HeaderMap) -> Self {
+        let attempt = one(headers, &Self::ATTEMPT).and_then(number).filter(|count| *count > 0);
         let attempt = attempt.map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-        let time = one(lines, &Self::DEADLINE).and_then(number).map(Duration::from_millis);
+        let time = one(headers, &Self::DEADLINE).and_then(number).map(Duration::from_millis);
         Self {
             attempt: attempt.map(|count| count.min(Self::MOST_ATTEMPTS)),
             time: time.map(|time| time.min(Self::LONGEST)),
-            priority: one(lines, &Self::PRIORITY).and_then(Priority::parse),
+            priority: one(headers, &Self::PRIORITY).and_then(Priority::parse),
         }
     }
 
     /// Writes down what it says, and removes whatever was there.
-    pub fn write(&self, lines: &mut HeaderMap) {
+    pub fn write(&self, headers: &mut HeaderMap) {
         for name in [Self::ATTEMPT, Self::DEADLINE, Self::PRIORITY] {
-            lines.remove(name);
+            headers.remove(name);
         }
         if let Some(attempt) = self.attempt {
-            lines.insert(Self::ATTEMPT, attempt.into());
+            headers.insert(Self::ATTEMPT, attempt.into());
         }
         if let Some(time) = self.time {
             let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-            lines.insert(Self::DEADLINE, millis.into());
+            headers.insert(Self::DEADLINE, millis.into());
         }
         if let Some(priority) = self.priority {
-            lines.insert(Self::PRIORITY, u16::from(priority.number()).into());
+            headers.insert(Self::PRIORITY, u16::from(priority.number()).into());
         }
     }
 }
@@ -124,8 +124,8 @@ impl From<&HeaderMap> for Incoming {
 }
 
 /// The only line of this name.
-fn one<'a>(lines: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    let mut all = lines.get_all(name).iter();
+fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    let mut all = headers.get_all(name).iter();
     let (first, second): (&HeaderValue, _) = (all.next()?, all.next());
     second.is_none().then(|| first.to_str().ok().map(str::trim))?
 }
@@ -141,11 +141,11 @@ mod tests {
     use super::*;
 
     fn said(pairs: &[(&'static str, &'static str)]) -> AttemptHeaders {
-        let mut lines = HeaderMap::new();
+        let mut headers = HeaderMap::new();
         for (name, value) in pairs {
-            lines.append(*name, HeaderValue::from_static(value));
+            headers.append(*name, HeaderValue::from_static(value));
         }
-        AttemptHeaders::of(&lines)
+        AttemptHeaders::of(&headers)
     }
 
     #[test]
@@ -189,16 +189,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_written_is_read_and_its_time_counts_on() {
-        let mut lines = HeaderMap::new();
-        lines.append(AttemptHeaders::ATTEMPT, HeaderValue::from_static("77"));
+        let mut headers = HeaderMap::new();
+        headers.append(AttemptHeaders::ATTEMPT, HeaderValue::from_static("77"));
         let written = AttemptHeaders {
             attempt: Some(3),
             time: Some(Duration::from_millis(1_500)),
             priority: Some(Priority::LOW),
         };
-        written.write(&mut lines);
-        assert_eq!(AttemptHeaders::of(&lines), written);
-        let incoming = Incoming::from(&lines);
+        written.write(&mut headers);
+        assert_eq!(AttemptHeaders::of(&headers), written);
+        let incoming = Incoming::from(&headers);
         assert_eq!((incoming.attempt, incoming.priority), (3, Some(Priority::LOW)));
         tokio::time::advance(Duration::from_millis(500)).await;
         assert_eq!(incoming.remaining(), Some(Duration::from_secs(1)));

@@ -74,7 +74,7 @@ pub trait Transaction: Send {
         self,
         store: &Self::Store,
         change: &Change,
-    ) -> impl Future<Output = Result<Together, Self>> + Send
+    ) -> impl Future<Output = Result<CommitOutcome, Self>> + Send
     where
         Self: Sized,
     {
@@ -86,16 +86,16 @@ pub trait Transaction: Send {
 /// What became of a change and a commit that were sent at once: see [`Transaction::commit_with`].
 ///
 /// ```
-/// use onceward::Together;
+/// use onceward::CommitOutcome;
 ///
-/// fn is_certain(together: &Together) -> bool {
-///     !matches!(together, Together::Doubtful { .. })
+/// fn is_certain(together: &CommitOutcome) -> bool {
+///     !matches!(together, CommitOutcome::Doubtful { .. })
 /// }
-/// assert!(is_certain(&Together::Conflict), "nothing was committed");
+/// assert!(is_certain(&CommitOutcome::Conflict), "nothing was committed");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Together {
+pub enum CommitOutcome {
     /// Both are done.
     Committed {
         /// The store's time of the change.
@@ -227,20 +227,22 @@ impl Engine {
     /// What a change and a commit that were sent at once have become.
     async fn told(
         &self,
-        together: Together,
+        together: CommitOutcome,
         claim: &Claim,
         settlement: Settlement,
     ) -> Result<Result<Committed, Doubt>, CommitError> {
         let swap = match together {
-            Together::Committed { at, must_be_confirmed } => {
+            CommitOutcome::Committed { at, must_be_confirmed } => {
                 return Ok(Ok(Committed { at: Some(at), must_be_confirmed }));
             }
-            Together::Doubtful { error, was_made } => return Ok(Err(Doubt { error, was_made })),
-            Together::Savepoint => return Err(CommitError::Savepoint),
-            Together::Failed(error) => return Err(CommitError::inside(error)),
-            Together::Held => Swap::Held,
+            CommitOutcome::Doubtful { error, was_made } => {
+                return Ok(Err(Doubt { error, was_made }));
+            }
+            CommitOutcome::Savepoint => return Err(CommitError::Savepoint),
+            CommitOutcome::Failed(error) => return Err(CommitError::inside(error)),
+            CommitOutcome::Held => Swap::Held,
             // The transaction is over; only the store can still be asked what it met.
-            Together::Conflict => {
+            CommitOutcome::Conflict => {
                 match timeout(Self::SETTLE_PATIENCE, self.store().get(&claim.id())).await {
                     Ok(Ok(found)) => Swap::Conflict(found),
                     Ok(Err(_)) | Err(_) => return Err(CommitError::LeaseLost),
@@ -440,7 +442,7 @@ mod tests {
         }
     }
 
-    fn judged(renewed: Swap, was_made: bool) -> Result<(), CommitError> {
+    fn classified(renewed: Swap, was_made: bool) -> Result<(), CommitError> {
         let doubt = Doubt { error: lost(), was_made };
         judge(&claim(1).0, Fence::from_random([9; 16]), renewed, doubt)
     }
@@ -457,20 +459,20 @@ mod tests {
     #[test]
     fn a_renewal_proves_that_nothing_was_committed_only_if_the_end_was_made() {
         let renewed = Swap::Stored { at: CLAIMED_AT };
-        assert_eq!(judged(renewed.clone(), true), Err(CommitError::NotCommitted(lost())));
-        assert_eq!(judged(renewed, false), Err(CommitError::Doubtful(lost())));
+        assert_eq!(classified(renewed.clone(), true), Err(CommitError::NotCommitted(lost())));
+        assert_eq!(classified(renewed, false), Err(CommitError::Doubtful(lost())));
     }
 
     #[test]
     fn the_record_of_another_is_a_take_over_only_if_it_is_newer_than_the_claim() {
         let later = Timestamp::from_unix_micros(1_000_001);
         for was_made in [true, false] {
-            assert_eq!(judged(met(claim(2).1, later), was_made), Err(CommitError::LeaseLost));
-            let older = judged(met(claim(2).1, CLAIMED_AT), was_made);
+            assert_eq!(classified(met(claim(2).1, later), was_made), Err(CommitError::LeaseLost));
+            let older = classified(met(claim(2).1, CLAIMED_AT), was_made);
             assert_eq!(older, Err(CommitError::Doubtful(lost())), "the claim is not committed yet");
             let committed = Record { fence: Fence::from_random([9; 16]), ..claim(1).1 };
-            assert_eq!(judged(met(committed, later), was_made), Ok(()));
-            let nothing = judged(Swap::Conflict(Found::Nothing), was_made);
+            assert_eq!(classified(met(committed, later), was_made), Ok(()));
+            let nothing = classified(Swap::Conflict(Found::Nothing), was_made);
             assert_eq!(nothing, Err(CommitError::Doubtful(lost())));
         }
     }

@@ -62,12 +62,12 @@ use crate::{
 /// ```
 #[derive(Clone)]
 pub struct Engine {
-    shared: Arc<Shared>,
+    shared: Arc<EngineState>,
     call_timeout: Duration,
     settle_patience: Duration,
 }
 
-struct Shared {
+struct EngineState {
     store: Arc<dyn Store>,
     /// Executions that run or settle: their number has a limit.
     executions: AtomicUsize,
@@ -85,7 +85,7 @@ struct Shared {
     stopped: AtomicBool,
 }
 
-impl Shared {
+impl EngineState {
     fn count(&self, kind: telemetry::Unsettled) -> &AtomicUsize {
         match kind {
             telemetry::Unsettled::Execution => &self.executions,
@@ -115,7 +115,7 @@ impl Engine {
     #[must_use]
     pub fn new(store: impl Store) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(EngineState {
                 store: Arc::new(store),
                 executions: AtomicUsize::new(0),
                 others: AtomicUsize::new(0),
@@ -319,7 +319,7 @@ impl Engine {
     /// How many executions are being admitted, running detached, settling or being given back.
     #[must_use]
     pub fn unsettled(&self) -> usize {
-        let Shared { executions, others, .. } = &*self.shared;
+        let EngineState { executions, others, .. } = &*self.shared;
         executions.load(Ordering::SeqCst) + others.load(Ordering::SeqCst)
     }
 
@@ -480,12 +480,12 @@ impl Drop for Doubt<'_> {
 
 /// An execution that [`Engine::drain`] waits for; it ends when this is dropped.
 pub struct Tracked {
-    shared: Arc<Shared>,
+    shared: Arc<EngineState>,
     kind: telemetry::Unsettled,
 }
 
 impl Tracked {
-    fn new(shared: &Arc<Shared>, kind: telemetry::Unsettled) -> Self {
+    fn new(shared: &Arc<EngineState>, kind: telemetry::Unsettled) -> Self {
         shared.count(kind).fetch_add(1, Ordering::SeqCst);
         telemetry::UNSETTLED.raise_of(kind, 1);
         Self { shared: shared.clone(), kind }

@@ -33,9 +33,9 @@ pub mod telemetry;
 
 #[cfg(any(feature = "client", feature = "tower"))]
 pub use attempt_headers::{AttemptHeaders, Incoming};
-pub use commit::{CommitError, Together, Transaction};
+pub use commit::{CommitError, CommitOutcome, Transaction};
 pub use engine::{AdmitError, Drained, Engine, Renewal, Tracked, Unsettled};
 pub use onceward_core as core;
 pub use onceward_core::*;
-pub use repair::{FoundOut, GivenBack, ReleaseFailure, ResolveFailure};
+pub use repair::{ReleaseFailure, ReleaseRequest, ResolveFailure, ResolveRequest};
 pub use sweeper::Sweeper;

@@ -18,7 +18,7 @@ impl Engine {
         &self,
         id: Digest,
         stored: &Stored,
-        found_out: FoundOut<'_>,
+        found_out: ResolveRequest<'_>,
     ) -> Result<Swap, ResolveFailure> {
         self.resolve_as(fresh_fence(), id, stored, found_out).await
     }
@@ -29,9 +29,9 @@ impl Engine {
         fence: Fence,
         id: Digest,
         stored: &Stored,
-        found_out: FoundOut<'_>,
+        found_out: ResolveRequest<'_>,
     ) -> Result<Swap, ResolveFailure> {
-        let FoundOut { resolution, terms, actor, reason, force } = found_out;
+        let ResolveRequest { resolution, terms, actor, reason, force } = found_out;
         let execution = fresh_execution();
         let resolve = Resolve { id, resolution, terms, fence, execution, actor, reason, force };
         let change = resolve.of(stored).map_err(ResolveFailure::Refused)?;
@@ -45,7 +45,7 @@ impl Engine {
     ///
     /// async fn give_back(engine: &Engine, id: Digest, failed: &Stored, terms: &Terms) -> String {
     ///     let (actor, reason) = (Some("ada"), Some("the customer wants something else"));
-    ///     let given_back = GivenBack { terms, actor, reason, force: Force::No };
+    ///     let given_back = ReleaseRequest { terms, actor, reason, force: Force::No };
     ///     match engine.release(id, failed, given_back).await {
     ///         Ok(Swap::Stored { .. }) => "the key is free".to_owned(),
     ///         Ok(Swap::Conflict(_)) => "somebody else was faster: look again".to_owned(),
@@ -58,9 +58,9 @@ impl Engine {
         &self,
         id: Digest,
         stored: &Stored,
-        given_back: GivenBack<'_>,
+        given_back: ReleaseRequest<'_>,
     ) -> Result<Swap, ReleaseFailure> {
-        let GivenBack { terms, actor, reason, force } = given_back;
+        let ReleaseRequest { terms, actor, reason, force } = given_back;
         let (fence, execution) = (fresh_fence(), fresh_execution());
         let release = Release { id, terms, fence, execution, actor, reason, force };
         let change = release.of(stored).map_err(ReleaseFailure::Refused)?;
@@ -86,13 +86,13 @@ impl Engine {
 /// async fn paid(engine: &Engine, id: Digest, unknown: &Stored, terms: &Terms) -> Result<(), ResolveFailure> {
 ///     let resolution = Resolution::Applied(Outcome::inline(201, b"paid".to_vec()));
 ///     let (actor, reason) = (Some("ada"), Some("found at the provider"));
-///     let found_out = FoundOut { resolution, terms, actor, reason, force: Force::No };
+///     let found_out = ResolveRequest { resolution, terms, actor, reason, force: Force::No };
 ///     engine.resolve(id, unknown, found_out).await?;
 ///     Ok(())
 /// }
 /// ```
 #[derive(Clone, Debug)]
-pub struct FoundOut<'a> {
+pub struct ResolveRequest<'a> {
     /// What became of it.
     pub resolution: Resolution,
     /// The terms of its route.
@@ -108,15 +108,15 @@ pub struct FoundOut<'a> {
 /// Who gives a key back and why, for [`Engine::release`].
 ///
 /// ```
-/// use onceward::{Effect, Force, GivenBack, Terms};
+/// use onceward::{Effect, Force, ReleaseRequest, Terms};
 ///
 /// let terms = Terms::of(Effect::External).build()?;
-/// let asked = GivenBack { terms: &terms, actor: Some("ada"), reason: None, force: Force::No };
+/// let asked = ReleaseRequest { terms: &terms, actor: Some("ada"), reason: None, force: Force::No };
 /// # let _ = asked;
 /// # Ok::<(), onceward::TermsError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct GivenBack<'a> {
+pub struct ReleaseRequest<'a> {
     /// The terms of its route.
     pub terms: &'a Terms,
     /// Who says so, for the trail.

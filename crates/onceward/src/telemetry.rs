@@ -291,7 +291,7 @@ labels! {
     }
 
     /// Why a request was not sent to the upstream at all.
-    TurnedAway is "why" {
+    RejectReason is "why" {
         /// The upstream does nothing but fail.
         Breaker = "breaker",
         /// As many are there as may be.
@@ -451,7 +451,7 @@ metrics! { GATEWAY:
     /// Failed calls by why they were not tried again.
     UPSTREAM_GIVEN_UP = "onceward_gateway_upstream_given_up_total", Counter, GivenUp;
     /// Requests that were not sent to the upstream at all.
-    TURNED_AWAY = "onceward_gateway_turned_away_total", Counter, TurnedAway;
+    REJECTED = "onceward_gateway_rejected_total", Counter, RejectReason;
     /// Answers that a route gave instead of the upstream.
     FALLBACKS = "onceward_gateway_fallbacks_total", Counter, ();
     /// Requests that are at the upstream now.

@@ -10,7 +10,7 @@ use onceward::{
 use crate::{
     answer::Receipt,
     checks::{I5, I7, I9},
-    hearing::{Bound, Heard},
+    hearing::{Bound, OnEnded},
     settings::Nature,
     tally::{Event, Tally},
 };
@@ -81,7 +81,7 @@ pub(crate) struct Book {
     pub(crate) ids: Vec<Digest>,
     pub(crate) claims: Vec<ClaimNote>,
     pub(crate) generations: Vec<Generation>,
-    pub(crate) heard: Vec<Heard>,
+    pub(crate) heard: Vec<OnEnded>,
     pub(crate) bound: [Option<Bound>; 2],
     pub(crate) violations: Vec<Violation>,
     pub(crate) tally: Tally,
@@ -99,7 +99,7 @@ impl Book {
             ids,
             claims: Vec::new(),
             generations: Vec::new(),
-            heard: vec![Heard::default(); clients],
+            heard: vec![OnEnded::default(); clients],
             bound: [None; 2],
             violations: Vec::new(),
             tally: Tally::default(),
@@ -184,8 +184,8 @@ impl Book {
         // The retention of a retryable failure may end while a re-claim of it is on its way.
         let on_its_way = stored.record.state == State::FailedRetryable
             && matches!(change.next.started, Started::At(_));
-        let seen = self.expired.contains(&stored.record.fence);
-        let expired = (seen || stored.status() == Status::Expired) && !on_its_way;
+        let observation = self.expired.contains(&stored.record.fence);
+        let expired = (observation || stored.status() == Status::Expired) && !on_its_way;
         stored.record.state == State::Released || expired
     }
 

@@ -20,7 +20,7 @@ pub(crate) struct Asker {
 
 /// What one client heard so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Heard {
+pub(crate) struct OnEnded {
     generation: usize,
 }
 

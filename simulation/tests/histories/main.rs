@@ -85,9 +85,9 @@ fn every_sabotage_is_found() {
 
 /// The seed in which each check fails first, until all the named ones have.
 fn first_found(sabotage: Sabotage, checks: &[&str]) -> BTreeMap<&'static str, u64> {
-    const PATIENCE: u64 = 5_000;
+    const TEST_TIMEOUT: u64 = 5_000;
     let mut found = BTreeMap::new();
-    for seed in 0..PATIENCE {
+    for seed in 0..TEST_TIMEOUT {
         for violation in play(seed, Some(sabotage), false).violations {
             found.entry(violation.check).or_insert(seed);
         }

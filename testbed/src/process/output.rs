@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex};
 
 use super::{Life, locked, poll};
-use crate::tool::{PATIENCE, Trouble};
+use crate::tool::{TEST_TIMEOUT, Trouble};
 
 /// One stream of a [`Process`](crate::Process); each line is waited for once, and all of them are kept.
 pub struct Output {
@@ -48,10 +48,10 @@ impl Output {
     ///
     /// # Errors
     ///
-    /// When it says nothing for [`PATIENCE`].
+    /// When it says nothing for [`TEST_TIMEOUT`].
     pub fn next_line(&self) -> Result<Option<String>, Trouble> {
         let mut unread = locked(&self.unread);
-        let next = poll(PATIENCE, || {
+        let next = poll(TEST_TIMEOUT, || {
             // What has ended by now says no more, so the order of these two matters.
             let ended = self.life.ended().is_some();
             let end = unread.end;
@@ -66,7 +66,7 @@ impl Output {
     ///
     /// # Errors
     ///
-    /// When it ends before that or says nothing for [`PATIENCE`], with everything that it said.
+    /// When it ends before that or says nothing for [`TEST_TIMEOUT`], with everything that it said.
     pub fn wait_for(&self, text: &str) -> Result<String, Trouble> {
         while let Some(line) = self.next_line().map_err(|trouble| self.never(text, &trouble))? {
             if line.contains(text) {

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use testbed::{PATIENCE, Process, free_address};
+use testbed::{Process, TEST_TIMEOUT, free_address};
 
 use super::install::{self, Installed};
 
@@ -266,7 +266,7 @@ fn register(admin: SocketAddr, service: SocketAddr) -> Result<(), String> {
         let answer = post(admin, "/deployments", &format!(r#"{{"uri": "http://{service}"}}"#));
         match answer {
             Ok(answer) if answer.starts_with("HTTP/1.1 201") => return Ok(()),
-            answer if started.elapsed() > PATIENCE => {
+            answer if started.elapsed() > TEST_TIMEOUT => {
                 return Err(format!("Restate does not take the service: {answer:?}"));
             }
             _ => sleep(Duration::from_millis(200)),
@@ -283,7 +283,7 @@ pub(crate) fn post(to: SocketAddr, path: &str, document: &str) -> Result<String,
         document.len()
     );
     let mut stream = TcpStream::connect(to).map_err(unanswered)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(unanswered)?;
+    stream.set_read_timeout(Some(TEST_TIMEOUT)).map_err(unanswered)?;
     stream.write_all(request.as_bytes()).map_err(unanswered)?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).map_err(unanswered)?;

@@ -27,7 +27,7 @@ pub enum Action {
 
 /// An attempt may be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Go {
+pub struct Permit {
     /// It ends after this time at the latest; also what the target is told as its deadline.
     pub timeout: Duration,
     /// After this time without an answer, [`hedge`](super::Context::hedge) may be asked.

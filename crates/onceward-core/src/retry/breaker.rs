@@ -8,7 +8,7 @@
 
 use core::time::Duration;
 
-use super::{Moment, own::Own, random::Random, window::Window};
+use super::{Moment, own::OwnEffect, random::Random, window::Window};
 
 /// The numbers of a breaker.
 ///
@@ -95,7 +95,7 @@ impl Circuit {
 
 /// The right to make one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Passage {
+pub(super) enum BreakerPass {
     Free,
     /// One of the counted few of this round: how it ends decides, or it is given back.
     Trial(u32),
@@ -112,7 +112,7 @@ enum State {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Switch {
+pub(super) struct BreakerState {
     rules: Breaker,
     state: State,
     /// Calls and their failures: all of them when closed, those since it was guarded when it is.
@@ -130,7 +130,7 @@ pub(super) struct Switch {
     round: u32,
 }
 
-impl Switch {
+impl BreakerState {
     pub(super) fn new(rules: Breaker) -> Self {
         let window = Window::new(rules.window);
         Self {
@@ -156,28 +156,28 @@ impl Switch {
         }
     }
 
-    pub(super) fn admit(&mut self, own: &Own, now: Moment) -> Passage {
+    pub(super) fn admit(&mut self, own: &OwnEffect, now: Moment) -> BreakerPass {
         self.pass_time(now);
         let is_held = self.is_held_against(own);
         match &mut self.state {
-            State::Closed | State::Guarded { .. } => Passage::Free,
+            State::Closed | State::Guarded { .. } => BreakerPass::Free,
             State::HalfOpen { granted, .. } if *granted < self.rules.trials => {
                 *granted += 1;
-                Passage::Trial(self.round)
+                BreakerPass::Trial(self.round)
             }
-            State::Open { .. } | State::HalfOpen { .. } if !is_held => Passage::Free,
-            State::Open { until } => Passage::Refused(until.saturating_sub(now)),
-            State::HalfOpen { .. } => Passage::Refused(self.rules.open),
+            State::Open { .. } | State::HalfOpen { .. } if !is_held => BreakerPass::Free,
+            State::Open { until } => BreakerPass::Refused(until.saturating_sub(now)),
+            State::HalfOpen { .. } => BreakerPass::Refused(self.rules.open),
         }
     }
 
     /// Whether a call with this part in it may try again.
-    pub(super) fn allows_retries(&mut self, own: &Own, now: Moment) -> bool {
+    pub(super) fn allows_retries(&mut self, own: &OwnEffect, now: Moment) -> bool {
         self.circuit(now) == Circuit::Closed || !self.is_held_against(own)
     }
 
     /// Whether it would not be closed either without this call's own failures.
-    fn is_held_against(&self, own: &Own) -> bool {
+    fn is_held_against(&self, own: &OwnEffect) -> bool {
         let Evidence { row, calls, failures, since } = self.evidence;
         let row = row.saturating_sub(own.in_row(self.row));
         let recent = own.in_window(self.closings, self.rules.window, since);
@@ -199,25 +199,33 @@ impl Switch {
         }
     }
 
-    pub(super) fn ended(&mut self, seen: Ended, own: &mut Own, now: Moment, random: &mut Random) {
+    pub(super) fn ended(
+        &mut self,
+        observation: Ended,
+        own: &mut OwnEffect,
+        now: Moment,
+        random: &mut Random,
+    ) {
         self.pass_time(now);
         let counts = match self.state {
             State::Closed | State::Guarded { .. } => true,
-            State::HalfOpen { .. } => seen.trial == Some(self.round),
+            State::HalfOpen { .. } => observation.trial == Some(self.round),
             State::Open { .. } => false,
         };
         // Otherwise it began before: it says nothing about now.
         if !counts {
             return;
         }
-        if seen.failed {
+        if observation.failed {
             own.failed(self.row, self.closings, self.rules.window, now);
             self.evidence.failed();
         }
         match self.state {
-            State::Closed => self.count(seen.failed, now),
-            State::Guarded { .. } => self.count_guarded(seen, now, random),
-            State::Open { .. } | State::HalfOpen { .. } => self.count_trial(seen, now, random),
+            State::Closed => self.count(observation.failed, now),
+            State::Guarded { .. } => self.count_guarded(observation, now, random),
+            State::Open { .. } | State::HalfOpen { .. } => {
+                self.count_trial(observation, now, random)
+            }
         }
     }
 
@@ -237,12 +245,12 @@ impl Switch {
         }
     }
 
-    fn count_guarded(&mut self, seen: Ended, now: Moment, random: &mut Random) {
-        self.in_a_row = if seen.is_dead() { self.in_a_row.saturating_add(1) } else { 0 };
-        self.window.add(1, u32::from(seen.failed), now);
+    fn count_guarded(&mut self, observation: Ended, now: Moment, random: &mut Random) {
+        self.in_a_row = if observation.is_dead() { self.in_a_row.saturating_add(1) } else { 0 };
+        self.window.add(1, u32::from(observation.failed), now);
         let (calls, failures) = self.window.sums(now);
         if failures == calls && self.in_a_row >= self.rules.hopeless {
-            self.open(seen.hint, now, random);
+            self.open(observation.hint, now, random);
         } else if calls >= self.rules.in_a_row && !self.is_too_many(failures, calls) {
             // One success among failures is no recovery: a breaker that believed it would be guarded
             // anew every other moment, and some day see nothing but bad luck.
@@ -250,9 +258,9 @@ impl Switch {
         }
     }
 
-    fn count_trial(&mut self, seen: Ended, now: Moment, random: &mut Random) {
-        if seen.is_dead() {
-            self.open(seen.hint, now, random);
+    fn count_trial(&mut self, observation: Ended, now: Moment, random: &mut Random) {
+        if observation.is_dead() {
+            self.open(observation.hint, now, random);
         } else if let State::HalfOpen { succeeded, .. } = &mut self.state {
             *succeeded += 1;
             if *succeeded >= self.rules.trials {

@@ -68,20 +68,20 @@ impl Budget {
 /// What is left of a budget.
 ///
 /// ```
-/// use onceward_core::retry::{Budget, Purse};
+/// use onceward_core::retry::{Budget, BudgetBalance};
 ///
-/// let mut purse = Purse::new(Budget::standard());
-/// assert!((0..3).all(|_| purse.pay(10)));
-/// assert!(!purse.pay(10), "thirty were in it");
-/// assert_eq!(purse.left(), 0);
+/// let mut balance = BudgetBalance::new(Budget::standard());
+/// assert!((0..3).all(|_| balance.pay(10)));
+/// assert!(!balance.pay(10), "thirty were in it");
+/// assert_eq!(balance.left(), 0);
 /// ```
 #[derive(Clone, Debug)]
-pub struct Purse {
+pub struct BudgetBalance {
     rules: Budget,
     left: u32,
 }
 
-impl Purse {
+impl BudgetBalance {
     /// A purse with what a budget starts with.
     #[must_use]
     pub fn new(rules: Budget) -> Self {

@@ -2,7 +2,7 @@
 
 use core::{fmt, time::Duration};
 
-use super::{Class, Method, Moment, Priority, Rules, own::Own, priority::Rank};
+use super::{Class, Method, Moment, Priority, Rules, own::OwnEffect, priority::Rank};
 
 /// One call, over all its attempts.
 ///
@@ -45,7 +45,7 @@ pub struct Call {
     pub(super) paid: u32,
     /// What the hedge beside it cost.
     pub(super) hedge_paid: u32,
-    pub(super) own: Own,
+    pub(super) own: OwnEffect,
     pub(super) began: Moment,
     /// The round of trials of the breaker that it is one of.
     pub(super) trial: Option<u32>,
@@ -78,7 +78,7 @@ impl Call {
             retrying: false,
             paid: 0,
             hedge_paid: 0,
-            own: Own::default(),
+            own: OwnEffect::default(),
             began: now,
             trial: None,
             waited: Duration::ZERO,
@@ -180,11 +180,11 @@ impl Call {
     }
 
     /// To stop now, for this reason: what is then known of the operation.
-    pub(super) fn stop(&self, why: Why) -> Stop {
+    pub(super) fn stop(&self, reason: StopReason) -> Stop {
         if self.ambiguous && self.method != Method::Safe {
-            Stop::Unknown(why)
+            Stop::Unknown(reason)
         } else {
-            Stop::Failed(why)
+            Stop::Failed(reason)
         }
     }
 }
@@ -192,26 +192,26 @@ impl Call {
 /// How a call ended that did not succeed.
 ///
 /// ```
-/// use onceward_core::retry::{Stop, Why};
+/// use onceward_core::retry::{Stop, StopReason};
 ///
-/// let stop = Stop::Unknown(Why::Deadline);
+/// let stop = Stop::Unknown(StopReason::Deadline);
 /// assert!(stop.is_unknown());
-/// assert_eq!(stop.why(), Why::Deadline);
+/// assert_eq!(stop.reason(), StopReason::Deadline);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stop {
     /// It is not known to have happened, and no attempt went unanswered.
-    Failed(Why),
+    Failed(StopReason),
     /// It may have happened. With the same key it can be found out; with another it may happen twice.
-    Unknown(Why),
+    Unknown(StopReason),
 }
 
 impl Stop {
     /// The reason for stopping.
     #[must_use]
-    pub fn why(self) -> Why {
-        let (Self::Failed(why) | Self::Unknown(why)) = self;
-        why
+    pub fn reason(self) -> StopReason {
+        let (Self::Failed(reason) | Self::Unknown(reason)) = self;
+        reason
     }
 
     /// Whether the operation may have happened.
@@ -224,7 +224,7 @@ impl Stop {
 /// Why no further attempt is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Why {
+pub enum StopReason {
     /// The answer is final: another attempt would get the same.
     Answered,
     /// The state at the target is another one; refresh it first.
@@ -256,7 +256,7 @@ pub enum Why {
     Limit,
 }
 
-impl Why {
+impl StopReason {
     /// One word for it, as in metrics, logs and JSON.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -314,7 +314,7 @@ impl Why {
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for StopReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.sentence())
     }

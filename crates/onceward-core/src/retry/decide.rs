@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use super::{
-    Action, Call, Class, Go, Moment, Rules, Seen, Stop, Target, Why,
-    breaker::Passage,
+    Action, Call, Class, Moment, Observation, Permit, Rules, Stop, StopReason, Target,
+    breaker::BreakerPass,
     priority::Rank,
     random::Random,
     saturation::{allows_first_try, allows_hedge, allows_retry, widened},
@@ -12,7 +12,7 @@ use super::{
 
 /// What is still being carried out is asked for at least this often, unless it says otherwise, and at
 /// most a hundred times as often.
-const PATIENCE: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Everything that a decision looks at and learns from, apart from time and chance.
 ///
@@ -26,8 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// let mut call = Call::new(&rules, Method::of("POST"), now).keyed();
 ///
 /// let mut context = Context { rules: &rules, call: &mut call, target: &mut target };
-/// let go = context.begin(now, 1)?;
-/// assert_eq!(go.timeout, Duration::from_secs(4));
+/// let permit = context.begin(now, 1)?;
+/// assert_eq!(permit.timeout, Duration::from_secs(4));
 /// // … the attempt is sent, and its connection is reset.
 /// let action = decide(&mut context, Class::Ambiguous.into(), Duration::from_millis(20), 2);
 /// assert!(matches!(action, Action::Attempt { wait } if wait <= Duration::from_millis(50)));
@@ -47,26 +47,35 @@ pub struct Context<'a> {
 ///
 /// `now` is monotonic time; `random` is fresh for each decision, or waits would not be spread.
 #[must_use]
-pub fn decide(context: &mut Context<'_>, seen: Seen, now: Moment, random: u64) -> Action {
+pub fn decide(
+    context: &mut Context<'_>,
+    observation: Observation,
+    now: Moment,
+    random: u64,
+) -> Action {
     let mut random = Random::new(random);
-    context.learn(seen, now, &mut random);
+    context.learn(observation, now, &mut random);
     let call = &mut *context.call;
-    match seen.class {
+    match observation.class {
         Class::Success => Action::Succeed,
         // The answer of this operation, also when earlier attempts went unanswered.
-        Class::Bound => Action::Stop(Stop::Failed(Why::Answered)),
-        Class::Final => Action::Stop(call.stop(Why::Answered)),
-        Class::Conflict => Action::Stop(call.stop(Why::Conflict)),
-        Class::Unknown => Action::Stop(Stop::Unknown(Why::Answered)),
-        Class::Unauthorised if call.refreshable && !call.refreshed => context.refresh(seen.class),
-        Class::Unauthorised => Action::Stop(call.stop(Why::Unauthorised)),
+        Class::Bound => Action::Stop(Stop::Failed(StopReason::Answered)),
+        Class::Final => Action::Stop(call.stop(StopReason::Answered)),
+        Class::Conflict => Action::Stop(call.stop(StopReason::Conflict)),
+        Class::Unknown => Action::Stop(Stop::Unknown(StopReason::Answered)),
+        Class::Unauthorised if call.refreshable && !call.refreshed => {
+            context.refresh(observation.class)
+        }
+        Class::Unauthorised => Action::Stop(call.stop(StopReason::Unauthorised)),
         Class::Accepted if !context.rules.until_done => Action::Succeed,
-        Class::Accepted | Class::Pending | Class::Ended => context.follow(seen, now, &mut random),
-        Class::InProgress => context.wait_for_owner(seen, now, &mut random),
+        Class::Accepted | Class::Pending | Class::Ended => {
+            context.follow(observation, now, &mut random)
+        }
+        Class::InProgress => context.wait_for_owner(observation, now, &mut random),
         Class::NeverSent { .. } | Class::Ambiguous | Class::Overload | Class::ServerFault => {
-            match context.retry(seen, now, &mut random) {
+            match context.retry(observation, now, &mut random) {
                 Ok(wait) => Action::Attempt { wait },
-                Err(why) => Action::Stop(context.call.stop(why)),
+                Err(reason) => Action::Stop(context.call.stop(reason)),
             }
         }
     }
@@ -78,14 +87,14 @@ impl Context<'_> {
     /// # Errors
     ///
     /// The call ends here: its time is over, or the target is to be left alone.
-    pub fn begin(&mut self, now: Moment, random: u64) -> Result<Go, Stop> {
+    pub fn begin(&mut self, now: Moment, random: u64) -> Result<Permit, Stop> {
         let mut random = Random::new(random);
         if self.call.attempts == 0 {
             self.call.rank = Rank::new(self.call.rank.priority, &mut random);
         }
-        if let Err(why) = self.admit(now, &mut random) {
+        if let Err(reason) = self.admit(now, &mut random) {
             self.forgo();
-            return Err(self.call.stop(why));
+            return Err(self.call.stop(reason));
         }
         self.call.attempts = self.call.attempts.saturating_add(1);
         self.call.began = now;
@@ -96,7 +105,7 @@ impl Context<'_> {
             .target
             .late_after(self.call.route)
             .filter(|after| self.call.may_repeat(Class::Ambiguous) && *after < timeout);
-        Ok(Go { timeout, hedge_after })
+        Ok(Permit { timeout, hedge_after })
     }
 
     /// Asks for leave to send a second request beside one that is late, and pays for it.
@@ -124,13 +133,13 @@ impl Context<'_> {
     }
 
     /// The hedge failed: the target is known better, and the first request goes on as if alone.
-    pub fn hedge_failed(&mut self, seen: Seen, now: Moment, random: u64) {
+    pub fn hedge_failed(&mut self, observation: Observation, now: Moment, random: u64) {
         self.call.hedge_paid = 0;
-        self.call.ambiguous |= seen.class == Class::Ambiguous || seen.doubt;
-        self.call.unprotected |= seen.unprotected;
+        self.call.ambiguous |= observation.class == Class::Ambiguous || observation.doubt;
+        self.call.unprotected |= observation.unprotected;
         let took = now.saturating_sub(self.call.began);
         let of_call = (&mut self.call.own, None);
-        self.target.learn(seen, of_call, took, now, &mut Random::new(random));
+        self.target.learn(observation, of_call, took, now, &mut Random::new(random));
     }
 
     /// Nobody waits for the attempt that runs: what it was given for trial is given back.
@@ -162,30 +171,30 @@ impl Context<'_> {
         self.call.ambiguous = true;
     }
 
-    fn admit(&mut self, now: Moment, random: &mut Random) -> Result<(), Why> {
+    fn admit(&mut self, now: Moment, random: &mut Random) -> Result<(), StopReason> {
         let first = self.call.attempts == 0;
         if self.call.remaining(now).is_zero() {
-            return Err(Why::Deadline);
+            return Err(StopReason::Deadline);
         }
         if first && !allows_first_try(self.target.pressure(now), self.call.rank) {
-            return Err(Why::Shed);
+            return Err(StopReason::Shed);
         }
         if self.target.throttles(self.call.failures, now, random) {
-            return Err(Why::Throttle);
+            return Err(StopReason::Throttle);
         }
         if !self.target.has_room() {
-            return Err(Why::Limit);
+            return Err(StopReason::Limit);
         }
         // It may have changed its mind since the wait began.
         if self.call.retrying && !self.target.allows_retries(&self.call.own, now) {
-            return Err(Why::Breaker);
+            return Err(StopReason::Breaker);
         }
         match self.target.admit(&self.call.own, now) {
-            Passage::Free => self.call.trial = None,
-            Passage::Trial(round) => self.call.trial = Some(round),
-            Passage::Refused(after) => {
+            BreakerPass::Free => self.call.trial = None,
+            BreakerPass::Trial(round) => self.call.trial = Some(round),
+            BreakerPass::Refused(after) => {
                 self.call.hint = Some(after);
-                return Err(Why::Breaker);
+                return Err(StopReason::Breaker);
             }
         }
         if let Some(traffic) = self.target.traffic.as_mut().filter(|_| first) {
@@ -194,31 +203,31 @@ impl Context<'_> {
         Ok(())
     }
 
-    fn learn(&mut self, seen: Seen, now: Moment, random: &mut Random) {
+    fn learn(&mut self, observation: Observation, now: Moment, random: &mut Random) {
         let call = &mut *self.call;
-        call.hint = seen.hint;
-        call.unprotected |= seen.unprotected;
+        call.hint = observation.hint;
+        call.unprotected |= observation.unprotected;
         let took = now.saturating_sub(call.began);
         // Somebody is at it, or was: to give up now is to not know.
-        call.ambiguous |= seen.doubt
+        call.ambiguous |= observation.doubt
             || matches!(
-                seen.class,
+                observation.class,
                 Class::Ambiguous
                     | Class::InProgress
                     | Class::Accepted
                     | Class::Pending
                     | Class::Ended
             );
-        if matches!(seen.class, Class::Pending | Class::Ended) {
+        if matches!(observation.class, Class::Pending | Class::Ended) {
             // What a status URL says is about the operation, not about the target's health.
             return;
         }
         let trial = call.trial.take();
-        self.target.learn(seen, (&mut call.own, trial), took, now, random);
-        if seen.class.is_failure() {
+        self.target.learn(observation, (&mut call.own, trial), took, now, random);
+        if observation.class.is_failure() {
             call.failures = call.failures.saturating_add(1);
             call.paid = 0;
-        } else if seen.class.is_settled() {
+        } else if observation.class.is_settled() {
             // What a retry cost that met a busy key is given back with the answer it waited for.
             let paid = core::mem::take(&mut call.paid);
             let earned = self.rules.budget.map_or(0, |budget| budget.success);
@@ -230,7 +239,7 @@ impl Context<'_> {
 
     fn refresh(&mut self, class: Class) -> Action {
         if self.call.body_gone || !self.call.may_repeat(class) {
-            return Action::Stop(self.call.stop(Why::Unauthorised));
+            return Action::Stop(self.call.stop(StopReason::Unauthorised));
         }
         self.call.refreshed = true;
         self.call.retrying = false;
@@ -238,92 +247,109 @@ impl Context<'_> {
     }
 
     /// The operation is carried out elsewhere: ask how it ends, then send the key for its answer.
-    fn follow(&mut self, seen: Seen, now: Moment, random: &mut Random) -> Action {
-        let ended = seen.class == Class::Ended;
+    fn follow(&mut self, observation: Observation, now: Moment, random: &mut Random) -> Action {
+        let ended = observation.class == Class::Ended;
         // The first of them is believed at once; a server that says so again and again waits.
         let wait = if ended && !core::mem::replace(&mut self.call.ended, true) {
             self.in_time(Duration::ZERO, None, now, random)
         } else {
-            self.patience(seen, now, random)
+            self.patience(observation, now, random)
         };
         self.call.retrying = false;
         match wait {
-            Ok(_) if ended && !self.call.may_repeat(seen.class) => {
-                Action::Stop(Stop::Unknown(Why::Unsafe))
+            Ok(_) if ended && !self.call.may_repeat(observation.class) => {
+                Action::Stop(Stop::Unknown(StopReason::Unsafe))
             }
-            Ok(_) if self.call.body_gone && ended => Action::Stop(Stop::Unknown(Why::BodyGone)),
+            Ok(_) if self.call.body_gone && ended => {
+                Action::Stop(Stop::Unknown(StopReason::BodyGone))
+            }
             Ok(wait) if ended => Action::Attempt { wait },
             Ok(wait) => Action::Poll { wait },
-            Err(why) => Action::Stop(Stop::Unknown(why)),
+            Err(reason) => Action::Stop(Stop::Unknown(reason)),
         }
     }
 
     /// Another attempt with the same key runs: that is no failure, costs nothing and does not count.
-    fn wait_for_owner(&mut self, seen: Seen, now: Moment, random: &mut Random) -> Action {
-        let may = if !self.call.may_repeat(seen.class) {
-            Err(Why::Unsafe)
+    fn wait_for_owner(
+        &mut self,
+        observation: Observation,
+        now: Moment,
+        random: &mut Random,
+    ) -> Action {
+        let may = if !self.call.may_repeat(observation.class) {
+            Err(StopReason::Unsafe)
         } else if self.call.body_gone {
-            Err(Why::BodyGone)
+            Err(StopReason::BodyGone)
         } else if self.call.nested {
-            Err(Why::Nested)
+            Err(StopReason::Nested)
         } else if self.rules.attempts == 1 {
-            Err(Why::Attempts)
+            Err(StopReason::Attempts)
         } else {
-            self.patience(seen, now, random)
+            self.patience(observation, now, random)
         };
         self.call.retrying = false;
         match may {
             Ok(wait) => Action::Attempt { wait },
             // Somebody is at it: what it comes to is not known here.
-            Err(why) => Action::Stop(self.call.stop(why)),
+            Err(reason) => Action::Stop(self.call.stop(reason)),
         }
     }
 
     /// The wait for something that is not ended yet.
-    fn patience(&mut self, seen: Seen, now: Moment, random: &mut Random) -> Result<Duration, Why> {
+    fn patience(
+        &mut self,
+        observation: Observation,
+        now: Moment,
+        random: &mut Random,
+    ) -> Result<Duration, StopReason> {
         self.call.busy = self.call.busy.saturating_add(1);
         let own = self.rules.backoff.wait(self.call.busy, self.call.waited, random.next());
-        self.in_time(own.clamp(PATIENCE / 100, PATIENCE), seen.hint, now, random)
+        self.in_time(own.clamp(POLL_INTERVAL / 100, POLL_INTERVAL), observation.hint, now, random)
     }
 
     /// Whether to try again, and after which wait; the order is that of the harm done by a mistake.
-    fn retry(&mut self, seen: Seen, now: Moment, random: &mut Random) -> Result<Duration, Why> {
+    fn retry(
+        &mut self,
+        observation: Observation,
+        now: Moment,
+        random: &mut Random,
+    ) -> Result<Duration, StopReason> {
         let call = &mut *self.call;
         if call.last {
-            return Err(Why::Answered);
+            return Err(StopReason::Answered);
         }
-        if !call.may_repeat(seen.class) {
-            return Err(Why::Unsafe);
+        if !call.may_repeat(observation.class) {
+            return Err(StopReason::Unsafe);
         }
-        if seen.last {
-            return Err(Why::Answered);
+        if observation.last {
+            return Err(StopReason::Answered);
         }
         if call.body_gone {
-            return Err(Why::BodyGone);
+            return Err(StopReason::BodyGone);
         }
         if call.nested {
-            return Err(Why::Nested);
+            return Err(StopReason::Nested);
         }
         if call.failures >= self.rules.attempts {
-            return Err(Why::Attempts);
+            return Err(StopReason::Attempts);
         }
         if !self.target.allows_retries(&call.own, now) {
-            return Err(Why::Breaker);
+            return Err(StopReason::Breaker);
         }
         let (pressure, saturation) = self.saturation(now);
         if !allows_retry(pressure, self.call.rank) {
-            return Err(Why::Shed);
+            return Err(StopReason::Shed);
         }
         if !allows_retry(saturation, self.call.rank) {
-            return Err(Why::Budget);
+            return Err(StopReason::Budget);
         }
-        let backoff = match seen.class {
+        let backoff = match observation.class {
             Class::Overload => &self.rules.overload_backoff,
             _ => &self.rules.backoff,
         };
         let own = backoff.wait(self.call.failures, self.call.waited, random.next());
-        let wait = self.in_time(widened(own, saturation), seen.hint, now, random)?;
-        self.pay(seen, now)?;
+        let wait = self.in_time(widened(own, saturation), observation.hint, now, random)?;
+        self.pay(observation, now)?;
         self.call.retrying = true;
         Ok(wait)
     }
@@ -335,33 +361,33 @@ impl Context<'_> {
         hint: Option<Duration>,
         now: Moment,
         random: &mut Random,
-    ) -> Result<Duration, Why> {
+    ) -> Result<Duration, StopReason> {
         let hinted =
             hint.map_or(Duration::ZERO, |hint| hint.saturating_add(random.up_to(hint / 10)));
         let wait = own.max(hinted);
         if wait >= self.call.remaining(now) {
-            return Err(Why::Deadline);
+            return Err(StopReason::Deadline);
         }
         self.call.waited = wait;
         Ok(wait)
     }
 
-    fn pay(&mut self, seen: Seen, now: Moment) -> Result<(), Why> {
+    fn pay(&mut self, observation: Observation, now: Moment) -> Result<(), StopReason> {
         if self.target.traffic.as_mut().is_some_and(|traffic| !traffic.has_room(now)) {
-            return Err(Why::Share);
+            return Err(StopReason::Share);
         }
-        let price = match (self.rules.budget, seen.class) {
+        let price = match (self.rules.budget, observation.class) {
             (None, _) => 0,
             // The server closed a connection that was idle: that is no sign of trouble, once.
             (_, Class::NeverSent { reused: true }) if !self.call.reconnected => {
                 self.call.reconnected = true;
                 0
             }
-            (Some(budget), Class::Overload) if seen.hint.is_some() => budget.hinted,
+            (Some(budget), Class::Overload) if observation.hint.is_some() => budget.hinted,
             (Some(budget), _) => budget.retry,
         };
         if !self.target.pay(price) {
-            return Err(Why::Budget);
+            return Err(StopReason::Budget);
         }
         if let Some(traffic) = &mut self.target.traffic {
             traffic.retry(now);

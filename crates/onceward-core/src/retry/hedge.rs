@@ -55,13 +55,13 @@ const ONE: u32 = 1_000;
 
 /// What hedges are paid from.
 #[derive(Clone, Debug)]
-pub(super) struct HedgePurse {
+pub(super) struct HedgeBalance {
     success: u32,
     capacity: u32,
     left: u32,
 }
 
-impl HedgePurse {
+impl HedgeBalance {
     pub(super) fn new(rules: &Hedge) -> Self {
         let success = (rules.share * f64::from(ONE)) as u32;
         Self { success: success.max(1), capacity: rules.burst.saturating_mul(ONE), left: 0 }

@@ -51,7 +51,7 @@ impl Limit {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Flights {
+pub(super) struct InFlight {
     pub(super) in_flight: u32,
     limit: f64,
     adaptive: Option<Adaptive>,
@@ -70,7 +70,7 @@ struct Adaptive {
 /// It shrinks at most once in this time: losses come in crowds and mean one thing.
 const BETWEEN: Duration = Duration::from_secs(1);
 
-impl Flights {
+impl InFlight {
     pub(super) fn new(limit: Limit) -> Self {
         let (limit, adaptive) = match limit {
             Limit::Fixed(limit) => (f64::from(limit), None),
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn it_shrinks_on_losses_grows_when_used_and_keeps_to_its_bounds() {
-        let mut flights = Flights::new(Limit::Adaptive { least: 10, most: 100 });
+        let mut flights = InFlight::new(Limit::Adaptive { least: 10, most: 100 });
         assert_eq!(flights.limit(), 50);
         for _ in 0..10_000 {
             flights.ended(FAST, Class::Success, second(1));
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn answers_that_take_twice_as_long_shrink_it() {
-        let mut flights = Flights::new(Limit::Adaptive { least: 10, most: 100 });
+        let mut flights = InFlight::new(Limit::Adaptive { least: 10, most: 100 });
         flights.in_flight = 40;
         for _ in 0..1_000 {
             flights.ended(FAST, Class::Success, second(1));

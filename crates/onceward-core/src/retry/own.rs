@@ -10,7 +10,7 @@ use super::Moment;
 
 /// The part of one call in what is known of its target.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Own {
+pub(super) struct OwnEffect {
     /// What it paid for retries and hedges and did not get back.
     pub(super) spent: u32,
     /// The row of failures that its last one belonged to, and how many of them were its own.
@@ -22,7 +22,7 @@ pub(super) struct Own {
     last: Moment,
 }
 
-impl Own {
+impl OwnEffect {
     /// A breaker has counted one of its failures.
     pub(super) fn failed(&mut self, row: u32, round: u32, window: Duration, now: Moment) {
         let is_old = now.saturating_sub(self.last) >= window;

@@ -47,9 +47,9 @@ impl Share {
 ///
 /// ```
 /// use core::time::Duration;
-/// use onceward_core::retry::{Share, Shared};
+/// use onceward_core::retry::{Share, ShareCounter};
 ///
-/// let mut traffic = Shared::new(Share::of(0.2));
+/// let mut traffic = ShareCounter::new(Share::of(0.2));
 /// for _ in 0..100 {
 ///     traffic.first_try(Duration::ZERO);
 /// }
@@ -57,12 +57,12 @@ impl Share {
 /// assert_eq!(admitted, 25, "25 of 125 are a fifth");
 /// ```
 #[derive(Clone, Debug)]
-pub struct Shared {
+pub struct ShareCounter {
     rules: Share,
     window: Window,
 }
 
-impl Shared {
+impl ShareCounter {
     /// Nothing has been counted yet.
     #[must_use]
     pub fn new(rules: Share) -> Self {

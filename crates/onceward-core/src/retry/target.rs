@@ -4,15 +4,15 @@ use alloc::collections::BTreeMap;
 use core::time::Duration;
 
 use super::{
-    Circuit, Class, Hedge, Moment, Purse, Rules, Seen, Shared,
-    breaker::{Ended, Passage, Switch},
-    hedge::HedgePurse,
+    BudgetBalance, Circuit, Class, Hedge, Moment, Observation, Rules, ShareCounter,
+    breaker::{BreakerPass, BreakerState, Ended},
+    hedge::HedgeBalance,
     latency::Latency,
-    limit::Flights,
-    own::Own,
+    limit::InFlight,
+    own::OwnEffect,
     random::Random,
     saturation,
-    throttle::Throttled,
+    throttle::ThrottleHistory,
 };
 
 /// With more routes than this, the further ones share their latencies.
@@ -31,13 +31,13 @@ const ROUTES: u32 = 64;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Target {
-    pub(super) purse: Option<Purse>,
-    pub(super) traffic: Option<Shared>,
-    breaker: Option<Switch>,
-    throttle: Option<Throttled>,
-    hedges: Option<(Hedge, HedgePurse)>,
+    pub(super) balance: Option<BudgetBalance>,
+    pub(super) traffic: Option<ShareCounter>,
+    breaker: Option<BreakerState>,
+    throttle: Option<ThrottleHistory>,
+    hedges: Option<(Hedge, HedgeBalance)>,
     latencies: BTreeMap<u32, Latency>,
-    flights: Flights,
+    flights: InFlight,
 }
 
 impl Target {
@@ -45,13 +45,15 @@ impl Target {
     #[must_use]
     pub fn new(rules: &Rules) -> Self {
         Self {
-            purse: rules.budget.map(|budget| Purse::new(budget.for_attempts(rules.attempts))),
-            traffic: rules.share.map(Shared::new),
-            breaker: rules.breaker.map(Switch::new),
-            throttle: rules.throttle.map(Throttled::new),
-            hedges: rules.hedge.map(|hedge| (hedge, HedgePurse::new(&hedge))),
+            balance: rules
+                .budget
+                .map(|budget| BudgetBalance::new(budget.for_attempts(rules.attempts))),
+            traffic: rules.share.map(ShareCounter::new),
+            breaker: rules.breaker.map(BreakerState::new),
+            throttle: rules.throttle.map(ThrottleHistory::new),
+            hedges: rules.hedge.map(|hedge| (hedge, HedgeBalance::new(&hedge))),
             latencies: BTreeMap::new(),
-            flights: Flights::new(rules.limit),
+            flights: InFlight::new(rules.limit),
         }
     }
 
@@ -66,21 +68,21 @@ impl Target {
     /// assert_eq!(target.budget_left(), Some(70), "seven retries cost 10 each");
     /// ```
     pub fn fit(&mut self, rules: &Rules) {
-        if let (Some(purse), Some(budget)) = (&mut self.purse, rules.budget) {
-            purse.fit(budget.for_attempts(rules.attempts));
+        if let (Some(balance), Some(budget)) = (&mut self.balance, rules.budget) {
+            balance.fit(budget.for_attempts(rules.attempts));
         }
     }
 
     /// What is left to pay retries with.
     #[must_use]
     pub fn budget_left(&self) -> Option<u32> {
-        self.purse.as_ref().map(Purse::left)
+        self.balance.as_ref().map(BudgetBalance::left)
     }
 
     /// What its purse holds at most.
     #[must_use]
     pub fn budget_capacity(&self) -> Option<u32> {
-        self.purse.as_ref().map(Purse::capacity)
+        self.balance.as_ref().map(BudgetBalance::capacity)
     }
 
     /// What its breaker lets through.
@@ -104,7 +106,7 @@ impl Target {
     /// How much too much there is, from 0 to 1.
     #[must_use]
     pub fn saturation(&mut self, now: Moment) -> f64 {
-        let need = self.purse.as_ref().map_or(0.0, Purse::need);
+        let need = self.balance.as_ref().map_or(0.0, BudgetBalance::need);
         self.pressure(now).max(need)
     }
 
@@ -129,8 +131,8 @@ impl Target {
     }
 
     /// How near its purse is to being empty, as if a call had not paid what it did.
-    pub(super) fn need_without(&self, own: &Own) -> f64 {
-        self.purse.as_ref().map_or(0.0, |purse| purse.need_without(own.spent))
+    pub(super) fn need_without(&self, own: &OwnEffect) -> f64 {
+        self.balance.as_ref().map_or(0.0, |balance| balance.need_without(own.spent))
     }
 
     pub(super) fn throttles(&mut self, failures: u32, now: Moment, random: &mut Random) -> bool {
@@ -148,12 +150,12 @@ impl Target {
         self.flights.in_flight = self.flights.in_flight.saturating_add(1);
     }
 
-    pub(super) fn allows_retries(&mut self, own: &Own, now: Moment) -> bool {
+    pub(super) fn allows_retries(&mut self, own: &OwnEffect, now: Moment) -> bool {
         self.breaker.as_mut().is_none_or(|breaker| breaker.allows_retries(own, now))
     }
 
-    pub(super) fn admit(&mut self, own: &Own, now: Moment) -> Passage {
-        self.breaker.as_mut().map_or(Passage::Free, |breaker| breaker.admit(own, now))
+    pub(super) fn admit(&mut self, own: &OwnEffect, now: Moment) -> BreakerPass {
+        self.breaker.as_mut().map_or(BreakerPass::Free, |breaker| breaker.admit(own, now))
     }
 
     pub(super) fn give_back_trial(&mut self, round: u32) {
@@ -163,39 +165,44 @@ impl Target {
     }
 
     pub(super) fn pay(&mut self, price: u32) -> bool {
-        self.purse.as_mut().is_none_or(|purse| purse.pay(price))
+        self.balance.as_mut().is_none_or(|balance| balance.pay(price))
     }
 
     pub(super) fn put_back(&mut self, paid: u32) {
-        if let Some(purse) = &mut self.purse {
-            purse.put(paid);
+        if let Some(balance) = &mut self.balance {
+            balance.put(paid);
         }
     }
 
     /// One attempt of a call ended so, after this time.
     pub(super) fn learn(
         &mut self,
-        seen: Seen,
-        (own, trial): (&mut Own, Option<u32>),
+        observation: Observation,
+        (own, trial): (&mut OwnEffect, Option<u32>),
         took: Duration,
         now: Moment,
         random: &mut Random,
     ) {
-        let failed = seen.class.is_failure();
+        let failed = observation.class.is_failure();
         if let Some(breaker) = &mut self.breaker {
-            let hint = seen.hint.filter(|_| seen.class == Class::Overload);
-            breaker.ended(Ended { failed, alive: seen.alive, trial, hint }, own, now, random);
+            let hint = observation.hint.filter(|_| observation.class == Class::Overload);
+            breaker.ended(
+                Ended { failed, alive: observation.alive, trial, hint },
+                own,
+                now,
+                random,
+            );
         }
         if let Some(throttle) = self.throttle.as_mut().filter(|_| !failed) {
             throttle.accepted(now);
         }
-        self.flights.ended(took, seen.class, now);
+        self.flights.ended(took, observation.class, now);
     }
 
     /// A call was answered, and nobody hedged or retried it in vain.
     pub(super) fn succeeded(&mut self, route: u32, took: Duration) {
-        if let Some((hedge, purse)) = &mut self.hedges {
-            purse.success();
+        if let Some((hedge, balance)) = &mut self.hedges {
+            balance.success();
             let latency = self.latencies.entry(route.min(ROUTES));
             latency.or_insert_with(|| Latency::new(hedge.quantile)).add(took);
         }
@@ -209,12 +216,12 @@ impl Target {
     }
 
     pub(super) fn pay_hedge(&mut self, price: u32) -> bool {
-        let enough = self.hedges.as_ref().is_some_and(|(_, purse)| purse.has_one());
+        let enough = self.hedges.as_ref().is_some_and(|(_, balance)| balance.has_one());
         if !enough || !self.pay(price) {
             return false;
         }
-        if let Some((_, purse)) = &mut self.hedges {
-            purse.pay();
+        if let Some((_, balance)) = &mut self.hedges {
+            balance.pay();
         }
         true
     }

@@ -47,12 +47,12 @@ impl Throttle {
 
 /// How many requests were accepted of late.
 #[derive(Clone, Debug)]
-pub(super) struct Throttled {
+pub(super) struct ThrottleHistory {
     rules: Throttle,
     window: Window,
 }
 
-impl Throttled {
+impl ThrottleHistory {
     pub(super) fn new(rules: Throttle) -> Self {
         Self { rules, window: Window::new(rules.window) }
     }
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn the_chance_follows_the_formula_and_ends_at_the_most() {
         let now = Duration::from_secs(100);
-        let mut throttle = Throttled::new(Throttle::standard());
+        let mut throttle = ThrottleHistory::new(Throttle::standard());
         assert_eq!(throttle.chance_without(0, now), 0.0);
         for _ in 0..100 {
             throttle.asked(now);

@@ -1,6 +1,8 @@
 //! When a target is left alone, and how it comes back.
 
-use onceward_core::retry::{Action, Answer, Circuit, Class, Method, Rules, Seen, Stop, Why};
+use onceward_core::retry::{
+    Action, Answer, Circuit, Class, Method, Observation, Rules, Stop, StopReason,
+};
 
 use crate::{Bench, millis, seconds};
 
@@ -33,7 +35,7 @@ fn five_failures_in_a_row_stop_retries_but_not_first_tries() {
     fail(&mut bench, 1);
     assert_eq!(circuit(&mut bench), Circuit::Guarded);
     let call = bench.call(Method::Safe);
-    let stop = Action::Stop(Stop::Failed(Why::Breaker));
+    let stop = Action::Stop(Stop::Failed(StopReason::Breaker));
     assert_eq!(bench.run(call, Class::ServerFault), (1, stop));
     for _ in 0..4 {
         assert_eq!(circuit(&mut bench), Circuit::Guarded, "one success is no recovery");
@@ -82,7 +84,7 @@ fn nothing_but_failures_refuses_first_tries_for_a_while() {
     let mut bench = Bench::new(rules());
     open(&mut bench);
     let mut call = bench.call(Method::Safe);
-    assert_eq!(bench.begin(&mut call), Err(Stop::Failed(Why::Breaker)));
+    assert_eq!(bench.begin(&mut call), Err(Stop::Failed(StopReason::Breaker)));
     let hint = call.hint().unwrap();
     assert!((seconds(4)..=seconds(6)).contains(&hint), "it says for how long: {hint:?}");
     assert_eq!(bench.target.in_flight(), 0);
@@ -99,7 +101,7 @@ fn a_counted_few_are_let_through_and_all_must_succeed() {
         bench.begin(trial).unwrap();
     }
     let mut fourth = bench.call(Method::Safe);
-    assert_eq!(bench.begin(&mut fourth), Err(Stop::Failed(Why::Breaker)));
+    assert_eq!(bench.begin(&mut fourth), Err(Stop::Failed(StopReason::Breaker)));
     for trial in &mut trials {
         assert_eq!(circuit(&mut bench), Circuit::HalfOpen);
         bench.ended(trial, Class::Success);
@@ -142,7 +144,7 @@ fn the_target_says_itself_how_long_it_wants_to_be_left_alone() {
     for _ in 0..55 {
         let mut call = bench.call(Method::Safe);
         bench.begin(&mut call).unwrap();
-        bench.ended(&mut call, Seen { hint: Some(seconds(30)), ..Class::Overload.into() });
+        bench.ended(&mut call, Observation { hint: Some(seconds(30)), ..Class::Overload.into() });
     }
     let mut call = bench.call(Method::Safe);
     bench.begin(&mut call).unwrap_err();
@@ -153,7 +155,7 @@ fn the_target_says_itself_how_long_it_wants_to_be_left_alone() {
 #[test]
 fn complete_failures_stop_retries_but_never_first_tries() {
     let mut bench = Bench::new(rules());
-    let failed = Answer::of(500).seen(None);
+    let failed = Answer::of(500).observation(None);
     for _ in 0..1_000 {
         let mut call = bench.call(Method::Safe);
         bench.begin(&mut call).expect("one caller's bad requests must not refuse everybody's");
@@ -218,20 +220,20 @@ fn a_calls_own_failures_do_not_open_the_breaker_against_it() {
         let mut bench = Bench::new(rules.build().unwrap());
         let call = bench.call(Method::Safe);
         let (sent, action) = bench.run(call, Class::ServerFault);
-        assert_eq!((sent, action), (attempts, Action::Stop(Stop::Failed(Why::Attempts))));
+        assert_eq!((sent, action), (attempts, Action::Stop(Stop::Failed(StopReason::Attempts))));
     }
     let mut bench = Bench::new(rules().to_builder().attempts(8).build().unwrap());
     let call = bench.call(Method::Safe);
     bench.run(call, Class::ServerFault);
     assert_eq!(circuit(&mut bench), Circuit::Guarded, "against all others it is");
     let other = bench.call(Method::Safe);
-    let stop = Action::Stop(Stop::Failed(Why::Breaker));
+    let stop = Action::Stop(Stop::Failed(StopReason::Breaker));
     assert_eq!(bench.run(other, Class::ServerFault), (1, stop));
 }
 
 #[test]
 fn the_failures_of_other_calls_open_the_breaker_against_a_call() {
-    let stop = Action::Stop(Stop::Failed(Why::Breaker));
+    let stop = Action::Stop(Stop::Failed(StopReason::Breaker));
     for others in 0..10 {
         let mut bench = Bench::new(rules().to_builder().attempts(8).build().unwrap());
         let mut call = bench.call(Method::Safe);
@@ -260,7 +262,7 @@ fn what_was_held_against_a_call_stays_so_after_one_success() {
     fail(&mut bench, 5);
     bench.attempt(Class::Success).unwrap();
     assert_eq!(circuit(&mut bench), Circuit::Guarded);
-    assert_eq!(bench.begin(&mut call), Err(Stop::Failed(Why::Breaker)));
+    assert_eq!(bench.begin(&mut call), Err(Stop::Failed(StopReason::Breaker)));
 }
 
 /// Failures before a success of another call are no part of the row after it.
@@ -274,5 +276,5 @@ fn a_row_of_failures_of_other_calls_counts_whatever_a_call_failed_at_before() {
     }
     bench.attempt(Class::Success).unwrap();
     fail(&mut bench, 5);
-    assert_eq!(bench.begin(&mut call), Err(Stop::Failed(Why::Breaker)));
+    assert_eq!(bench.begin(&mut call), Err(Stop::Failed(StopReason::Breaker)));
 }

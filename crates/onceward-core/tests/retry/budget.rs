@@ -3,7 +3,8 @@
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use onceward_core::retry::{
-    Action, Budget, Call, Class, Method, Priority, Rules, Seen, Share, Stop, Target, Throttle, Why,
+    Action, Budget, Call, Class, Method, Observation, Priority, Rules, Share, Stop, StopReason,
+    Target, Throttle,
 };
 
 use crate::{Bench, bare, millis, seconds};
@@ -41,17 +42,17 @@ fn a_success_brings_one_and_a_retry_that_succeeds_gets_its_price_back() {
 
 #[test]
 fn a_retry_at_the_servers_word_costs_half_and_an_idle_connection_costs_nothing_once() {
-    for (seen, left) in [
-        (Seen { hint: Some(millis(1)), ..Class::Overload.into() }, 25),
-        (Seen::from(Class::Overload), 20),
-        (Seen::from(Class::NeverSent { reused: true }), 30),
-        (Seen::from(Class::NeverSent { reused: false }), 20),
+    for (observation, left) in [
+        (Observation { hint: Some(millis(1)), ..Class::Overload.into() }, 25),
+        (Observation::from(Class::Overload), 20),
+        (Observation::from(Class::NeverSent { reused: true }), 30),
+        (Observation::from(Class::NeverSent { reused: false }), 20),
     ] {
         let mut bench = Bench::new(rules());
         let mut call = bench.call(Method::Safe);
         bench.begin(&mut call).unwrap();
-        assert!(matches!(bench.ended(&mut call, seen), Action::Attempt { .. }));
-        assert_eq!(bench.target.budget_left(), Some(left), "{seen:?}");
+        assert!(matches!(bench.ended(&mut call, observation), Action::Attempt { .. }));
+        assert_eq!(bench.target.budget_left(), Some(left), "{observation:?}");
     }
     let mut bench = Bench::new(rules());
     let call = bench.call(Method::Safe);
@@ -70,7 +71,7 @@ fn a_retry_that_is_not_begun_after_all_gets_its_price_back() {
         let _ = bench.attempt(Class::ServerFault);
     }
     let left = bench.target.budget_left().unwrap();
-    assert_eq!(bench.begin(&mut call), Err(Stop::Failed(Why::Breaker)));
+    assert_eq!(bench.begin(&mut call), Err(Stop::Failed(StopReason::Breaker)));
     assert_eq!(bench.target.budget_left(), Some(left + 10));
 }
 
@@ -124,7 +125,7 @@ fn one_call_in_a_new_process_uses_all_its_attempts() {
                 let mut bench = Bench::new(rules.build().unwrap());
                 let call = bench.call(Method::Safe).priority(priority);
                 let (sent, action) = bench.run(call, class);
-                let stop = Action::Stop(Stop::Failed(Why::Attempts));
+                let stop = Action::Stop(Stop::Failed(StopReason::Attempts));
                 assert_eq!((sent, action), (attempts, stop), "{attempts} {priority:?} {class:?}");
             }
         }
@@ -150,8 +151,8 @@ fn a_purse_starts_with_thirty_retries_at_most_and_then_says_so() {
     assert_eq!(bench.target.budget_left(), Some(Budget::MOST_AT_START));
     let call = bench.call(Method::Safe);
     let (sent, action) = bench.run(call, Class::ServerFault);
-    assert_eq!((sent, action), (31, Action::Stop(Stop::Failed(Why::Budget))));
-    assert!(Why::Budget.sentence().starts_with("retry budget exhausted"));
+    assert_eq!((sent, action), (31, Action::Stop(Stop::Failed(StopReason::Budget))));
+    assert!(StopReason::Budget.sentence().starts_with("retry budget exhausted"));
 }
 
 #[test]
@@ -161,7 +162,7 @@ fn a_budget_that_is_to_be_earned_starts_with_nothing() {
     let mut bench = Bench::new(rules);
     assert_eq!(bench.target.budget_left(), Some(0));
     let call = bench.call(Method::Safe);
-    let stop = Action::Stop(Stop::Failed(Why::Budget));
+    let stop = Action::Stop(Stop::Failed(StopReason::Budget));
     assert_eq!(bench.run(call, Class::ServerFault), (1, stop));
 }
 
@@ -172,8 +173,8 @@ fn a_target_is_fit_for_the_largest_of_its_rules() {
     bench.target.fit(&patient);
     bench.target.fit(&rules());
     bench.target.fit(&patient);
-    let purse = (bench.target.budget_left(), bench.target.budget_capacity());
-    assert_eq!(purse, (Some(190), Some(190)), "once, however often it is said");
+    let balance = (bench.target.budget_left(), bench.target.budget_capacity());
+    assert_eq!(balance, (Some(190), Some(190)), "once, however often it is said");
     let all = bench.target.clone();
     let call = bench.call(Method::Safe);
     bench.run(call, Class::ServerFault);
@@ -193,7 +194,7 @@ fn what_a_call_paid_saturates_others_and_not_itself() {
     }
     let mut lowest = bench.call(Method::Safe).priority(Priority::LOWEST);
     bench.begin(&mut lowest).unwrap();
-    let stop = Action::Stop(Stop::Failed(Why::Budget));
+    let stop = Action::Stop(Stop::Failed(StopReason::Budget));
     assert_eq!(bench.ended(&mut lowest, Class::ServerFault), stop);
     bench.begin(&mut call).unwrap();
     assert!(matches!(bench.ended(&mut call, Class::ServerFault), Action::Attempt { .. }));

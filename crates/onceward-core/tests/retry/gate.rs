@@ -1,6 +1,6 @@
 //! Whether it is sent again at all.
 
-use onceward_core::retry::{Action, Answer, Class, Method, Seen, Stop, Why};
+use onceward_core::retry::{Action, Answer, Class, Method, Observation, Stop, StopReason};
 
 use crate::{Bench, CLASSES, METHODS, bare, millis};
 
@@ -70,17 +70,23 @@ fn a_bound_answer_is_never_asked_for_again() {
         let mut bench = Bench::new(bare());
         let call = bench.call(Method::Other).keyed();
         let (sent, action) = bench.run(call, class);
-        assert_eq!((sent, action), (1, Action::Stop(Stop::Failed(Why::Answered))), "{status}");
+        assert_eq!(
+            (sent, action),
+            (1, Action::Stop(Stop::Failed(StopReason::Answered))),
+            "{status}"
+        );
     }
 }
 
 #[test]
 fn a_body_that_is_gone_and_a_call_inside_a_retry_are_sent_once() {
-    for (why, class) in [(Why::BodyGone, Class::Ambiguous), (Why::Nested, Class::Ambiguous)] {
+    for (reason, class) in
+        [(StopReason::BodyGone, Class::Ambiguous), (StopReason::Nested, Class::Ambiguous)]
+    {
         let mut bench = Bench::new(bare());
         let call = bench.call(Method::Other).keyed();
-        let call = if why == Why::Nested { call.nested() } else { call.body_gone() };
-        assert_eq!(bench.run(call, class), (1, Action::Stop(Stop::Unknown(why))));
+        let call = if reason == StopReason::Nested { call.nested() } else { call.body_gone() };
+        assert_eq!(bench.run(call, class), (1, Action::Stop(Stop::Unknown(reason))));
     }
 }
 
@@ -104,16 +110,20 @@ fn to_give_up_after_an_attempt_without_an_answer_is_to_not_know() {
     let mut bench = Bench::new(bare());
     let call = bench.call(Method::Other).keyed();
     let (_, action) = bench.run(call, Class::ServerFault);
-    assert_eq!(action, Action::Stop(Stop::Failed(Why::Attempts)), "every attempt was answered");
+    assert_eq!(
+        action,
+        Action::Stop(Stop::Failed(StopReason::Attempts)),
+        "every attempt was answered"
+    );
 }
 
 #[test]
 fn only_an_answer_that_is_stored_under_the_key_ends_the_doubt() {
     for (class, stop) in [
-        (Class::Bound, Stop::Failed(Why::Answered)),
-        (Class::Final, Stop::Unknown(Why::Answered)),
-        (Class::Conflict, Stop::Unknown(Why::Conflict)),
-        (Class::Unauthorised, Stop::Unknown(Why::Unauthorised)),
+        (Class::Bound, Stop::Failed(StopReason::Answered)),
+        (Class::Final, Stop::Unknown(StopReason::Answered)),
+        (Class::Conflict, Stop::Unknown(StopReason::Conflict)),
+        (Class::Unauthorised, Stop::Unknown(StopReason::Unauthorised)),
     ] {
         let mut bench = Bench::new(bare());
         let mut call = bench.call(Method::Other).keyed();
@@ -132,19 +142,19 @@ fn to_be_turned_away_after_it_was_known_to_run_is_to_not_know() {
         bench.begin(&mut call).unwrap();
         assert!(matches!(bench.ended(&mut call, class), Action::Attempt { .. }));
         bench.now += bench.rules.deadline();
-        assert_eq!(bench.begin(&mut call), Err(Stop::Unknown(Why::Deadline)), "{class:?}");
+        assert_eq!(bench.begin(&mut call), Err(Stop::Unknown(StopReason::Deadline)), "{class:?}");
     }
 }
 
 #[test]
 fn an_answer_may_leave_doubt() {
-    let gateway = Answer::of(504).seen(None);
+    let gateway = Answer::of(504).observation(None);
     let mut bench = Bench::new(bare());
     let call = bench.call(Method::Other).keyed();
-    assert_eq!(bench.run(call, gateway).1, Action::Stop(Stop::Unknown(Why::Attempts)));
+    assert_eq!(bench.run(call, gateway).1, Action::Stop(Stop::Unknown(StopReason::Attempts)));
     let mut bench = Bench::new(bare());
     let call = bench.call(Method::Safe);
-    assert_eq!(bench.run(call, gateway).1, Action::Stop(Stop::Failed(Why::Attempts)));
+    assert_eq!(bench.run(call, gateway).1, Action::Stop(Stop::Failed(StopReason::Attempts)));
 }
 
 #[test]
@@ -154,7 +164,7 @@ fn new_credentials_are_asked_for_once() {
     bench.begin(&mut call).unwrap();
     assert_eq!(bench.ended(&mut call, Class::Unauthorised), Action::Refresh);
     bench.begin(&mut call).unwrap();
-    let stop = Action::Stop(Stop::Failed(Why::Unauthorised));
+    let stop = Action::Stop(Stop::Failed(StopReason::Unauthorised));
     assert_eq!(bench.ended(&mut call, Class::Unauthorised), stop);
 
     let mut unkeyed = bench.call(Method::Other).refreshable();
@@ -166,7 +176,7 @@ fn new_credentials_are_asked_for_once() {
 fn a_busy_key_is_waited_for_beyond_the_attempts_and_costs_nothing() {
     let mut bench = Bench::new(onceward_core::retry::Rules::standard());
     let mut call = bench.call(Method::Other).keyed();
-    let busy = Seen { hint: Some(millis(1_000)), ..Class::InProgress.into() };
+    let busy = Observation { hint: Some(millis(1_000)), ..Class::InProgress.into() };
     for _ in 0..8 {
         bench.begin(&mut call).unwrap();
         let Action::Attempt { wait } = bench.ended(&mut call, busy) else { panic!() };
@@ -175,7 +185,7 @@ fn a_busy_key_is_waited_for_beyond_the_attempts_and_costs_nothing() {
     assert_eq!(bench.target.budget_left(), Some(30));
     bench.begin(&mut call).unwrap();
     let Action::Stop(stop) = bench.run(call, busy).1 else { panic!() };
-    assert_eq!(stop, Stop::Unknown(Why::Deadline), "somebody is still at it");
+    assert_eq!(stop, Stop::Unknown(StopReason::Deadline), "somebody is still at it");
 }
 
 #[test]
@@ -202,7 +212,10 @@ fn what_a_process_before_may_have_sent_is_in_doubt_from_the_start() {
     let mut call = bench.call(Method::Other).keyed();
     bench.context(&mut call, |context, _| context.doubt());
     bench.begin(&mut call).unwrap();
-    assert_eq!(bench.ended(&mut call, Class::Final), Action::Stop(Stop::Unknown(Why::Answered)));
+    assert_eq!(
+        bench.ended(&mut call, Class::Final),
+        Action::Stop(Stop::Unknown(StopReason::Answered))
+    );
 }
 
 #[test]
@@ -224,33 +237,36 @@ fn without_its_body_an_operation_is_followed_but_its_answer_is_not_asked_for() {
     for class in [Class::Accepted, Class::Pending] {
         assert!(matches!(bench.ended(&mut call, class), Action::Poll { .. }), "{class:?}");
     }
-    assert_eq!(bench.ended(&mut call, Class::Ended), Action::Stop(Stop::Unknown(Why::BodyGone)));
+    assert_eq!(
+        bench.ended(&mut call, Class::Ended),
+        Action::Stop(Stop::Unknown(StopReason::BodyGone))
+    );
 }
 
 /// A key that the server does not keep is no key.
 #[test]
 fn a_server_that_does_not_keep_the_key_closes_the_gate_for_the_rest_of_the_call() {
     let failed = Answer { code: Some("upstream-failed"), ..Answer::of(502) };
-    for (answer, why) in [
-        (Answer { unprotected: true, ..failed }, Why::Unsafe),
-        (Answer { unprotected: true, retryable: Some(true), ..failed }, Why::Unsafe),
-        (Answer { retryable: Some(false), ..failed }, Why::Unsafe),
+    for (answer, reason) in [
+        (Answer { unprotected: true, ..failed }, StopReason::Unsafe),
+        (Answer { unprotected: true, retryable: Some(true), ..failed }, StopReason::Unsafe),
+        (Answer { retryable: Some(false), ..failed }, StopReason::Unsafe),
     ] {
         let mut bench = Bench::new(bare());
         let call = bench.call(Method::Other).keyed();
-        let (sent, action) = bench.run(call, answer.seen(None));
-        assert_eq!((sent, action), (1, Action::Stop(Stop::Unknown(why))), "{answer:?}");
+        let (sent, action) = bench.run(call, answer.observation(None));
+        assert_eq!((sent, action), (1, Action::Stop(Stop::Unknown(reason))), "{answer:?}");
     }
     let mut bench = Bench::new(bare());
     let mut call = bench.call(Method::Other).keyed();
     bench.begin(&mut call).unwrap();
-    let refused = Seen { unprotected: true, ..Class::NeverSent { reused: false }.into() };
+    let refused = Observation { unprotected: true, ..Class::NeverSent { reused: false }.into() };
     assert!(matches!(bench.ended(&mut call, refused), Action::Attempt { .. }), "nothing was sent");
     bench.begin(&mut call).unwrap();
-    let stop = Action::Stop(Stop::Unknown(Why::Unsafe));
+    let stop = Action::Stop(Stop::Unknown(StopReason::Unsafe));
     assert_eq!(bench.ended(&mut call, Class::Ambiguous), stop, "and it said so before");
     let idempotent = bench.call(Method::Idempotent);
-    let unprotected = Answer { unprotected: true, ..failed }.seen(None);
+    let unprotected = Answer { unprotected: true, ..failed }.observation(None);
     assert_eq!(bench.run(idempotent, unprotected).0, 3, "its method makes it harmless");
 }
 
@@ -259,23 +275,27 @@ fn what_the_server_or_the_rules_forbid_is_not_sent_again() {
     let rules =
         bare().to_builder().retry_status([404, 507]).no_retry_status([500]).build().unwrap();
     for (status, keyed, sent, stop) in [
-        (404, true, 3, Stop::Failed(Why::Attempts)),
-        (507, true, 3, Stop::Failed(Why::Attempts)),
-        (507, false, 1, Stop::Failed(Why::Unsafe)),
-        (500, true, 1, Stop::Failed(Why::Answered)),
-        (422, true, 1, Stop::Failed(Why::Answered)),
+        (404, true, 3, Stop::Failed(StopReason::Attempts)),
+        (507, true, 3, Stop::Failed(StopReason::Attempts)),
+        (507, false, 1, Stop::Failed(StopReason::Unsafe)),
+        (500, true, 1, Stop::Failed(StopReason::Answered)),
+        (422, true, 1, Stop::Failed(StopReason::Answered)),
     ] {
         let mut bench = Bench::new(rules.clone());
         let call = bench.call(Method::Other);
         let call = if keyed { call.keyed() } else { call };
-        let seen = rules.seen(&Answer::of(status), None);
-        assert_eq!(bench.run(call, seen), (sent, Action::Stop(stop)), "{status} keyed {keyed}");
+        let observation = rules.observation(&Answer::of(status), None);
+        assert_eq!(
+            bench.run(call, observation),
+            (sent, Action::Stop(stop)),
+            "{status} keyed {keyed}"
+        );
     }
     let misconfigured = Answer { retryable: Some(false), ..Answer::of(500) };
     let mut bench = Bench::new(bare());
     let call = bench.call(Method::Other).keyed();
-    let stop = Action::Stop(Stop::Failed(Why::Answered));
-    assert_eq!(bench.run(call, misconfigured.seen(None)), (1, stop));
+    let stop = Action::Stop(Stop::Failed(StopReason::Answered));
+    assert_eq!(bench.run(call, misconfigured.observation(None)), (1, stop));
 }
 
 #[test]
@@ -284,6 +304,6 @@ fn an_operation_without_a_key_is_not_sent_again_because_a_status_url_says_so() {
     let mut call = bench.call(Method::Other);
     bench.begin(&mut call).unwrap();
     assert!(matches!(bench.ended(&mut call, Class::Accepted), Action::Poll { .. }));
-    let stop = Action::Stop(Stop::Unknown(Why::Unsafe));
+    let stop = Action::Stop(Stop::Unknown(StopReason::Unsafe));
     assert_eq!(bench.ended(&mut call, Class::Ended), stop);
 }

@@ -1,6 +1,6 @@
 //! The second request beside a late one.
 
-use onceward_core::retry::{Action, Class, Hedge, Method, Rules, Seen, Stop, Why};
+use onceward_core::retry::{Action, Class, Hedge, Method, Observation, Rules, Stop, StopReason};
 
 use crate::{Bench, millis};
 
@@ -22,9 +22,9 @@ fn nothing_is_late_before_there_are_enough_answers_to_compare() {
     for (samples, known_late) in [(90, false), (200, true)] {
         let mut bench = known(samples);
         let mut call = bench.call(Method::Safe);
-        let go = bench.begin(&mut call).unwrap();
-        assert_eq!(go.hedge_after.is_some(), known_late);
-        if let Some(after) = go.hedge_after {
+        let permit = bench.begin(&mut call).unwrap();
+        assert_eq!(permit.hedge_after.is_some(), known_late);
+        if let Some(after) = permit.hedge_after {
             assert!((millis(18)..millis(22)).contains(&after), "{after:?}");
         }
     }
@@ -42,8 +42,8 @@ fn only_what_may_be_repeated_is_hedged() {
         (bench.call(Method::Safe).body_gone(), false),
     ] {
         let mut call = call;
-        let go = bench.begin(&mut call).unwrap();
-        assert!(go.hedge_after.is_some() || !hedged, "{call:?}");
+        let permit = bench.begin(&mut call).unwrap();
+        assert!(permit.hedge_after.is_some() || !hedged, "{call:?}");
         assert_eq!(bench.hedge(&mut call), hedged, "{call:?}");
     }
 }
@@ -63,19 +63,19 @@ fn nothing_is_asked_to_be_hedged_that_may_not_be_or_ends_before_it_is_late() {
 
 #[test]
 fn a_hedge_that_failed_without_an_answer_leaves_doubt() {
-    let doubtful = Seen { doubt: true, ..Class::ServerFault.into() };
-    for (seen, stop) in [
-        (Class::Ambiguous.into(), Stop::Unknown(Why::Answered)),
-        (doubtful, Stop::Unknown(Why::Answered)),
-        (Class::ServerFault.into(), Stop::Failed(Why::Answered)),
+    let doubtful = Observation { doubt: true, ..Class::ServerFault.into() };
+    for (observation, stop) in [
+        (Class::Ambiguous.into(), Stop::Unknown(StopReason::Answered)),
+        (doubtful, Stop::Unknown(StopReason::Answered)),
+        (Class::ServerFault.into(), Stop::Failed(StopReason::Answered)),
     ] {
         let mut bench = known(1_000);
         let mut call = bench.call(Method::Other).keyed();
         bench.begin(&mut call).unwrap();
         assert!(bench.hedge(&mut call));
         let random = bench.random();
-        bench.context(&mut call, |context, now| context.hedge_failed(seen, now, random));
-        assert_eq!(bench.ended(&mut call, Class::Final), Action::Stop(stop), "{seen:?}");
+        bench.context(&mut call, |context, now| context.hedge_failed(observation, now, random));
+        assert_eq!(bench.ended(&mut call, Class::Final), Action::Stop(stop), "{observation:?}");
     }
 }
 

@@ -12,7 +12,7 @@ mod waits;
 use std::time::Duration;
 
 use onceward_core::retry::{
-    Action, Call, Class, Context, Go, Method, Moment, Rules, Seen, Stop, Target, decide,
+    Action, Call, Class, Context, Method, Moment, Observation, Permit, Rules, Stop, Target, decide,
 };
 
 pub(crate) const METHODS: [Method; 3] = [Method::Safe, Method::Idempotent, Method::Other];
@@ -65,14 +65,14 @@ impl Bench {
         Call::new(&self.rules, method, self.now)
     }
 
-    pub(crate) fn begin(&mut self, call: &mut Call) -> Result<Go, Stop> {
+    pub(crate) fn begin(&mut self, call: &mut Call) -> Result<Permit, Stop> {
         let random = self.random();
         self.context(call, |context, now| context.begin(now, random))
     }
 
-    pub(crate) fn ended(&mut self, call: &mut Call, seen: impl Into<Seen>) -> Action {
-        let (seen, random) = (seen.into(), self.random());
-        let action = self.context(call, |context, now| decide(context, seen, now, random));
+    pub(crate) fn ended(&mut self, call: &mut Call, observation: impl Into<Observation>) -> Action {
+        let (observation, random) = (observation.into(), self.random());
+        let action = self.context(call, |context, now| decide(context, observation, now, random));
         self.target.landed();
         action
     }
@@ -92,13 +92,17 @@ impl Bench {
     }
 
     /// One call whose attempts all end so, to its end: how many were sent, and what came of it.
-    pub(crate) fn run(&mut self, mut call: Call, seen: impl Into<Seen>) -> (u32, Action) {
-        let seen = seen.into();
+    pub(crate) fn run(
+        &mut self,
+        mut call: Call,
+        observation: impl Into<Observation>,
+    ) -> (u32, Action) {
+        let observation = observation.into();
         for _ in 0..10_000 {
             if let Err(stop) = self.begin(&mut call) {
                 return (call.attempts(), Action::Stop(stop));
             }
-            match self.ended(&mut call, seen) {
+            match self.ended(&mut call, observation) {
                 Action::Attempt { wait } => self.now += wait,
                 action => return (call.attempts(), action),
             }

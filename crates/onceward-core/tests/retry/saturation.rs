@@ -1,6 +1,8 @@
 //! What gives way first when there is too much to do.
 
-use onceward_core::retry::{Action, Class, Hedge, Limit, Method, Priority, Rules, Stop, Why};
+use onceward_core::retry::{
+    Action, Class, Hedge, Limit, Method, Priority, Rules, Stop, StopReason,
+};
 
 use crate::Bench;
 
@@ -33,13 +35,13 @@ fn shares(bench: &mut Bench, priority: Priority) -> (u32, u32) {
         match bench.begin(&mut call) {
             Ok(_) => begun += 1,
             Err(stop) => {
-                assert_eq!(stop, Stop::Failed(Why::Shed));
+                assert_eq!(stop, Stop::Failed(StopReason::Shed));
                 continue;
             }
         }
         match bench.ended(&mut call, Class::ServerFault) {
             Action::Attempt { .. } => retried += 1,
-            action => assert_eq!(action, Action::Stop(Stop::Failed(Why::Shed))),
+            action => assert_eq!(action, Action::Stop(Stop::Failed(StopReason::Shed))),
         }
     }
     (begun, retried)
@@ -98,7 +100,7 @@ fn a_class_is_given_up_by_degrees_and_not_at_once() {
 fn the_bulkhead_is_closed_for_everybody() {
     let mut bench = busy(1_000);
     let mut call = bench.call(Method::Safe).priority(Priority::HIGHEST);
-    assert_eq!(bench.begin(&mut call), Err(Stop::Failed(Why::Limit)));
+    assert_eq!(bench.begin(&mut call), Err(Stop::Failed(StopReason::Limit)));
     bench.target.landed();
     assert!(bench.begin(&mut call).is_ok());
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onceward_core::retry::{Action, Backoff, Class, Method, Rules, Seen, Stop, Why};
+use onceward_core::retry::{Action, Backoff, Class, Method, Observation, Rules, Stop, StopReason};
 use proptest::prelude::*;
 
 use crate::{Bench, bare, millis, seconds};
@@ -13,9 +13,9 @@ fn a_hint_beyond_the_deadline_ends_the_call_at_once_and_is_kept() {
         let mut bench = Bench::new(Rules::standard());
         let mut call = bench.call(Method::Safe);
         bench.begin(&mut call).unwrap();
-        let seen = Seen { hint: Some(hint), ..Class::Overload.into() };
-        let action = bench.ended(&mut call, seen);
-        assert_eq!(action, Action::Stop(Stop::Failed(Why::Deadline)), "{hint:?}");
+        let observation = Observation { hint: Some(hint), ..Class::Overload.into() };
+        let action = bench.ended(&mut call, observation);
+        assert_eq!(action, Action::Stop(Stop::Failed(StopReason::Deadline)), "{hint:?}");
         assert_eq!(call.hint(), Some(hint));
         assert_eq!(bench.target.budget_left(), Some(30), "what is not sent costs nothing");
     }
@@ -99,14 +99,14 @@ fn backoffs() -> impl Strategy<Value = Backoff> {
     })
 }
 
-fn seen() -> impl Strategy<Value = Seen> {
+fn observation() -> impl Strategy<Value = Observation> {
     let class = prop::sample::select(crate::CLASSES.to_vec());
     let hint = prop::option::of(prop_oneof![
         (0_u64..20_000).prop_map(millis),
         Just(Duration::MAX),
         Just(seconds(1_000_000_000_000_000_000)),
     ]);
-    (class, hint).prop_map(|(class, hint)| Seen { hint, ..class.into() })
+    (class, hint).prop_map(|(class, hint)| Observation { hint, ..class.into() })
 }
 
 proptest! {
@@ -119,7 +119,7 @@ proptest! {
         backoff in backoffs(),
         deadline in 1_u64..120_000,
         attempts in 1_u32..20,
-        answers in prop::collection::vec((seen(), 0_u64..5_000), 1..30),
+        answers in prop::collection::vec((observation(), 0_u64..5_000), 1..30),
         start in any::<u64>(),
     ) {
         let built = Rules::patient()
@@ -135,12 +135,12 @@ proptest! {
         let end = bench.now + millis(deadline);
         let mut call = bench.call(Method::Idempotent).keyed().refreshable();
         let mut sending = true;
-        for (seen, took) in answers {
+        for (observation, took) in answers {
             let timeout = if sending {
                 match bench.begin(&mut call) {
-                    Ok(go) => {
+                    Ok(permit) => {
                         prop_assert!(bench.now < end, "begun too late");
-                        go.timeout
+                        permit.timeout
                     }
                     Err(_) => break,
                 }
@@ -149,10 +149,10 @@ proptest! {
             };
             prop_assert!(bench.now + timeout <= end, "an attempt may outlast the deadline");
             bench.now += millis(took).min(timeout);
-            match bench.ended(&mut call, seen) {
+            match bench.ended(&mut call, observation) {
                 Action::Attempt { wait } | Action::Poll { wait } => {
-                    let by_chance = seen.class == Class::Ended && wait.is_zero();
-                    prop_assert!(by_chance || wait >= seen.hint.unwrap_or_default());
+                    let by_chance = observation.class == Class::Ended && wait.is_zero();
+                    prop_assert!(by_chance || wait >= observation.hint.unwrap_or_default());
                     prop_assert!(bench.now + wait < end, "waits past the deadline");
                     sending = true;
                     bench.now += wait;

@@ -12,7 +12,7 @@ use super::{
     access::Operator,
     refusal::Refusal,
     repair::{MAX_TRIES, Repair, bounded, changing, count},
-    wanted::Word,
+    wanted::TrustBody,
 };
 
 /// Under which name the trail of such words is kept.
@@ -28,7 +28,7 @@ impl Repair {
     pub(super) async fn trust_clock(
         &self,
         operator: &Operator,
-        word: &Word,
+        word: &TrustBody,
     ) -> Result<Value, Refusal> {
         let mut change = entry(operator, word.reason()?)?;
         for _ in 0..MAX_TRIES {

@@ -8,11 +8,11 @@ use tokio::time::timeout;
 use crate::records::Records;
 
 /// How long it may take: who collects figures does not wait for long.
-const PATIENCE: Duration = Duration::from_secs(2);
+const SCRAPE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Looks into the store; if that fails, the figures of before stay, and the store's own calls tell why.
 pub(super) async fn take(store: &dyn Records) {
-    let census = match timeout(PATIENCE, store.census()).await {
+    let census = match timeout(SCRAPE_TIMEOUT, store.census()).await {
         Ok(Ok(census)) => census,
         Ok(Err(error)) => {
             return tracing::warn!(event = event::STORE_FAILED, %error, "the store was not counted");

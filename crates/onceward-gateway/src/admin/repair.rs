@@ -4,9 +4,9 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use http::StatusCode;
 use onceward::{
-    Digest, Engine, Execution, Fence, Filter, Force, Found as Stored, FoundOut, GivenBack, Listed,
-    Note, NoteKind, OperationId, OperationName, Page, Purge, ReleaseFailure, Resolution,
-    ResolveError, ResolveFailure, Status, StoreError, Swap, Unreadable,
+    Digest, Engine, Execution, Fence, Filter, Force, Found as Stored, Listed, Note, NoteKind,
+    OperationId, OperationName, Page, Purge, ReleaseFailure, ReleaseRequest, Resolution,
+    ResolveError, ResolveFailure, ResolveRequest, Status, StoreError, Swap, Unreadable,
     telemetry::{OPERATOR_CHANGES, OperatorChange, event},
 };
 use serde_json::{Value, json};
@@ -17,12 +17,12 @@ use super::{
     document,
     refusal::Refusal,
     routes::Routes,
-    wanted::{Found, Many, Wanted, Why},
+    wanted::{BulkResolve, ListQuery, ReasonBody, ResolveBody},
 };
 use crate::{config::Config, records::Records};
 
 /// How long the store may take for one question of an operator.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the store may take to say that it is there.
 const PING: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ impl Repair {
     }
 
     /// One page.
-    pub(super) async fn list(&self, wanted: &Wanted) -> Result<Value, Refusal> {
+    pub(super) async fn list(&self, wanted: &ListQuery) -> Result<Value, Refusal> {
         let page = self.page(&wanted.filter()?).await?;
         let operations: Vec<Value> = page.listed.iter().map(document::line).collect();
         Ok(json!({ "operations": operations, "next": page.next.map(|next| next.0) }))
@@ -69,7 +69,7 @@ impl Repair {
             let listed = is_wanted.then_some(Listed { id, found }).into_iter().collect();
             return Ok(Page { listed, next: None });
         }
-        match timeout(PATIENCE, self.records.list(filter)).await {
+        match timeout(STORE_TIMEOUT, self.records.list(filter)).await {
             Ok(Err(StoreError::Unusable(text))) if filter.after.is_some() => {
                 Err(Refusal::malformed(format!("`after`: {text}")))
             }
@@ -92,7 +92,7 @@ impl Repair {
         &self,
         id: Digest,
         operator: &Operator,
-        found: &Found,
+        found: &ResolveBody,
     ) -> Result<Value, Refusal> {
         let (resolution, reason) = (found.resolution()?, found.reason()?);
         let change = Change { operator, reason, force: force(found.force) };
@@ -113,7 +113,8 @@ impl Repair {
             let resolution = routes.resolution(&stored.record, resolution, change.force)?;
             let Change { operator, reason, force } = *change;
             let (actor, reason) = (Some(operator.name.as_str()), Some(reason));
-            let found_out = FoundOut { resolution, terms: &routes.terms, actor, reason, force };
+            let found_out =
+                ResolveRequest { resolution, terms: &routes.terms, actor, reason, force };
             match self.engine.resolve(id, &stored, found_out).await {
                 Ok(Swap::Stored { .. }) => {
                     count(OperatorChange::Resolve, id, operator);
@@ -131,7 +132,7 @@ impl Repair {
     pub(super) async fn resolve_many(
         &self,
         operator: &Operator,
-        many: &Many,
+        many: &BulkResolve,
     ) -> Result<Value, Refusal> {
         let found = many.found();
         let (resolution, reason) = (found.resolution()?, found.reason()?);
@@ -192,7 +193,7 @@ impl Repair {
         &self,
         id: Digest,
         operator: &Operator,
-        why: &Why,
+        why: &ReasonBody,
     ) -> Result<Value, Refusal> {
         let reason = why.reason()?;
         for _ in 0..MAX_TRIES {
@@ -201,7 +202,7 @@ impl Repair {
             routes.must_be_known(force(why.force))?;
             let (actor, reason) = (Some(operator.name.as_str()), Some(reason));
             let terms = &routes.terms;
-            let given_back = GivenBack { terms, actor, reason, force: force(why.force) };
+            let given_back = ReleaseRequest { terms, actor, reason, force: force(why.force) };
             match self.engine.release(id, &stored, given_back).await {
                 Ok(Swap::Stored { .. }) => {
                     count(OperatorChange::Release, id, operator);
@@ -222,7 +223,7 @@ impl Repair {
         &self,
         id: Digest,
         operator: &Operator,
-        why: &Why,
+        why: &ReasonBody,
     ) -> Result<Value, Refusal> {
         let reason = why.reason()?;
         for _ in 0..MAX_TRIES {
@@ -315,11 +316,11 @@ struct Change<'a> {
 pub(super) async fn bounded<T>(
     call: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, Refusal> {
-    settled(timeout(PATIENCE, call).await)
+    settled(timeout(STORE_TIMEOUT, call).await)
 }
 
 fn settled<T>(answer: Result<Result<T, StoreError>, Elapsed>) -> Result<T, Refusal> {
-    let late = |_| Err(StoreError::Unavailable(format!("no answer within {PATIENCE:?}")));
+    let late = |_| Err(StoreError::Unavailable(format!("no answer within {STORE_TIMEOUT:?}")));
     answer.unwrap_or_else(late).map_err(Refusal::from)
 }
 

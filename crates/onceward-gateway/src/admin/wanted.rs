@@ -25,7 +25,7 @@ const MAX_ANSWER: usize = 64 << 10;
 /// Which operations.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Wanted {
+pub(super) struct ListQuery {
     pub(super) state: Option<String>,
     scope: Option<String>,
     name: Option<String>,
@@ -36,7 +36,7 @@ pub(super) struct Wanted {
     limit: Option<u32>,
 }
 
-impl Wanted {
+impl ListQuery {
     /// From the query of a URL, which does not take keys: URLs are logged.
     pub(super) fn of_query(query: &str) -> Result<Self, Refusal> {
         let mut members = serde_json::Map::new();
@@ -118,9 +118,9 @@ fn duration(text: &str) -> Result<Duration, Refusal> {
 /// What was found out about an unknown outcome.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Found {
+pub(super) struct ResolveBody {
     outcome: String,
-    response: Option<Given>,
+    response: Option<GivenAnswer>,
     reason: String,
     #[serde(default)]
     pub(super) force: bool,
@@ -131,7 +131,7 @@ pub(super) struct Found {
 /// The answer that duplicates shall get.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Given {
+struct GivenAnswer {
     status: u16,
     #[serde(default)]
     headers: Vec<(String, String)>,
@@ -139,7 +139,7 @@ struct Given {
     body_base64: Option<String>,
 }
 
-impl Found {
+impl ResolveBody {
     pub(super) fn reason(&self) -> Result<&str, Refusal> {
         reason(&self.reason)
     }
@@ -160,7 +160,7 @@ impl Found {
     }
 }
 
-impl Given {
+impl GivenAnswer {
     fn outcome(&self) -> Result<Outcome, Refusal> {
         if !(200..=599).contains(&self.status) {
             return Err(Refusal::malformed("`response.status` is from 200 to 599"));
@@ -198,15 +198,15 @@ impl Given {
 /// A change that needs nothing but a reason.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Why {
+pub(super) struct ReasonBody {
     reason: String,
     #[serde(default)]
     pub(super) force: bool,
-    /// As in [`Found`].
+    /// As in [`ResolveBody`].
     pub(super) execution: Option<String>,
 }
 
-impl Why {
+impl ReasonBody {
     pub(super) fn reason(&self) -> Result<&str, Refusal> {
         reason(&self.reason)
     }
@@ -215,11 +215,11 @@ impl Why {
 /// A word that needs nothing but a reason.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Word {
+pub(super) struct TrustBody {
     reason: String,
 }
 
-impl Word {
+impl TrustBody {
     pub(super) fn reason(&self) -> Result<&str, Refusal> {
         reason(&self.reason)
     }
@@ -228,18 +228,18 @@ impl Word {
 /// Many unknown outcomes at once.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Many {
-    pub(super) filter: Wanted,
+pub(super) struct BulkResolve {
+    pub(super) filter: ListQuery,
     pub(super) outcome: String,
     pub(super) reason: String,
     pub(super) dry_run: bool,
 }
 
-impl Many {
+impl BulkResolve {
     /// Each of them gets the same end, so that there is no answer of its own.
-    pub(super) fn found(&self) -> Found {
+    pub(super) fn found(&self) -> ResolveBody {
         let (outcome, reason) = (self.outcome.clone(), self.reason.clone());
-        Found { outcome, response: None, reason, force: false, execution: None }
+        ResolveBody { outcome, response: None, reason, force: false, execution: None }
     }
 }
 

@@ -59,7 +59,7 @@ pub(super) fn print(outcome: Outcome, ended: &Ended) -> io::Result<()> {
         body_base64: (text.is_none() && ended.answer().is_some()).then(base64),
         key: report.key(),
         unprotected: report.is_unprotected(),
-        stop: report.stop().map(|stop| stop.why().word()),
+        stop: report.stop().map(|stop| stop.reason().word()),
         error: ended.error.as_deref(),
         retry_after_ms: report.hint().map(millis),
         total_ms: millis(report.total()),

@@ -27,7 +27,7 @@ impl Outcome {
             None if ended.moved().is_some() => Self::Refused,
             None => Self::Ok,
             Some(Stop::Unknown(_)) => Self::Unknown,
-            Some(Stop::Failed(why)) if why.is_answer() => Self::Refused,
+            Some(Stop::Failed(reason)) if reason.is_answer() => Self::Refused,
             Some(Stop::Failed(_)) => Self::GaveUp,
         }
     }

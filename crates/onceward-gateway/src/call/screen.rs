@@ -104,11 +104,11 @@ pub(super) fn tell(outcome: Outcome, ended: &Ended) {
     if let (None, Some(answer)) = (report.attempts().last(), ended.answer()) {
         eprintln!("           {}", answer.status);
     }
-    let why = match (report.stop(), ended.moved()) {
+    let reason = match (report.stop(), ended.moved()) {
         (None, Some(to)) => {
             format!("it points to {to}, which is not followed: a key belongs to one server")
         }
-        (stop, _) => stop.map(|stop| stop.why().to_string()).unwrap_or_default(),
+        (stop, _) => stop.map(|stop| stop.reason().to_string()).unwrap_or_default(),
     };
     match outcome {
         Outcome::Ok => {
@@ -116,14 +116,14 @@ pub(super) fn tell(outcome: Outcome, ended: &Ended) {
                 eprintln!("accepted: it is being carried out; --until-done waits for its end");
             }
         }
-        Outcome::Refused => eprintln!("refused: {why}"),
+        Outcome::Refused => eprintln!("refused: {reason}"),
         Outcome::GaveUp => {
             eprintln!(
-                "gave up: {why}. It is not known to have happened: every attempt was answered, or never arrived"
+                "gave up: {reason}. It is not known to have happened: every attempt was answered, or never arrived"
             );
         }
         Outcome::Unknown => {
-            eprintln!("unknown: {why}. It may have happened");
+            eprintln!("unknown: {reason}. It may have happened");
             match report.key() {
                 Some(_) if report.is_unprotected() => eprintln!(
                     "The server does not keep the key: look there before you send it again, also with \

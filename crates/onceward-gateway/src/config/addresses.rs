@@ -8,7 +8,7 @@ use std::{
 use http::Uri;
 
 use super::{
-    Network, Place,
+    Network, SourceLocation,
     mistake::Mistakes,
     reader::{Placed, Value},
 };
@@ -16,7 +16,7 @@ use super::{
 pub(super) fn listener(
     option: &str,
     text: &str,
-    place: &Place,
+    place: &SourceLocation,
     mistakes: &mut Mistakes,
 ) -> Option<SocketAddr> {
     if let Ok(address) = text.parse() {
@@ -35,7 +35,7 @@ pub(super) fn listener(
 }
 
 /// Where requests go: scheme, host and port, and nothing else.
-pub(super) fn upstream(text: &str, place: &Place, mistakes: &mut Mistakes) -> Option<Uri> {
+pub(super) fn upstream(text: &str, place: &SourceLocation, mistakes: &mut Mistakes) -> Option<Uri> {
     let uri = address("upstream", &["http", "https", "h2c", "h2"], text, place, mistakes)?;
     let has_path = uri.path() != "/" || uri.query().is_some();
     if has_path {
@@ -48,7 +48,12 @@ pub(super) fn upstream(text: &str, place: &Place, mistakes: &mut Mistakes) -> Op
 }
 
 /// An `http://` or `https://` address.
-pub(super) fn url(option: &str, text: &str, place: &Place, mistakes: &mut Mistakes) -> Option<Uri> {
+pub(super) fn url(
+    option: &str,
+    text: &str,
+    place: &SourceLocation,
+    mistakes: &mut Mistakes,
+) -> Option<Uri> {
     address(option, &["http", "https"], text, place, mistakes)
 }
 
@@ -57,7 +62,7 @@ fn address(
     option: &str,
     schemes: &[&str],
     text: &str,
-    place: &Place,
+    place: &SourceLocation,
     mistakes: &mut Mistakes,
 ) -> Option<Uri> {
     const EXAMPLE: &str = "write \"http://127.0.0.1:3000\"";
@@ -96,7 +101,7 @@ fn address(
 pub(super) fn file(
     option: &str,
     text: &str,
-    place: &Place,
+    place: &SourceLocation,
     directory: &Path,
     mistakes: &mut Mistakes,
 ) -> Option<PathBuf> {
@@ -114,7 +119,11 @@ pub(super) fn file(
 }
 
 /// `10.0.0.0/8`; an address alone is that one address.
-pub(super) fn network(value: &Value, place: &Place, mistakes: &mut Mistakes) -> Option<Network> {
+pub(super) fn network(
+    value: &Value,
+    place: &SourceLocation,
+    mistakes: &mut Mistakes,
+) -> Option<Network> {
     const EXAMPLE: &str = "write an address and the length of its prefix, as \"10.0.0.0/8\"";
     let network = match value {
         Value::Text(text) => parsed_network(text),

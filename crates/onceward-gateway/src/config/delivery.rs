@@ -10,7 +10,7 @@ use super::{
     backoff::{self, BackoffRule},
     fit::{Head, optional, value, values},
     limits,
-    mistake::{Mistakes, Place, listed, nearest},
+    mistake::{Mistakes, SourceLocation, listed, nearest},
     options::RouteOptions,
     reader::{Placed, Reader, Section, Setting, Value},
     units::show_duration,
@@ -203,7 +203,7 @@ fn statuses(
     option: &'static str,
     example: &str,
 ) -> Setting<Vec<Placed<u16>>> {
-    reader.list(option, example, |value, place: &Place, mistakes| {
+    reader.list(option, example, |value, place: &SourceLocation, mistakes| {
         if let Value::Integer(Some(status @ 400..=599)) = value {
             return u16::try_from(*status).ok();
         }

@@ -10,7 +10,7 @@ use std::{
 use onceward::{Fingerprint, seal::Keyring};
 
 use super::{
-    Config, Place, addresses, limits,
+    Config, SourceLocation, addresses, limits,
     mistake::Mistakes,
     reader::{Reader, Section, Setting},
 };
@@ -80,7 +80,7 @@ pub(super) fn read(
 /// Neither the name nor the value is quoted: somebody may have written the key itself.
 fn from_variable(
     name: &str,
-    place: &Place,
+    place: &SourceLocation,
     environment: &BTreeMap<String, String>,
     mistakes: &mut Mistakes,
 ) -> Option<Option<Arc<Keyring>>> {
@@ -101,7 +101,11 @@ fn from_variable(
     parsed("key_env", text, place, mistakes).map(Some)
 }
 
-fn from_file(file: &PathBuf, place: &Place, mistakes: &mut Mistakes) -> Option<Arc<Keyring>> {
+fn from_file(
+    file: &PathBuf,
+    place: &SourceLocation,
+    mistakes: &mut Mistakes,
+) -> Option<Arc<Keyring>> {
     let is_small = fs::metadata(file).is_ok_and(|data| data.len() <= limits::MAX_KEY_FILE_BYTES);
     let Some(text) = is_small.then(|| fs::read_to_string(file).ok()).flatten() else {
         let message = format!("`key_file`: {} is not a readable text of keys", file.display());
@@ -119,7 +123,7 @@ fn from_file(file: &PathBuf, place: &Place, mistakes: &mut Mistakes) -> Option<A
 fn parsed(
     option: &str,
     text: &str,
-    place: &Place,
+    place: &SourceLocation,
     mistakes: &mut Mistakes,
 ) -> Option<Arc<Keyring>> {
     match Keyring::parse(text) {

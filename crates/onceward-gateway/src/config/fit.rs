@@ -7,8 +7,8 @@ use http::{HeaderName, Method};
 use onceward::server::{Errors, Idempotency};
 
 use super::{
-    Authorize, InFlightRule, KeyRule, Pattern, Place, Route, RouteEffect, RouteProfile, ScopePart,
-    delivery, key, limits,
+    Authorize, InFlightRule, KeyRule, Pattern, Route, RouteEffect, RouteProfile, ScopePart,
+    SourceLocation, delivery, key, limits,
     mistake::Mistakes,
     names::Names,
     options::{EffectWord, RouteOptions},
@@ -21,7 +21,7 @@ use crate::redact::Redact;
 
 /// What `match` and `name` say; each is `None` if it was wrong.
 pub(super) struct Head {
-    pub(super) place: Place,
+    pub(super) place: SourceLocation,
     pub(super) matched: Option<(Vec<Method>, Pattern)>,
     pub(super) name: Option<Option<String>>,
     pub(super) accepts_identity_change: Option<bool>,
@@ -105,7 +105,7 @@ pub(super) fn route(
 }
 
 pub(super) fn value<T: Clone>(setting: &Setting<T>, default: T) -> Option<T> {
-    setting.or_default(default, &Place::CommandLine).map(|placed| placed.value)
+    setting.or_default(default, &SourceLocation::CommandLine).map(|placed| placed.value)
 }
 
 pub(super) fn values<T: Clone>(setting: &Setting<Vec<Placed<T>>>) -> Option<Vec<T>> {
@@ -170,9 +170,9 @@ fn identity(
 }
 
 /// How to say it where there is no file.
-fn said_here(place: &Place, argument: &str, choices: &str) -> String {
+fn said_here(place: &SourceLocation, argument: &str, choices: &str) -> String {
     match place {
-        Place::CommandLine => format!("say {argument}: {choices}"),
+        SourceLocation::CommandLine => format!("say {argument}: {choices}"),
         _ => choices.to_owned(),
     }
 }
@@ -183,7 +183,7 @@ struct Times {
     retain: Placed<Duration>,
 }
 
-fn times(options: &RouteOptions, place: &Place, mistakes: &mut Mistakes) -> Option<Times> {
+fn times(options: &RouteOptions, place: &SourceLocation, mistakes: &mut Mistakes) -> Option<Times> {
     let usual = match options.is_transactional() {
         true => limits::TRANSACTIONAL_LEASE,
         false => limits::DEFAULT_LEASE,
@@ -238,7 +238,7 @@ fn effect(
     own: &RouteOptions,
     options: &RouteOptions,
     times: Option<&Times>,
-    place: &Place,
+    place: &SourceLocation,
     mistakes: &mut Mistakes,
 ) -> Option<EffectAndProfile> {
     let word = options.effect.or_default(EffectWord::External, place)?;
@@ -272,7 +272,7 @@ fn effect(
 fn repeatable(
     options: &RouteOptions,
     times: Option<&Times>,
-    place: &Place,
+    place: &SourceLocation,
     mistakes: &mut Mistakes,
 ) -> Option<RouteEffect> {
     if options.rerun_within.is_missing() {

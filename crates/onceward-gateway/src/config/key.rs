@@ -3,7 +3,7 @@
 use http::HeaderName;
 
 use super::{
-    KeyHeader, KeySource, Place,
+    KeyHeader, KeySource, SourceLocation,
     mistake::{Mistakes, nearest},
     options::RouteOptions,
     reader::{Placed, Reader, Setting, Value},
@@ -42,7 +42,7 @@ pub(super) fn from(reader: &mut Reader<'_>) -> Setting<KeySource> {
     text.then(|text, place| source(text, place, reader.mistakes))
 }
 
-fn source(text: &str, place: &Place, mistakes: &mut Mistakes) -> Option<KeySource> {
+fn source(text: &str, place: &SourceLocation, mistakes: &mut Mistakes) -> Option<KeySource> {
     let (kind, argument) = text.split_once(':').unwrap_or((text, ""));
     let (message, help) = match kind {
         "header" => match KeyHeader::parse(argument) {

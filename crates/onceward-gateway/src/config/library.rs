@@ -10,12 +10,17 @@ use onceward::{
 };
 
 use super::{
-    InFlightRule, KeyRule, KeySource, Place, Route, RouteEffect, RouteProfile, ScopePart,
+    InFlightRule, KeyRule, KeySource, Route, RouteEffect, RouteProfile, ScopePart, SourceLocation,
     mistake::Mistakes, options::RouteOptions,
 };
 
 /// Reports what the library would refuse.
-pub(super) fn check(route: &Route, options: &RouteOptions, place: &Place, mistakes: &mut Mistakes) {
+pub(super) fn check(
+    route: &Route,
+    options: &RouteOptions,
+    place: &SourceLocation,
+    mistakes: &mut Mistakes,
+) {
     // It covers nothing, and may have methods that no layer covers.
     if route.key == KeyRule::Off {
         return;

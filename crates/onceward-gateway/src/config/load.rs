@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::{
-    Config, Guarantee, Mistake, Place, Severity, StoreUrl, Unmatched, addresses, encryption,
-    limits,
+    Config, Guarantee, Mistake, Severity, SourceLocation, StoreUrl, Unmatched, addresses,
+    encryption, limits,
     mistake::Mistakes,
     reader::{Placed, Reader, Section},
     routes,
@@ -129,7 +129,7 @@ struct Addresses {
 }
 
 impl Addresses {
-    fn read(reader: &mut Reader<'_>, directory: &Path, whole: &Place) -> Self {
+    fn read(reader: &mut Reader<'_>, directory: &Path, whole: &SourceLocation) -> Self {
         let listen = reader
             .text("listen", "\"127.0.0.1:8080\"")
             .then(|text, place| addresses::listener("listen", text, place, reader.mistakes));
@@ -167,7 +167,7 @@ impl Addresses {
 
 /// Names in the file start where the file is; those of the environment and the command line where
 /// the command was given.
-fn store(reader: &mut Reader<'_>, directory: &Path, whole: &Place) -> Option<StoreUrl> {
+fn store(reader: &mut Reader<'_>, directory: &Path, whole: &SourceLocation) -> Option<StoreUrl> {
     let setting = reader.text("store", "\"sqlite://onceward.db\"");
     if setting.is_missing() {
         let text = format!("`store` is not said: {}", limits::DEFAULT_STORE);
@@ -175,7 +175,7 @@ fn store(reader: &mut Reader<'_>, directory: &Path, whole: &Place) -> Option<Sto
     }
     let said = setting.or_default(limits::DEFAULT_STORE.to_owned(), whole)?;
     let directory = match said.place {
-        Place::Environment(_) | Place::Argument(_) => PathBuf::new(),
+        SourceLocation::Environment(_) | SourceLocation::Argument(_) => PathBuf::new(),
         _ => directory.to_owned(),
     };
     stores::store(&said.value, &said.place, &directory, reader.mistakes)

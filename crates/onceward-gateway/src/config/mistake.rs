@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, fmt, sync::Arc};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Mistake {
     /// First, so that mistakes sort by line.
-    pub(crate) place: Place,
+    pub(crate) place: SourceLocation,
     pub(crate) severity: Severity,
     pub(crate) message: String,
     /// What to do about it.
@@ -15,7 +15,7 @@ pub(crate) struct Mistake {
 
 /// Where something was said.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Place {
+pub(crate) enum SourceLocation {
     /// In no line of the file: something that is not there.
     File(Arc<str>),
     /// Counted from 1, the column in characters.
@@ -48,7 +48,7 @@ impl Severity {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(file) => formatter.write_str(file),
@@ -81,7 +81,7 @@ pub(super) struct Mistakes {
 impl Mistakes {
     pub(super) fn error(
         &mut self,
-        place: &Place,
+        place: &SourceLocation,
         message: impl Into<String>,
         help: impl Into<String>,
     ) {
@@ -91,18 +91,24 @@ impl Mistakes {
 
     pub(super) fn warning(
         &mut self,
-        place: &Place,
+        place: &SourceLocation,
         message: impl Into<String>,
         help: impl Into<String>,
     ) {
         self.add(place, Severity::Warning, message.into(), Some(help.into()));
     }
 
-    pub(super) fn note(&mut self, place: &Place, message: impl Into<String>) {
+    pub(super) fn note(&mut self, place: &SourceLocation, message: impl Into<String>) {
         self.add(place, Severity::Note, message.into(), None);
     }
 
-    fn add(&mut self, place: &Place, severity: Severity, message: String, help: Option<String>) {
+    fn add(
+        &mut self,
+        place: &SourceLocation,
+        severity: Severity,
+        message: String,
+        help: Option<String>,
+    ) {
         self.found.insert(Mistake { place: place.clone(), severity, message, help });
     }
 
@@ -134,7 +140,7 @@ pub(super) fn listed(words: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Mistakes, Place, nearest};
+    use super::{Mistakes, SourceLocation, nearest};
 
     #[test]
     fn slips_of_the_finger_are_recognised_and_other_words_are_not() {
@@ -154,13 +160,13 @@ mod tests {
 
     #[test]
     fn they_are_sorted_by_line_and_said_once() {
-        let at = |line| Place::Line { file: "f".into(), line, column: 1 };
+        let at = |line| SourceLocation::Line { file: "f".into(), line, column: 1 };
         let mut mistakes = Mistakes::default();
-        mistakes.note(&Place::CommandLine, "z");
+        mistakes.note(&SourceLocation::CommandLine, "z");
         for line in [10, 9, 10] {
             mistakes.error(&at(line), "m", "h");
         }
-        mistakes.error(&Place::File("f".into()), "a", "h");
+        mistakes.error(&SourceLocation::File("f".into()), "a", "h");
         let places =
             mistakes.into_sorted().iter().map(|one| one.place.to_string()).collect::<Vec<_>>();
         assert_eq!(places, ["f", "f:9:1", "f:10:1", "command line"]);

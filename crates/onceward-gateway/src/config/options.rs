@@ -6,8 +6,8 @@ use http::{HeaderName, Uri, uri::PathAndQuery};
 use onceward::server::Errors;
 
 use super::{
-    Authorize, InFlightRule, KeyHeader, KeyRule, KeySource, Place, Rebuild, RouteProfile,
-    ScopePart, addresses,
+    Authorize, InFlightRule, KeyHeader, KeyRule, KeySource, Rebuild, RouteProfile, ScopePart,
+    SourceLocation, addresses,
     delivery::DeliveryOptions,
     key, limits,
     mistake::Mistakes,
@@ -191,7 +191,7 @@ fn headers(reader: &mut Reader<'_>, option: &'static str) -> Setting<Vec<Placed<
     })
 }
 
-fn pointer(value: &Value, place: &Place, mistakes: &mut Mistakes) -> Option<Pointer> {
+fn pointer(value: &Value, place: &SourceLocation, mistakes: &mut Mistakes) -> Option<Pointer> {
     let pointer = match value {
         Value::Text(text) => Pointer::parse(text),
         _ => None,
@@ -205,7 +205,7 @@ fn pointer(value: &Value, place: &Place, mistakes: &mut Mistakes) -> Option<Poin
     pointer
 }
 
-fn rebuild(text: &str, place: &Place, mistakes: &mut Mistakes) -> Option<Rebuild> {
+fn rebuild(text: &str, place: &SourceLocation, mistakes: &mut Mistakes) -> Option<Rebuild> {
     const EXAMPLE: &str = "write \"GET /v1/payments/{id}\"";
     let mut refuse = |message: &str| {
         mistakes.error(place, message, EXAMPLE);

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    Place,
+    SourceLocation,
     limits::Bounds,
     mistake::{Mistakes, listed, nearest},
     units::{self, show_duration, show_size},
@@ -16,7 +16,7 @@ use super::{
 #[derive(Clone, Debug)]
 pub(super) struct Placed<T> {
     pub(super) value: T,
-    pub(super) place: Place,
+    pub(super) place: SourceLocation,
 }
 
 /// A value of any type.
@@ -68,7 +68,7 @@ impl<T: Clone> Setting<T> {
     }
 
     /// `None`: it was said and means nothing.
-    pub(super) fn or_default(&self, value: T, place: &Place) -> Option<Placed<T>> {
+    pub(super) fn or_default(&self, value: T, place: &SourceLocation) -> Option<Placed<T>> {
         match self {
             Self::Missing => Some(Placed { value, place: place.clone() }),
             Self::Wrong => None,
@@ -88,7 +88,7 @@ impl<T: Clone> Setting<T> {
     }
 
     /// Goes on with a value that was given; `None` from there makes it wrong.
-    pub(super) fn then<U>(self, next: impl FnOnce(&T, &Place) -> Option<U>) -> Setting<U> {
+    pub(super) fn then<U>(self, next: impl FnOnce(&T, &SourceLocation) -> Option<U>) -> Setting<U> {
         match self {
             Self::Missing => Setting::Missing,
             Self::Wrong => Setting::Wrong,
@@ -103,16 +103,16 @@ impl<T: Clone> Setting<T> {
 /// One table: `[jwt]`, a `[[route]]`, or the whole file.
 #[derive(Clone, Debug)]
 pub(super) struct Section {
-    pub(super) place: Place,
-    entries: BTreeMap<String, (Place, Placed<Value>)>,
+    pub(super) place: SourceLocation,
+    entries: BTreeMap<String, (SourceLocation, Placed<Value>)>,
 }
 
 impl Section {
-    pub(super) fn empty(place: Place) -> Self {
+    pub(super) fn empty(place: SourceLocation) -> Self {
         Self { place, entries: BTreeMap::new() }
     }
 
-    pub(super) fn insert(&mut self, key: String, key_place: Place, value: Placed<Value>) {
+    pub(super) fn insert(&mut self, key: String, key_place: SourceLocation, value: Placed<Value>) {
         self.entries.insert(key, (key_place, value));
     }
 
@@ -125,12 +125,14 @@ impl Section {
     }
 
     /// All there is, by name.
-    pub(super) fn into_entries(self) -> impl Iterator<Item = (String, Place, Placed<Value>)> {
+    pub(super) fn into_entries(
+        self,
+    ) -> impl Iterator<Item = (String, SourceLocation, Placed<Value>)> {
         self.entries.into_iter().map(|(key, (place, value))| (key, place, value))
     }
 
     /// Whether something else stood there.
-    pub(super) fn replace(&mut self, key: &str, place: Place, value: Value) -> bool {
+    pub(super) fn replace(&mut self, key: &str, place: SourceLocation, value: Value) -> bool {
         let placed = Placed { value, place: place.clone() };
         self.entries.insert(key.to_owned(), (place, placed)).is_some()
     }
@@ -148,7 +150,7 @@ impl<'a> Reader<'a> {
         Self { section, mistakes, known: BTreeSet::new() }
     }
 
-    pub(super) fn place(&self) -> &Place {
+    pub(super) fn place(&self) -> &SourceLocation {
         &self.section.place
     }
 
@@ -212,7 +214,7 @@ impl<'a> Reader<'a> {
         option: &str,
         choices: &[(&'static str, T)],
         text: &str,
-        place: &Place,
+        place: &SourceLocation,
     ) -> Option<T> {
         let chosen = choices.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
         if chosen.is_none() {
@@ -360,7 +362,7 @@ impl<'a> Reader<'a> {
         &mut self,
         option: &'static str,
         example: &str,
-        mut item: impl FnMut(&Value, &Place, &mut Mistakes) -> Option<T>,
+        mut item: impl FnMut(&Value, &SourceLocation, &mut Mistakes) -> Option<T>,
     ) -> Setting<Vec<Placed<T>>> {
         let found = match self.take(option) {
             None => return Setting::Missing,

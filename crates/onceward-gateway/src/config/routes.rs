@@ -4,7 +4,7 @@ use http::Method;
 use onceward::server::Errors;
 
 use super::{
-    Authorize, InFlightRule, KeyRule, Pattern, Place, Route,
+    Authorize, InFlightRule, KeyRule, Pattern, Route, SourceLocation,
     fit::{self, Head},
     library, limits,
     mistake::{Mistakes, nearest},
@@ -28,7 +28,7 @@ pub(super) fn read(
     section: &mut Reader<'_>,
     overrides: &Overrides,
     offered: Offered,
-    whole: &Place,
+    whole: &SourceLocation,
 ) -> (Vec<Route>, Errors) {
     let defaults = section.table("defaults");
     let list = section.list("route", "[[route]]", |value, place, mistakes| match value {
@@ -55,7 +55,7 @@ pub(super) fn read(
         }
     };
     note_forced(overrides, mistakes);
-    let mut routes: Vec<(Place, Route)> = Vec::new();
+    let mut routes: Vec<(SourceLocation, Route)> = Vec::new();
     for Placed { value, place } in sections {
         if let Some(route) = one(value, &forced, &defaults, offered, mistakes) {
             compare(&route, &place, &routes, mistakes);
@@ -81,15 +81,15 @@ fn read_defaults(section: Section, mistakes: &mut Mistakes) -> RouteOptions {
 /// What the command line says about every route.
 fn forced(overrides: &Overrides, mistakes: &mut Mistakes) -> RouteOptions {
     let Overrides { scope, authorize, .. } = overrides;
-    let mut section = Section::empty(Place::CommandLine);
+    let mut section = Section::empty(SourceLocation::CommandLine);
     if !scope.is_empty() {
-        let place = Place::Argument("--scope");
+        let place = SourceLocation::Argument("--scope");
         let part =
             |text: &String| Placed { value: Value::Text(text.clone()), place: place.clone() };
         section.replace("scope", place.clone(), Value::List(scope.iter().map(part).collect()));
     }
     if let Some(authorize) = authorize {
-        let place = Place::Argument("--authorize");
+        let place = SourceLocation::Argument("--authorize");
         section.replace("authorize", place, Value::Text(authorize.clone()));
     }
     RouteOptions::read(&mut Reader::new(section, mistakes))
@@ -103,7 +103,7 @@ fn note_forced(overrides: &Overrides, mistakes: &mut Mistakes) {
             let message = "it replaces what every route of the file says";
             let help =
                 "leave it out where routes differ; a changed scope forgets all keys of before";
-            mistakes.warning(&Place::Argument(argument), message, help);
+            mistakes.warning(&SourceLocation::Argument(argument), message, help);
         }
     }
 }
@@ -112,11 +112,11 @@ fn note_forced(overrides: &Overrides, mistakes: &mut Mistakes) {
 fn only_route(
     options: &RouteOptions,
     offered: Offered,
-    whole: &Place,
+    whole: &SourceLocation,
     mistakes: &mut Mistakes,
 ) -> Vec<Route> {
     let has_neither = options.scope.is_missing() && options.authorize.is_missing();
-    if has_neither && matches!(whole, Place::File(_)) {
+    if has_neither && matches!(whole, SourceLocation::File(_)) {
         let help = "add [[route]] with match = \"POST /v1/charges\", scope and authorize";
         mistakes.error(whole, "there is no [[route]]: nothing would be protected", help);
         return Vec::new();
@@ -204,8 +204,8 @@ fn finish(
     Some(route)
 }
 
-fn note(route: &Route, options: &RouteOptions, place: &Place, mistakes: &mut Mistakes) {
-    let at = |setting: Option<&Place>| setting.unwrap_or(place).clone();
+fn note(route: &Route, options: &RouteOptions, place: &SourceLocation, mistakes: &mut Mistakes) {
+    let at = |setting: Option<&SourceLocation>| setting.unwrap_or(place).clone();
     if route.key == KeyRule::Off {
         return;
     }
@@ -243,7 +243,11 @@ fn note(route: &Route, options: &RouteOptions, place: &Place, mistakes: &mut Mis
 }
 
 /// `POST,PATCH /v1/charges/{id}`.
-fn matched(text: &str, place: &Place, mistakes: &mut Mistakes) -> Option<(Vec<Method>, Pattern)> {
+fn matched(
+    text: &str,
+    place: &SourceLocation,
+    mistakes: &mut Mistakes,
+) -> Option<(Vec<Method>, Pattern)> {
     let Some((methods, path)) = text.split_once(' ') else {
         let help = "write \"POST /v1/charges\"; several methods as \"POST,PATCH /v1/charges\"";
         mistakes.error(place, "`match` is not a method, a space and a path", help);
@@ -270,7 +274,7 @@ fn matched(text: &str, place: &Place, mistakes: &mut Mistakes) -> Option<(Vec<Me
 }
 
 /// A route that takes keys has no method that takes none.
-fn must_take_keys(methods: &[Method], place: &Place, mistakes: &mut Mistakes) -> bool {
+fn must_take_keys(methods: &[Method], place: &SourceLocation, mistakes: &mut Mistakes) -> bool {
     let Some(safe) = methods.iter().find(|method| SAFE.contains(&method.as_str())) else {
         return true;
     };
@@ -281,7 +285,7 @@ fn must_take_keys(methods: &[Method], place: &Place, mistakes: &mut Mistakes) ->
     false
 }
 
-fn method(word: &str, place: &Place, mistakes: &mut Mistakes) -> Option<Method> {
+fn method(word: &str, place: &SourceLocation, mistakes: &mut Mistakes) -> Option<Method> {
     if METHODS.contains(&word) || SAFE.contains(&word) {
         return Method::from_bytes(word.as_bytes()).ok();
     }
@@ -300,7 +304,12 @@ fn method(word: &str, place: &Place, mistakes: &mut Mistakes) -> Option<Method> 
 }
 
 /// The first route that matches wins, so a later one may never be reached.
-fn compare(route: &Route, place: &Place, earlier: &[(Place, Route)], mistakes: &mut Mistakes) {
+fn compare(
+    route: &Route,
+    place: &SourceLocation,
+    earlier: &[(SourceLocation, Route)],
+    mistakes: &mut Mistakes,
+) {
     for (at, other) in earlier {
         let shared = |method: &&Method| other.methods.contains(method);
         let covered: Vec<_> = route.methods.iter().filter(shared).map(Method::as_str).collect();

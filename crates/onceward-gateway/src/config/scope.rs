@@ -4,7 +4,7 @@ use http::HeaderName;
 use onceward::Scope;
 
 use super::{
-    Authorize, Pattern, Place, Route, ScopePart, addresses,
+    Authorize, Pattern, Route, ScopePart, SourceLocation, addresses,
     mistake::{Mistakes, nearest},
     reader::{Placed, Value},
 };
@@ -28,7 +28,11 @@ const KINDS: [&str; 9] =
 const REFRESHED: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
 
 /// One part, as `secret:x-api-key`. What is not understood is not quoted: it may be a credential.
-pub(super) fn part(value: &Value, place: &Place, mistakes: &mut Mistakes) -> Option<ScopePart> {
+pub(super) fn part(
+    value: &Value,
+    place: &SourceLocation,
+    mistakes: &mut Mistakes,
+) -> Option<ScopePart> {
     let mut refuse = |message: &str, help: &str| {
         mistakes.error(place, message, help);
         None
@@ -83,7 +87,12 @@ pub(super) fn part(value: &Value, place: &Place, mistakes: &mut Mistakes) -> Opt
     }
 }
 
-fn header(kind: &str, name: &str, place: &Place, mistakes: &mut Mistakes) -> Option<ScopePart> {
+fn header(
+    kind: &str,
+    name: &str,
+    place: &SourceLocation,
+    mistakes: &mut Mistakes,
+) -> Option<ScopePart> {
     let Ok(name) = HeaderName::try_from(name) else {
         let help = format!("write a header's name, as \"{kind}:x-api-key\"");
         mistakes.error(place, format!("`scope`: behind `{kind}:` is no header name"), help);
@@ -135,7 +144,11 @@ pub(super) fn is_pointer(text: &str) -> bool {
 }
 
 /// Who checks: `jwt`, `mtls`, `none` or a URL.
-pub(super) fn authorize(text: &str, place: &Place, mistakes: &mut Mistakes) -> Option<Authorize> {
+pub(super) fn authorize(
+    text: &str,
+    place: &SourceLocation,
+    mistakes: &mut Mistakes,
+) -> Option<Authorize> {
     match text {
         "jwt" => Some(Authorize::Jwt),
         "mtls" => Some(Authorize::Mtls),
@@ -223,8 +236,8 @@ pub(super) fn check_scope(
 pub(super) fn check_types(
     route: &Route,
     other: &Route,
-    at: &Place,
-    place: &Place,
+    at: &SourceLocation,
+    place: &SourceLocation,
     mistakes: &mut Mistakes,
 ) {
     let is_other = |part: &&ScopePart, theirs: &ScopePart| {
@@ -268,7 +281,12 @@ fn check_whole(parts: &Placed<Vec<Placed<ScopePart>>>, mistakes: &mut Mistakes) 
     }
 }
 
-fn check_path(name: &str, pattern: Option<&Pattern>, place: &Place, mistakes: &mut Mistakes) {
+fn check_path(
+    name: &str,
+    pattern: Option<&Pattern>,
+    place: &SourceLocation,
+    mistakes: &mut Mistakes,
+) {
     let Some(pattern) = pattern else { return };
     if pattern.names().any(|known| known == name) {
         return;

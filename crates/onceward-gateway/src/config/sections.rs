@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::{
-    AdminToken, Jwt, JwtKeys, Place, Role, Tls, addresses,
+    AdminToken, Jwt, JwtKeys, Role, SourceLocation, Tls, addresses,
     mistake::Mistakes,
     reader::{Placed, Reader, Section, Setting, Value},
 };
@@ -90,7 +90,7 @@ pub(super) fn admin_tokens(
 
 fn admin_token(
     name: String,
-    place: &Place,
+    place: &SourceLocation,
     found: Placed<Value>,
     environment: &BTreeMap<String, String>,
     mistakes: &mut Mistakes,
@@ -138,7 +138,7 @@ fn not_empty(reader: &mut Reader<'_>, option: &'static str, example: &str) -> Se
 fn check_variable(
     option: &str,
     name: &str,
-    place: &Place,
+    place: &SourceLocation,
     environment: &BTreeMap<String, String>,
     mistakes: &mut Mistakes,
 ) -> bool {

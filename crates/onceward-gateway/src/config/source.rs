@@ -13,7 +13,7 @@ use clap::Args;
 use toml::{Spanned, de::DeTable, de::DeValue};
 
 use super::{
-    Mistake, Place, limits,
+    Mistake, SourceLocation, limits,
     mistake::{Mistakes, nearest},
     reader::{Placed, Section, Value},
 };
@@ -81,10 +81,10 @@ impl Sources {
     }
 
     /// The place for what is said nowhere.
-    pub(super) fn whole(&self) -> Place {
+    pub(super) fn whole(&self) -> SourceLocation {
         match &self.file {
-            Some((path, _)) => Place::File(name_of(path)),
-            None => Place::CommandLine,
+            Some((path, _)) => SourceLocation::File(name_of(path)),
+            None => SourceLocation::CommandLine,
         }
     }
 
@@ -97,7 +97,7 @@ impl Sources {
     /// All sources as one; `None`: the file cannot be understood.
     pub(super) fn merged(&self, mistakes: &mut Mistakes) -> Option<Section> {
         let mut section = match &self.file {
-            None => Section::empty(Place::CommandLine),
+            None => Section::empty(SourceLocation::CommandLine),
             Some((path, text)) => parse(&name_of(path), text, mistakes)?,
         };
         self.apply_environment(&mut section, mistakes);
@@ -109,7 +109,11 @@ impl Sources {
             ("--store", "store", store),
         ] {
             if let Some(value) = value {
-                section.replace(option, Place::Argument(argument), Value::Text(value.clone()));
+                section.replace(
+                    option,
+                    SourceLocation::Argument(argument),
+                    Value::Text(value.clone()),
+                );
             }
         }
         Some(section)
@@ -118,7 +122,7 @@ impl Sources {
     fn apply_environment(&self, section: &mut Section, mistakes: &mut Mistakes) {
         for (name, value) in &self.environment {
             let known = VARIABLES.iter().find(|(variable, _)| variable == name);
-            let place = Place::Environment(name.clone());
+            let place = SourceLocation::Environment(name.clone());
             match known {
                 Some(_) if value.is_empty() => {}
                 Some((_, option)) => {
@@ -139,14 +143,14 @@ impl Sources {
 
 /// Others may set variables of that prefix, as Kubernetes does for a service of this name: only
 /// what is nearly one of ours is worth a word.
-fn warn_if_misspelt(name: &str, place: &Place, mistakes: &mut Mistakes) {
+fn warn_if_misspelt(name: &str, place: &SourceLocation, mistakes: &mut Mistakes) {
     if let Some(near) = nearest(&name[9..], VARIABLES.iter().map(|(known, _)| &known[9..])) {
         let message = format!("this variable means nothing here; did you mean `ONCEWARD_{near}`?");
         mistakes.warning(place, message, "rename it, or unset it if it is not for Onceward");
     }
 }
 
-fn list_with_commas(text: &str, place: &Place) -> Value {
+fn list_with_commas(text: &str, place: &SourceLocation) -> Value {
     let one =
         |text: &str| Placed { value: Value::Text(text.trim().to_owned()), place: place.clone() };
     Value::List(text.split(',').map(one).collect())
@@ -158,7 +162,7 @@ fn name_of(path: &Path) -> Arc<str> {
 
 fn read(path: &Path) -> Result<String, Mistake> {
     let refuse = |message: String, help: &str| {
-        let place = Place::File(name_of(path));
+        let place = SourceLocation::File(name_of(path));
         let mut mistakes = Mistakes::default();
         mistakes.error(&place, message, help);
         mistakes.into_sorted().remove(0)
@@ -193,7 +197,7 @@ fn parse(name: &Arc<str>, text: &str, mistakes: &mut Mistakes) -> Option<Section
         let help = "this is not TOML; the rest is checked when it is";
         mistakes.error(&place, error.message().lines().next().unwrap_or_default(), help);
     }
-    let place = Place::File(name.clone());
+    let place = SourceLocation::File(name.clone());
     errors.is_empty().then(|| lines.section(table.into_inner(), place))
 }
 
@@ -210,13 +214,13 @@ impl<'a> Lines<'a> {
         Self { name, text, starts: std::iter::once(0).chain(after).collect() }
     }
 
-    fn place(&self, offset: usize) -> Place {
+    fn place(&self, offset: usize) -> SourceLocation {
         let line = self.starts.partition_point(|start| *start <= offset);
         let before = self.text.get(self.starts[line - 1]..offset).unwrap_or_default();
-        Place::Line { file: self.name.clone(), line, column: before.chars().count() + 1 }
+        SourceLocation::Line { file: self.name.clone(), line, column: before.chars().count() + 1 }
     }
 
-    fn section(&self, table: DeTable<'_>, place: Place) -> Section {
+    fn section(&self, table: DeTable<'_>, place: SourceLocation) -> Section {
         let mut section = Section::empty(place);
         for (key, value) in table {
             let key_place = self.place(key.span().start);

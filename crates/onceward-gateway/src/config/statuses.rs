@@ -1,14 +1,18 @@
 //! What single statuses mean: `not_applied`, `released` and `final`, before the profile.
 
 use super::{
-    Place,
+    SourceLocation,
     mistake::Mistakes,
     options::RouteOptions,
     reader::{Placed, Setting, Value},
 };
 
 /// `not_applied`: server errors that free the key.
-pub(super) fn not_applied(value: &Value, place: &Place, mistakes: &mut Mistakes) -> Option<u16> {
+pub(super) fn not_applied(
+    value: &Value,
+    place: &SourceLocation,
+    mistakes: &mut Mistakes,
+) -> Option<u16> {
     if let Value::Integer(Some(status @ 500..=599)) = value {
         return u16::try_from(*status).ok();
     }
@@ -20,7 +24,11 @@ pub(super) fn not_applied(value: &Value, place: &Place, mistakes: &mut Mistakes)
 }
 
 /// `released`: client errors that free the key.
-pub(super) fn released(value: &Value, place: &Place, mistakes: &mut Mistakes) -> Option<u16> {
+pub(super) fn released(
+    value: &Value,
+    place: &SourceLocation,
+    mistakes: &mut Mistakes,
+) -> Option<u16> {
     let message = "`released` has an item that is no status from 400 to 499";
     let help = match value {
         Value::Integer(Some(status @ 400..=499)) => return u16::try_from(*status).ok(),
@@ -37,7 +45,7 @@ pub(super) fn released(value: &Value, place: &Place, mistakes: &mut Mistakes) ->
 }
 
 /// `final`: errors whose answer is kept.
-pub(super) fn last(value: &Value, place: &Place, mistakes: &mut Mistakes) -> Option<u16> {
+pub(super) fn last(value: &Value, place: &SourceLocation, mistakes: &mut Mistakes) -> Option<u16> {
     if let Value::Integer(Some(status @ 400..=599)) = value {
         return u16::try_from(*status).ok();
     }

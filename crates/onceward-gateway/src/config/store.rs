@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{
-    Place, StoreUrl,
+    SourceLocation, StoreUrl,
     mistake::{Mistakes, nearest},
     postgres::{PostgresUrl, UrlMistake},
 };
@@ -17,7 +17,7 @@ const EXAMPLE: &str = "name a file as \"sqlite://onceward.db\", or a server as \
 /// The store; relative names start at `directory`.
 pub(super) fn store(
     text: &str,
-    place: &Place,
+    place: &SourceLocation,
     directory: &Path,
     mistakes: &mut Mistakes,
 ) -> Option<StoreUrl> {
@@ -83,7 +83,7 @@ fn sqlite(file: &str, directory: &Path) -> Result<PathBuf, UrlMistake> {
     }
 }
 
-fn warn_of_missing_directory(file: &Path, place: &Place, mistakes: &mut Mistakes) {
+fn warn_of_missing_directory(file: &Path, place: &SourceLocation, mistakes: &mut Mistakes) {
     let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
     if let Some(directory) = directory.filter(|directory| !directory.is_dir()) {
         let message = format!("`store`: there is no directory {}", directory.display());

@@ -1,6 +1,8 @@
 //! What goes with `effect = "transactional"`: the service behind the gateway ends its operations itself.
 
-use super::{Place, mistake::Mistakes, options::RouteOptions, reader::Setting, scope::Commits};
+use super::{
+    SourceLocation, mistake::Mistakes, options::RouteOptions, reader::Setting, scope::Commits,
+};
 
 /// `own` is what the route itself says, `options` what counts for it.
 pub(super) fn check(
@@ -52,7 +54,12 @@ pub(super) fn check(
     }
 }
 
-fn check_store(place: &Place, options: &RouteOptions, commits: Commits, mistakes: &mut Mistakes) {
+fn check_store(
+    place: &SourceLocation,
+    options: &RouteOptions,
+    commits: Commits,
+    mistakes: &mut Mistakes,
+) {
     let is_status_only = options.status_only.given().is_some_and(|keep| keep.value);
     match commits {
         Commits::Whole => {}
@@ -76,6 +83,6 @@ fn check_store(place: &Place, options: &RouteOptions, commits: Commits, mistakes
     }
 }
 
-fn place_of<T: Clone>(setting: &Setting<T>) -> Option<&Place> {
+fn place_of<T: Clone>(setting: &Setting<T>) -> Option<&SourceLocation> {
     setting.given().map(|given| &given.place)
 }

@@ -21,7 +21,7 @@ use tokio::{
 
 use super::port::Port;
 
-type Failure = Box<dyn Error>;
+type BoxError = Box<dyn Error>;
 
 pub(super) const NAMES: [&str; 2] = ["A", "B"];
 /// The operation's name in the records.
@@ -71,7 +71,7 @@ pub(super) struct Stopped {
 
 impl Gateways {
     /// Starts both in front of an upstream, their store and configuration in this directory.
-    pub(super) async fn start(directory: &Path, upstream: SocketAddr) -> Result<Self, Failure> {
+    pub(super) async fn start(directory: &Path, upstream: SocketAddr) -> Result<Self, BoxError> {
         let file = directory.join(CONFIGURATION);
         fs::write(&file, configuration(upstream))
             .map_err(|error| format!("{} cannot be written: {error}", file.display()))?;
@@ -106,7 +106,7 @@ impl Gateways {
     }
 
     /// `kill -9`: it ends where it stands.
-    pub(super) async fn kill(&mut self, number: usize) -> Result<(), Failure> {
+    pub(super) async fn kill(&mut self, number: usize) -> Result<(), BoxError> {
         let Gateway { name, child, .. } = &mut self.both[number];
         child
             .kill()
@@ -115,7 +115,7 @@ impl Gateways {
     }
 
     /// Starts one again that was killed, on the same port if it can be had.
-    pub(super) async fn start_again(&mut self, number: usize) -> Result<(), Failure> {
+    pub(super) async fn start_again(&mut self, number: usize) -> Result<(), BoxError> {
         let file = self.configuration();
         self.both[number].start_again(&file).await?;
         self.doors.moved(number, self.both[number].address);
@@ -149,13 +149,13 @@ struct Gateway {
 }
 
 impl Gateway {
-    async fn start(name: &'static str, file: &Path) -> Result<Self, Failure> {
+    async fn start(name: &'static str, file: &Path) -> Result<Self, BoxError> {
         let port = Port::free().map_err(|error| format!("no port can be had: {error}"))?;
         let (child, address, said) = launch(name, file, port.address).await?;
         Ok(Self { name, port, address, child, said })
     }
 
-    async fn start_again(&mut self, file: &Path) -> Result<(), Failure> {
+    async fn start_again(&mut self, file: &Path) -> Result<(), BoxError> {
         (self.child, self.address, self.said) = launch(self.name, file, self.port.address).await?;
         Ok(())
     }
@@ -178,7 +178,11 @@ impl Gateway {
 type Launched = (Child, SocketAddr, JoinHandle<Vec<String>>);
 
 /// Starts a gateway there, or on any port if another program has taken that one.
-async fn launch(name: &'static str, file: &Path, address: SocketAddr) -> Result<Launched, Failure> {
+async fn launch(
+    name: &'static str,
+    file: &Path,
+    address: SocketAddr,
+) -> Result<Launched, BoxError> {
     let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let mut reason = String::new();
     for listen in [address, anywhere] {

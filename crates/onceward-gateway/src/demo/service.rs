@@ -13,7 +13,7 @@ use super::{
 };
 
 /// How long what still runs is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) struct Service {
     pub(super) upstream: Upstream,
@@ -66,7 +66,7 @@ impl Service {
             }
         };
         // What does not end by then is found by the verifier.
-        let _ = timeout(PATIENCE, all_quiet).await;
+        let _ = timeout(SHUTDOWN_TIMEOUT, all_quiet).await;
     }
 
     /// Lets the gateways settle what runs and leave; then the upstream goes, and every file.

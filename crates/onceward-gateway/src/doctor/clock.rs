@@ -15,12 +15,12 @@ use tokio::time::timeout;
 use super::{
     Options,
     finding::{Findings, texts},
-    reach::PATIENCE,
+    reach::CONNECT_TIMEOUT,
     report::ago,
 };
 use crate::{
     config::{Config, Overrides, Role, Sources},
-    keys::{Desk, Failure},
+    keys::{AdminClient, BoxError},
 };
 
 /// Asks the gateway, if one runs where the configuration or the command says.
@@ -71,7 +71,7 @@ pub(super) fn trust(options: &Options, reason: &str) -> ExitCode {
     }
 }
 
-fn trusted(options: &Options, reason: &str) -> Result<Value, Failure> {
+fn trusted(options: &Options, reason: &str) -> Result<Value, BoxError> {
     let file = options.config.display();
     let (url, config) = match &options.admin {
         Some(url) => (url.clone(), None),
@@ -86,9 +86,9 @@ fn trusted(options: &Options, reason: &str) -> Result<Value, Failure> {
             (address(&config, admin), Some(config))
         }
     };
-    let desk = Desk::there(&url, &token_env(options, config.as_ref(), Role::Purge))?;
+    let admin_client = AdminClient::there(&url, &token_env(options, config.as_ref(), Role::Purge))?;
     let word = json!({ "reason": reason });
-    let answer = runtime()?.block_on(desk.post("/v1/clock/trust", &word));
+    let answer = runtime()?.block_on(admin_client.post("/v1/clock/trust", &word));
     answer.map_err(|error| {
         format!("{url}: {error} (`onceward doctor` says whether it suspects its clock)").into()
     })
@@ -105,7 +105,7 @@ fn said(document: &Value) -> String {
     )
 }
 
-fn load(file: &Path) -> Result<Config, Failure> {
+fn load(file: &Path) -> Result<Config, BoxError> {
     let sources = Sources::gather(Some(file), Overrides::default());
     let config = sources.and_then(|sources| Config::load(&sources));
     Ok(config.map_err(|mistakes| {
@@ -118,9 +118,9 @@ fn load(file: &Path) -> Result<Config, Failure> {
     })?)
 }
 
-fn asked(url: &str, token_env: &str) -> Result<Value, Failure> {
-    let desk = Desk::there(url, token_env)?;
-    let question = async { timeout(PATIENCE * 2, desk.get("/v1/clock")).await };
+fn asked(url: &str, token_env: &str) -> Result<Value, BoxError> {
+    let admin_client = AdminClient::there(url, token_env)?;
+    let question = async { timeout(CONNECT_TIMEOUT * 2, admin_client.get("/v1/clock")).await };
     runtime()?.block_on(question).map_err(|_| "no answer in time")?
 }
 
@@ -169,5 +169,5 @@ fn local(mut address: SocketAddr) -> SocketAddr {
 
 /// Whether anybody listens there: it is no finding that no gateway runs.
 fn is_there(admin: &SocketAddr) -> bool {
-    TcpStream::connect_timeout(&local(*admin), PATIENCE).is_ok()
+    TcpStream::connect_timeout(&local(*admin), CONNECT_TIMEOUT).is_ok()
 }

@@ -14,7 +14,7 @@ use super::finding::{Findings, texts};
 use crate::config::{Authorize, Config};
 
 /// How long a connection may take; all are tried at once.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) fn examine(config: &Config, findings: &mut Findings) {
     let mut asked: Vec<(&'static str, String, mpsc::Receiver<io::Result<()>>)> = Vec::new();
@@ -30,7 +30,7 @@ pub(super) fn examine(config: &Config, findings: &mut Findings) {
         asked.push((role, address, receiver));
     }
     for (role, address, receiver) in asked {
-        let reason = match receiver.recv_timeout(PATIENCE * 2) {
+        let reason = match receiver.recv_timeout(CONNECT_TIMEOUT * 2) {
             Ok(Ok(())) => continue,
             Ok(Err(error)) => error.to_string(),
             Err(_) => "no answer in time".to_owned(),
@@ -75,7 +75,7 @@ fn host_and_port(uri: &Uri) -> Option<(String, u16)> {
 fn connect(host: &str, port: u16) -> io::Result<()> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in (host, port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, PATIENCE) {
+        match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
             Ok(_) => return Ok(()),
             Err(error) => last = error,
         }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{
     finding::{Finding, Severity},
     promise::Promise,
-    store::{Promised, Seen},
+    store::{Promised, StoreFindings},
 };
 use crate::{
     check::mistake_document,
@@ -18,7 +18,7 @@ pub(super) struct Report {
     pub(super) file: String,
     pub(super) config: Config,
     /// `None`: it could not be looked into, and a finding says why.
-    pub(super) store: Option<Seen>,
+    pub(super) store: Option<StoreFindings>,
     /// The worst first.
     pub(super) findings: Vec<Finding>,
 }
@@ -76,9 +76,9 @@ fn finding_document(finding: &Finding) -> Value {
     })
 }
 
-fn store_document(config: &Config, seen: Option<&Seen>) -> Value {
+fn store_document(config: &Config, seen: Option<&StoreFindings>) -> Value {
     let url = config.store.to_string();
-    let Some(Seen { promised, census, oldest_unknown, .. }) = seen else {
+    let Some(StoreFindings { promised, census, oldest_unknown, .. }) = seen else {
         return json!({ "url": url, "seen": false });
     };
     let last_write = census
@@ -165,7 +165,7 @@ impl fmt::Display for Report {
 impl Report {
     fn store_line(&self) -> String {
         let url = &self.config.store;
-        let Some(Seen { promised, census, .. }) = &self.store else {
+        let Some(StoreFindings { promised, census, .. }) = &self.store else {
             return format!("{url}: not looked into");
         };
         let free = census.free_bytes.map(|free| format!(", {} MiB free", free >> 20));

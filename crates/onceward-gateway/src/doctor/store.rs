@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// How long others may keep the store to themselves, and one question may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Clocks differ by less; a sweep stops at the same distance.
 const MARGIN: Duration = Duration::from_secs(60);
@@ -32,7 +32,7 @@ const MARGIN: Duration = Duration::from_secs(60);
 const YEARS: [u64; 2] = [1_767_225_600, 4_102_444_800];
 
 /// What was seen in it.
-pub(super) struct Seen {
+pub(super) struct StoreFindings {
     pub(super) promised: Promised,
     pub(super) census: Census,
     pub(super) oldest_unknown: Option<Duration>,
@@ -47,7 +47,11 @@ pub(super) enum Promised {
 }
 
 /// `guarantee` against the class of the store.
-pub(super) fn check_guarantee(config: &Config, seen: Option<&Seen>, findings: &mut Findings) {
+pub(super) fn check_guarantee(
+    config: &Config,
+    seen: Option<&StoreFindings>,
+    findings: &mut Findings,
+) {
     let keeps = match (&config.store, seen.map(|seen| &seen.promised)) {
         (StoreUrl::Sqlite(_), _) => true,
         (_, Some(Promised::Postgres(server))) => server.is_strict,
@@ -64,12 +68,16 @@ pub(super) fn check_guarantee(config: &Config, seen: Option<&Seen>, findings: &m
 }
 
 /// Opens it without making or changing anything; `None`: it could not be looked into.
-pub(super) fn examine(config: &Config, file: &Path, findings: &mut Findings) -> Option<Seen> {
+pub(super) fn examine(
+    config: &Config,
+    file: &Path,
+    findings: &mut Findings,
+) -> Option<StoreFindings> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     runtime.block_on(look_into(config, file, findings))
 }
 
-async fn look_into(config: &Config, file: &Path, findings: &mut Findings) -> Option<Seen> {
+async fn look_into(config: &Config, file: &Path, findings: &mut Findings) -> Option<StoreFindings> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     check_year(now, findings);
     let keys = match config.keys() {
@@ -109,8 +117,8 @@ async fn look(
     store: &dyn Records,
     promised: Promised,
     findings: &mut Findings,
-) -> Option<Seen> {
-    let reason = match timeout(PATIENCE, ask(store, promised)).await {
+) -> Option<StoreFindings> {
+    let reason = match timeout(STORE_TIMEOUT, ask(store, promised)).await {
         Ok(Ok(seen)) => {
             names::examine(config, store, findings).await;
             return Some(seen);
@@ -123,8 +131,8 @@ async fn look(
     None
 }
 
-async fn ask(store: &dyn Records, promised: Promised) -> Result<Seen, StoreError> {
-    Ok(Seen {
+async fn ask(store: &dyn Records, promised: Promised) -> Result<StoreFindings, StoreError> {
+    Ok(StoreFindings {
         promised,
         census: store.census().await?,
         oldest_unknown: oldest(store, Status::Unknown).await?,
@@ -210,8 +218,8 @@ fn check_year(now: Duration, findings: &mut Findings) {
     }
 }
 
-fn check_open(seen: &Seen, longest_run: Duration, file: &Path, findings: &mut Findings) {
-    let Seen { census, oldest_unknown, oldest_in_progress, .. } = seen;
+fn check_open(seen: &StoreFindings, longest_run: Duration, file: &Path, findings: &mut Findings) {
+    let StoreFindings { census, oldest_unknown, oldest_in_progress, .. } = seen;
     let at_least = if census.is_complete { "" } else { "at least " };
     let list =
         |state: &str| format!("onceward keys list --config {} --state {state}", file.display());
@@ -276,7 +284,7 @@ mod tests {
         for (age, expected) in
             [(RUN, vec![]), (2 * RUN, vec![("stuck-operations", Severity::Warning)])]
         {
-            let seen = Seen {
+            let seen = StoreFindings {
                 promised: Promised::Sqlite(onceward::stores::sqlite::Durability {
                     journal_mode: "wal".into(),
                     synchronous: 2,

@@ -167,9 +167,9 @@ fn host_of(received: &Parts) -> Option<HeaderValue> {
     if let Some(authority) = received.uri.authority() {
         return authority.as_str().rsplit('@').next()?.parse().ok();
     }
-    let mut lines = received.headers.get_all(header::HOST).iter();
-    let host = lines.next()?;
-    let is_one = lines.next().is_none() && !host.is_empty() && host.to_str().is_ok();
+    let mut headers = received.headers.get_all(header::HOST).iter();
+    let host = headers.next()?;
+    let is_one = headers.next().is_none() && !host.is_empty() && host.to_str().is_ok();
     is_one.then(|| host.clone())
 }
 
@@ -180,9 +180,9 @@ fn quoted(text: &str) -> String {
 /// All lines as one list. `None` if there is none, `Some(None)` if one is not plain text.
 fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<Option<String>> {
     headers.contains_key(name).then(|| {
-        let lines: Result<Vec<&str>, _> =
+        let headers: Result<Vec<&str>, _> =
             headers.get_all(name).iter().map(HeaderValue::to_str).collect();
-        lines.ok().map(|lines| lines.join(", "))
+        headers.ok().map(|headers| headers.join(", "))
     })
 }
 

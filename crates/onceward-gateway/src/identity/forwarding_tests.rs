@@ -15,24 +15,24 @@ fn identity() -> Identity {
     Identity::build(None, &networks, |_| None).unwrap()
 }
 
-fn request(lines: &[(&'static str, &str)]) -> Parts {
+fn request(headers: &[(&'static str, &str)]) -> Parts {
     let (mut parts, ()) = Request::new(()).into_parts();
-    for (name, value) in lines {
+    for (name, value) in headers {
         parts.headers.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
     }
     parts
 }
 
-fn client(peer: &str, lines: &[(&'static str, &str)]) -> String {
-    let (identity, parts) = (identity(), request(lines));
+fn client(peer: &str, headers: &[(&'static str, &str)]) -> String {
+    let (identity, parts) = (identity(), request(headers));
     let peer = Peer::new(peer.parse().unwrap(), &Scheme::HTTP, None);
     let caller = identity.caller(&parts.headers, peer);
     identity.client_address(&parts.headers, &caller).to_string()
 }
 
 /// What the upstream gets, one `name: value` for each line.
-fn sent(peer: &str, lines: &[(&'static str, &str)]) -> Vec<String> {
-    let (identity, mut parts) = (identity(), request(lines));
+fn sent(peer: &str, headers: &[(&'static str, &str)]) -> Vec<String> {
+    let (identity, mut parts) = (identity(), request(headers));
     let peer = Peer::new(peer.parse().unwrap(), &Scheme::HTTPS, None);
     let caller = identity.caller(&parts.headers, peer);
     identity.clean(&mut parts, &caller);
@@ -41,9 +41,9 @@ fn sent(peer: &str, lines: &[(&'static str, &str)]) -> Vec<String> {
     let line = |(name, value): (&HeaderName, &HeaderValue)| {
         format!("{name}: {}", String::from_utf8_lossy(value.as_bytes()))
     };
-    let mut lines: Vec<String> = headers.iter().map(line).collect();
-    lines.sort();
-    lines
+    let mut headers: Vec<String> = headers.iter().map(line).collect();
+    headers.sort();
+    headers
 }
 
 #[test]
@@ -60,8 +60,8 @@ fn behind_trusted_proxies_the_client_is_the_rightmost_that_is_not_trusted() {
     assert_eq!(client(PROXY, &[("x-forwarded-for", "203.0.113.9")]), "203.0.113.9");
     let chain = "192.0.2.66, 203.0.113.9, 10.0.0.3, 10.0.0.2";
     assert_eq!(client(PROXY, &[("x-forwarded-for", chain)]), "203.0.113.9");
-    let lines = [("x-forwarded-for", "192.0.2.66, 203.0.113.9"), ("x-forwarded-for", "10.0.0.2")];
-    assert_eq!(client(PROXY, &lines), "203.0.113.9");
+    let headers = [("x-forwarded-for", "192.0.2.66, 203.0.113.9"), ("x-forwarded-for", "10.0.0.2")];
+    assert_eq!(client(PROXY, &headers), "203.0.113.9");
     assert_eq!(client(PROXY, &[("x-forwarded-for", "10.0.0.3, 10.0.0.2")]), "10.0.0.3");
     let standard = r#"for=192.0.2.66, for="[2001:db8:2::7]:80", for="[2001:db8:1::7]""#;
     assert_eq!(client("[2001:db8:1::1]:1", &[("forwarded", standard)]), "2001:db8:2::7");
@@ -91,8 +91,8 @@ fn two_headers_that_disagree_are_not_believed() {
 
 #[test]
 fn a_client_that_makes_its_address_unclear_has_the_share_of_its_proxy() {
-    let share = |lines: &[(&'static str, &str)]| {
-        let (identity, parts) = (identity(), request(lines));
+    let share = |headers: &[(&'static str, &str)]| {
+        let (identity, parts) = (identity(), request(headers));
         let peer = Peer::new(PROXY.parse().unwrap(), &Scheme::HTTP, None);
         let caller = identity.caller(&parts.headers, peer);
         identity.origin(&parts.headers, &caller).address.map(|address| address.to_string())
@@ -133,7 +133,7 @@ fn what_an_outsider_says_is_replaced() {
 
 #[test]
 fn what_a_trusted_proxy_says_is_continued() {
-    let lines = [
+    let headers = [
         ("host", "inner.example"),
         ("forwarded", "for=192.0.2.66"),
         ("forwarded", "for=203.0.113.9;proto=http"),
@@ -148,7 +148,7 @@ fn what_a_trusted_proxy_says_is_continued() {
         "x-forwarded-host: shop.example",
         "x-forwarded-proto: http",
     ];
-    assert_eq!(sent(PROXY, &lines), expected);
+    assert_eq!(sent(PROXY, &headers), expected);
 }
 
 #[test]

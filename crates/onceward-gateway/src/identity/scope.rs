@@ -39,7 +39,7 @@ pub(crate) fn scope_of(
     path_parameters: &BTreeMap<String, String>,
     json_parts: &BTreeMap<String, String>,
 ) -> Result<Scope, ScopeMissing> {
-    let known = Known { caller, headers: &parts.headers, path_parameters, json_parts };
+    let known = ScopeSources { caller, headers: &parts.headers, path_parameters, json_parts };
     join(&route.scope, &names.parts, &known)
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn plain(value: &Value) -> Option<String> {
 }
 
 /// Everything that a scope can be made of.
-struct Known<'a> {
+struct ScopeSources<'a> {
     caller: &'a Caller,
     headers: &'a HeaderMap,
     path_parameters: &'a BTreeMap<String, String>,
@@ -66,7 +66,11 @@ struct Known<'a> {
 }
 
 /// `names` are those of the parts in records.
-fn join(scope: &[ScopePart], names: &[String], known: &Known<'_>) -> Result<Scope, ScopeMissing> {
+fn join(
+    scope: &[ScopePart],
+    names: &[String],
+    known: &ScopeSources<'_>,
+) -> Result<Scope, ScopeMissing> {
     if !scope.is_empty() && scope.iter().all(|part| *part == ScopePart::Global) {
         return Ok(Scope::global());
     }
@@ -90,7 +94,7 @@ fn join(scope: &[ScopePart], names: &[String], known: &Known<'_>) -> Result<Scop
     })
 }
 
-impl Known<'_> {
+impl ScopeSources<'_> {
     fn value_of(&self, part: &ScopePart) -> Result<String, String> {
         let value = match part {
             ScopePart::Jwt(claim) => match claim_of(self.caller, claim)? {
@@ -149,9 +153,9 @@ fn claim_of<'a>(caller: &'a Caller, claim: &str) -> Result<&'a Value, String> {
 
 /// The value of a header that has exactly one line with something in it.
 fn only_line<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<&'a [u8], String> {
-    let mut lines = headers.get_all(name).iter();
-    let line = lines.next().ok_or("the request does not have the header")?;
-    if lines.next().is_some() {
+    let mut headers = headers.get_all(name).iter();
+    let line = headers.next().ok_or("the request does not have the header")?;
+    if headers.next().is_some() {
         return Err("the request has the header twice".into());
     }
     match line.as_bytes().trim_ascii() {
@@ -163,8 +167,8 @@ fn only_line<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<&'a [u8], 
 /// The value of a cookie. A request may have it several times, as for two paths: then which of them the
 /// upstream takes is not known, unless they are the same.
 fn only_cookie<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a [u8], String> {
-    let lines = headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes);
-    let pairs = lines.flat_map(|line| line.split(|byte| *byte == b';'));
+    let headers = headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes);
+    let pairs = headers.flat_map(|line| line.split(|byte| *byte == b';'));
     let mut values = pairs.filter_map(|pair| {
         let at = pair.iter().position(|byte| *byte == b'=')?;
         let (left, right) = pair.split_at(at);

@@ -113,7 +113,7 @@ fn scope(parts: &[ScopePart], material: &Material) -> Scope {
     let body = document(text.as_bytes(), ["/account"]).unwrap();
     let account = plain(body.at("/account").unwrap()).unwrap();
     let json_parts = BTreeMap::from([("/account".to_owned(), account)]);
-    let known = Known {
+    let known = ScopeSources {
         caller: &caller,
         headers: &headers,
         path_parameters: &path_parameters,
@@ -161,7 +161,7 @@ proptest! {
             let sender = Sender { peer, is_trusted_proxy: false };
             let caller = Caller { sender, claims: Ok(Arc::new(json!({"sub": value}))) };
             let (nothing, headers) = (BTreeMap::new(), HeaderMap::new());
-            let known = Known {
+            let known = ScopeSources {
                 caller: &caller,
                 headers: &headers,
                 path_parameters: &nothing,

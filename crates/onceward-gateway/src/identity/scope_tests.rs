@@ -57,7 +57,7 @@ impl Bench {
         json_parts: &BTreeMap<String, String>,
     ) -> Result<Scope, ScopeMissing> {
         let Self { caller, headers, path_parameters, .. } = self;
-        join(parts, &names(parts), &Known { caller, headers, path_parameters, json_parts })
+        join(parts, &names(parts), &ScopeSources { caller, headers, path_parameters, json_parts })
     }
 
     fn value(&self, part: &ScopePart) -> Result<String, ScopeMissing> {
@@ -195,9 +195,9 @@ fn a_credential_is_never_in_the_scope_itself() {
 #[test]
 fn a_cookie_stands_for_itself_and_for_no_secret() {
     let cookie = ScopePart::Cookie("sid".into());
-    let value = |lines: &[&'static str]| {
+    let value = |headers: &[&'static str]| {
         let mut bench = Bench::new();
-        for line in lines {
+        for line in headers {
             bench.headers.append("cookie", HeaderValue::from_static(line));
         }
         bench.value(&cookie).ok()

@@ -116,9 +116,9 @@ impl Tokens {
 
 /// The token of the only `Authorization` line: with two, upstream and gateway could read different ones.
 fn bearer(headers: &HeaderMap) -> Result<&str, TokenRefused> {
-    let mut lines = headers.get_all(header::AUTHORIZATION).iter();
-    let line = lines.next().ok_or(TokenRefused::Absent)?;
-    if lines.next().is_some() {
+    let mut headers = headers.get_all(header::AUTHORIZATION).iter();
+    let line = headers.next().ok_or(TokenRefused::Absent)?;
+    if headers.next().is_some() {
         return Err(TokenRefused::SeveralLines);
     }
     let line = line.to_str().map_err(|_| TokenRefused::Malformed)?.trim();

@@ -47,9 +47,9 @@ fn verify(identity: &Identity, token: &str) -> Result<Value, TokenRefused> {
     verify_lines(identity, &[&format!("Bearer {token}")])
 }
 
-fn verify_lines(identity: &Identity, lines: &[&str]) -> Result<Value, TokenRefused> {
+fn verify_lines(identity: &Identity, headers: &[&str]) -> Result<Value, TokenRefused> {
     let mut request = Request::new(());
-    for line in lines {
+    for line in headers {
         let value = HeaderValue::from_str(line).unwrap();
         request.headers_mut().append(header::AUTHORIZATION, value);
     }
@@ -213,7 +213,7 @@ fn a_token_for_an_audience_is_refused_if_none_is_configured() {
 fn only_one_bearer_line_is_read() {
     let bench = Bench::new(&[p256().jwk("a")]);
     let token = p256().sign(Some("a"), &claims());
-    let refused = |lines: &[&str]| verify_lines(&bench.identity, lines).err();
+    let refused = |headers: &[&str]| verify_lines(&bench.identity, headers).err();
     let line = format!("Bearer {token}");
     assert_eq!(refused(&[&line]), None);
     assert_eq!(refused(&[&format!("bEARER  {token} ")]), None);

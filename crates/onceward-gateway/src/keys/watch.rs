@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Failure, Watch,
-    desk::Desk,
+    BoxError, Watch,
+    admin_client::AdminClient,
     print,
     table::{seconds, text},
     tell,
@@ -29,35 +29,39 @@ const OPEN: [&str; 3] = ["in_progress", "interrupted", "unknown"];
 
 /// What is known of the operations that were seen, by their references.
 #[derive(Default)]
-struct Seen(HashMap<String, Value>);
+struct WatchedOperations(HashMap<String, Value>);
 
 impl Watch {
-    pub(super) async fn run(&self) -> Result<(), Failure> {
-        let (desk, begun) = (Desk::open(&self.place).await?, Instant::now());
-        let mut seen = Seen::default();
+    pub(super) async fn run(&self) -> Result<(), BoxError> {
+        let (admin_client, begun) = (AdminClient::open(&self.place).await?, Instant::now());
+        let mut seen = WatchedOperations::default();
         for state in OPEN {
             let mut filter = self.filter();
             filter.insert("state".into(), state.into());
-            for one in desk.search(filter, MAX_FOLLOWED).await? {
+            for one in admin_client.search(filter, MAX_FOLLOWED).await? {
                 seen.note(one);
             }
         }
-        for one in desk.search(self.newest(), PAGE).await? {
+        for one in admin_client.search(self.newest(), PAGE).await? {
             seen.note(one);
         }
         tell(&format!("watching; {} operations have not ended", seen.open().len()));
         while self.end.is_none_or(|end| begun.elapsed() < end) {
             sleep(self.every.max(Duration::from_millis(50))).await;
-            if let Err(error) = self.look(&desk, &mut seen).await {
+            if let Err(error) = self.look(&admin_client, &mut seen).await {
                 tell(&format!("{error}; it is tried again"));
             }
         }
         Ok(())
     }
 
-    async fn look(&self, desk: &Desk, seen: &mut Seen) -> Result<(), Failure> {
+    async fn look(
+        &self,
+        admin_client: &AdminClient,
+        seen: &mut WatchedOperations,
+    ) -> Result<(), BoxError> {
         let mut open = seen.open();
-        let newest = desk.search(self.newest(), PAGE).await?;
+        let newest = admin_client.search(self.newest(), PAGE).await?;
         let new = newest.iter().filter(|one| seen.was(one).is_none()).count();
         if seen.0.len() > MAX_SEEN {
             seen.forget_all_but(&newest);
@@ -72,7 +76,7 @@ impl Watch {
         // Others come first the next time.
         fastrand::shuffle(&mut open);
         for reference in open.into_iter().take(MAX_FOLLOWED) {
-            match desk.get(&format!("/v1/operations/{reference}")).await {
+            match admin_client.get(&format!("/v1/operations/{reference}")).await {
                 Ok(one) => self.say(seen, one)?,
                 Err(error) => tell(&format!("{reference}: {error}")),
             }
@@ -83,7 +87,7 @@ impl Watch {
         Ok(())
     }
 
-    fn say(&self, seen: &mut Seen, one: Value) -> Result<(), Failure> {
+    fn say(&self, seen: &mut WatchedOperations, one: Value) -> Result<(), BoxError> {
         let was = seen.was(&one).cloned();
         let is_same = |was: &Value| {
             ["state", "attempt", "started_at"].iter().all(|name| was[name] == one[name])
@@ -124,7 +128,7 @@ impl Watch {
     }
 }
 
-impl Seen {
+impl WatchedOperations {
     fn was(&self, one: &Value) -> Option<&Value> {
         self.0.get(one["operation"].as_str()?)
     }

@@ -16,7 +16,7 @@ use tokio::{runtime::Handle, time::timeout};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 /// How long a collector may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How much of its answer is read.
 const MAX_ANSWER: usize = 1 << 20;
@@ -62,7 +62,7 @@ impl HttpClient for Collector {
         Self: 'f,
     {
         let sending = self.clone().send(request);
-        let sent = self.runtime.spawn(async { timeout(PATIENCE, sending).await });
+        let sent = self.runtime.spawn(async { timeout(EXPORT_TIMEOUT, sending).await });
         Box::pin(async { sent.await?.map_err(|_| "the collector does not answer")? })
     }
 }

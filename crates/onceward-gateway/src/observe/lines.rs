@@ -15,7 +15,7 @@ use onceward::telemetry;
 const MAX_WAITING: usize = 4096;
 
 /// How long lines may take to be written when the gateway stops.
-const PATIENCE: Duration = Duration::from_secs(1);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Writes lines in a thread of its own; clones write to the same place.
 #[derive(Clone)]
@@ -45,7 +45,7 @@ impl Lines {
     pub(super) fn written(&self) {
         let (sender, written) = sync_channel(1);
         if self.queue.try_send(Message::Written(sender)).is_ok() {
-            let _ = written.recv_timeout(PATIENCE);
+            let _ = written.recv_timeout(FLUSH_TIMEOUT);
         }
     }
 }
@@ -96,7 +96,7 @@ mod tests {
         }
         assert!(telemetry::LOG_DROPPED.get(()) - dropped >= MAX_WAITING as u64);
         lines.written();
-        assert!(begun.elapsed() < 10 * PATIENCE, "it gives up soon");
+        assert!(begun.elapsed() < 10 * FLUSH_TIMEOUT, "it gives up soon");
         let mut piece = [0; 1000];
         reader.read_exact(&mut piece).unwrap();
         assert_eq!(piece, line, "what waited is still written");

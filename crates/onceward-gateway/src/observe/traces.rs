@@ -33,7 +33,7 @@ use opentelemetry_sdk::{
 use super::collector::Collector;
 
 /// How long spans may take to be exported when the gateway stops.
-const PATIENCE: Duration = Duration::from_secs(2);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How often somebody is told that spans cannot be exported.
 const COMPLAINT_EVERY: Duration = Duration::from_secs(60);
@@ -75,7 +75,7 @@ pub(super) fn start() -> Result<(), String> {
 pub(super) fn end() {
     if let Some(traces) = TRACES.get() {
         // A collector that does not answer was complained about.
-        let _ = traces.provider.shutdown_with_timeout(PATIENCE);
+        let _ = traces.provider.shutdown_with_timeout(FLUSH_TIMEOUT);
     }
 }
 

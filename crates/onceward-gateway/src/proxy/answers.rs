@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use onceward::telemetry::{self, TurnedAway};
+use onceward::telemetry::{self, RejectReason};
 
 use super::shares::{Holder, Shares};
 
@@ -42,15 +42,15 @@ impl Answers {
     }
 
     /// Why there is no room for another one.
-    pub(super) fn is_shut(&self, holder: &Holder) -> Option<TurnedAway> {
+    pub(super) fn is_shut(&self, holder: &Holder) -> Option<RejectReason> {
         self.enter().is_shut(holder)
     }
 
     /// Counts one from before its request is sent until it has ended.
-    pub(super) fn take(&self, holder: Holder) -> Result<Answer, TurnedAway> {
+    pub(super) fn take(&self, holder: Holder) -> Result<Answer, RejectReason> {
         let mut inside = self.enter();
-        if let Some(why) = inside.is_shut(&holder) {
-            return Err(why);
+        if let Some(reason) = inside.is_shut(&holder) {
+            return Err(reason);
         }
         inside.shares.take(&holder);
         let number = inside.free.pop().map_or(inside.taken, |Reverse(number)| number);
@@ -71,10 +71,10 @@ impl Answers {
 }
 
 impl Inside {
-    fn is_shut(&self, holder: &Holder) -> Option<TurnedAway> {
+    fn is_shut(&self, holder: &Holder) -> Option<RejectReason> {
         match self.taken >= self.most {
-            true => Some(TurnedAway::Limit),
-            false => (!self.shares.admit(holder, self.most)).then_some(TurnedAway::Share),
+            true => Some(RejectReason::Limit),
+            false => (!self.shares.admit(holder, self.most)).then_some(RejectReason::Share),
         }
     }
 }
@@ -135,9 +135,9 @@ mod tests {
         let answers = Answers::new();
         answers.allow(64);
         let mut taken: Vec<_> = (0..32).map(|_| answers.take(from(1)).ok().unwrap()).collect();
-        assert_eq!(answers.take(from(1)).err(), Some(TurnedAway::Share));
+        assert_eq!(answers.take(from(1)).err(), Some(RejectReason::Share));
         taken.extend((0..32).map(|_| answers.take(from(2)).ok().unwrap()));
-        assert_eq!(answers.take(from(3)).err(), Some(TurnedAway::Limit));
+        assert_eq!(answers.take(from(3)).err(), Some(RejectReason::Limit));
         assert_eq!(numbers(&taken), (0..64).collect::<Vec<_>>());
         taken.drain(10..50);
         let again: Vec<_> = (0..30).map(|_| answers.take(from(3)).ok().unwrap()).collect();
@@ -155,7 +155,7 @@ mod tests {
         answer.leave();
         drop(answer);
         assert!(of_request.is_left());
-        assert_eq!(answers.take(from(1)).err(), Some(TurnedAway::Limit));
+        assert_eq!(answers.take(from(1)).err(), Some(RejectReason::Limit));
         drop(of_request);
         assert!(answers.take(from(1)).is_ok());
     }

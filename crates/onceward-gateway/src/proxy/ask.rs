@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// How long anybody may take who is asked.
-const PATIENCE: Duration = Duration::from_secs(5);
+const HOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a client may take to send all of a request that is read whole.
 const WHOLE: Duration = Duration::from_secs(300);
@@ -99,7 +99,7 @@ async fn is_allowed(
     if let Some(parent) = parent {
         request.extensions_mut().insert(parent);
     }
-    match upstream.ask(request, PATIENCE).await {
+    match upstream.ask(request, HOOK_TIMEOUT).await {
         Ok(response) => response.status().is_success(),
         Err(failure) => {
             tracing::warn!(event = event::AUTHORIZE_FAILED, %failure, "nobody says whether a replay may be seen; it is not shown");
@@ -127,7 +127,8 @@ async fn reconcile(
     *request.uri_mut() = url.clone();
     let json = HeaderValue::from_static("application/json");
     request.headers_mut().insert(header::CONTENT_TYPE, json);
-    let response = upstream.ask(request, PATIENCE).await.map_err(|failure| failure.to_string())?;
+    let response =
+        upstream.ask(request, HOOK_TIMEOUT).await.map_err(|failure| failure.to_string())?;
     if !response.status().is_success() {
         return Err(format!("the reconcile URL answered {}", response.status()).into());
     }
@@ -177,7 +178,7 @@ async fn make_again(
     let mut request = Request::new(Body::empty());
     *request.uri_mut() = path.parse()?;
     let response = upstream
-        .send(Lane::Other, request, PATIENCE)
+        .send(Lane::Other, request, HOOK_TIMEOUT)
         .await
         .map_err(|failure| failure.to_string())?;
     if response.status() == StatusCode::NOT_FOUND {
@@ -204,7 +205,7 @@ fn escaped(id: &str) -> String {
 }
 
 async fn whole(response: Response<Incoming>, memory: &PeerMemory) -> Result<Bytes, BoxError> {
-    let body = Body::new(Timed::whole(response.into_body(), Instant::now() + PATIENCE));
+    let body = Body::new(Timed::whole(response.into_body(), Instant::now() + HOOK_TIMEOUT));
     match body::begin(body, MAX_ANSWER, None, memory).await {
         Ok(Begun::All(bytes, _, reserved)) => Ok(reserved.hold(bytes)),
         Ok(Begun::Some(..)) => Err("the answer is too large".into()),

@@ -24,7 +24,7 @@ pub(super) struct ReadAhead {
 }
 
 /// How long a client may pause within a request.
-const PAUSE: Duration = Duration::from_secs(30);
+const CLIENT_BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// With a bound on pauses and a floor to its rate, and without trailers that mean something in a head.
 pub(super) fn of_client(
@@ -40,19 +40,19 @@ pub(super) fn of_client(
     let announced = announced(headers);
     // With HTTP/1.1 only trailers that were announced are sent.
     if announced.is_empty() && !routes.upstream.speaks_http2() {
-        return (Body::new(Timed::pieces(body, PAUSE).with(floor.clone())), floor);
+        return (Body::new(Timed::pieces(body, CLIENT_BODY_TIMEOUT).with(floor.clone())), floor);
     }
     let (routes, caller) = (routes.clone(), caller.clone());
     let body = body.map_frame(move |frame| match frame.into_trailers() {
-        Ok(lines) => {
-            let mut lines = only(&announced, lines);
+        Ok(headers) => {
+            let mut headers = only(&announced, headers);
             // What outsiders must not say in the head, they must not say after the body either.
-            routes.identity.strip_identity(&mut lines, &caller);
-            Frame::trailers(lines)
+            routes.identity.strip_identity(&mut headers, &caller);
+            Frame::trailers(headers)
         }
         Err(frame) => frame,
     });
-    (Body::new(Timed::pieces(body, PAUSE).with(floor.clone())), floor)
+    (Body::new(Timed::pieces(body, CLIENT_BODY_TIMEOUT).with(floor.clone())), floor)
 }
 
 /// How far a body was read.
@@ -146,16 +146,16 @@ fn join(only: Bytes, joined: BytesMut) -> Bytes {
 
 /// The names in `Trailer` lines; those that must not be there are gone already.
 fn announced(headers: &HeaderMap) -> Vec<HeaderName> {
-    let lines = headers.get_all(header::TRAILER).iter().filter_map(|line| line.to_str().ok());
-    let names = lines.flat_map(|line| line.split(','));
+    let headers = headers.get_all(header::TRAILER).iter().filter_map(|line| line.to_str().ok());
+    let names = headers.flat_map(|line| line.split(','));
     names.filter_map(|name| name.trim().parse().ok()).collect()
 }
 
-fn only(names: &[HeaderName], mut lines: HeaderMap) -> HeaderMap {
+fn only(names: &[HeaderName], mut headers: HeaderMap) -> HeaderMap {
     let others: Vec<HeaderName> =
-        lines.keys().filter(|name| !names.contains(name)).cloned().collect();
+        headers.keys().filter(|name| !names.contains(name)).cloned().collect();
     for name in others {
-        lines.remove(name);
+        headers.remove(name);
     }
-    lines
+    headers
 }

@@ -30,8 +30,8 @@ use super::{
     gate::{Gate, Gated, Late, Pass},
     sockets::{Bounded, Socket},
     upstream::{
-        CONNECTION_WINDOW, Failure, Line, MAX_READ, PING, Pending, Protocol, STREAM_WINDOW, broken,
-        chain, no_upgrade,
+        CONNECTION_WINDOW, Line, MAX_READ, PING, Pending, Protocol, STREAM_WINDOW, SendFailure,
+        broken, chain, no_upgrade,
     },
 };
 
@@ -61,10 +61,10 @@ impl Service<Uri> for Gating {
 /// The connections to one upstream; clones are the same.
 #[derive(Clone)]
 pub(super) struct Connections {
-    shared: Arc<Shared>,
+    shared: Arc<ConnectionState>,
 }
 
-struct Shared {
+struct ConnectionState {
     connector: HttpsConnector<Gating>,
     /// Scheme, host and port.
     base: Uri,
@@ -100,7 +100,7 @@ type Sent = Result<Response<Incoming>, TrySendError<Request<Body>>>;
 impl Connections {
     pub(super) fn new(connector: HttpsConnector<Gating>, base: Uri, protocol: Protocol) -> Self {
         let (kept, connecting) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self { shared: Arc::new(Shared { connector, base, protocol, kept, connecting }) }
+        Self { shared: Arc::new(ConnectionState { connector, base, protocol, kept, connecting }) }
     }
 
     /// Sends a request whose URI is whole, and gives the answer's head. No byte of it leaves after the
@@ -111,7 +111,7 @@ impl Connections {
         line: Line,
         patience: Duration,
         (deadline, listens): (Deadline, bool),
-    ) -> Result<Response<Incoming>, Failure> {
+    ) -> Result<Response<Incoming>, SendFailure> {
         // What the kernel has taken leaves for as long as the connection is open: not after the deadline.
         let until = (Instant::now() + patience).min(deadline.instant());
         if self.shared.protocol == Protocol::Http1 {
@@ -127,11 +127,11 @@ impl Connections {
             let Ok((link, answer)) = timeout_at(until, &mut sending).await else {
                 if listens && pass.has_left() {
                     let late = self.shared.clone().late_answer(sending, pass);
-                    return Err(Failure::TimedOut(Some(Pending(Box::pin(late)))));
+                    return Err(SendFailure::TimedOut(Some(Pending(Box::pin(late)))));
                 }
                 return Err(match pass.give_up() {
                     true => not_sent(deadline, "the upstream took no byte of the request in time"),
-                    false => Failure::TimedOut(None),
+                    false => SendFailure::TimedOut(None),
                 });
             };
             let mut error = match answer {
@@ -148,7 +148,7 @@ impl Connections {
                 continue;
             }
             return Err(match broken(&error.into_error()) {
-                Failure::MaybeSent(reason) if pass.give_up() => not_sent(deadline, &reason),
+                SendFailure::MaybeSent(reason) if pass.give_up() => not_sent(deadline, &reason),
                 failure => failure,
             });
         }
@@ -160,7 +160,7 @@ impl Connections {
         line: Line,
         until: Instant,
         deadline: Deadline,
-    ) -> Result<(Link, bool), Failure> {
+    ) -> Result<(Link, bool), SendFailure> {
         if let Some(link) = self.shared.reuse(line) {
             return Ok((link, true));
         }
@@ -169,7 +169,7 @@ impl Connections {
     }
 }
 
-impl Shared {
+impl ConnectionState {
     /// An answer that comes after its time. Dropped before that, it ends its connection.
     async fn late_answer(
         self: Arc<Self>,
@@ -184,7 +184,7 @@ impl Shared {
         no_upgrade(response).ok()
     }
 
-    async fn new_link(self: &Arc<Self>, line: Line) -> Result<(Link, bool), Failure> {
+    async fn new_link(self: &Arc<Self>, line: Line) -> Result<(Link, bool), SendFailure> {
         if self.protocol == Protocol::Http1 {
             return Ok((self.connect(line).await?, false));
         }
@@ -200,7 +200,7 @@ impl Shared {
     }
 
     /// Until here no byte of any request has left: every failure is one to connect.
-    async fn connect(&self, line: Line) -> Result<Link, Failure> {
+    async fn connect(&self, line: Line) -> Result<Link, SendFailure> {
         let mut connector = self.connector.clone();
         let ready = std::future::poll_fn(|context| connector.poll_ready(context)).await;
         ready.map_err(|error| no_connection(&chain(&*error)))?;
@@ -298,7 +298,7 @@ impl Shared {
 }
 
 /// Closes what is not used any more, as long as there is something.
-async fn sweep(shared: Weak<Shared>) {
+async fn sweep(shared: Weak<ConnectionState>) {
     loop {
         sleep(FRESH).await;
         let Some(shared) = shared.upgrade() else { return };
@@ -366,14 +366,14 @@ fn host(uri: &Uri) -> Option<HeaderValue> {
     }
 }
 
-fn no_connection(reason: &str) -> Failure {
-    Failure::NotSent(UpstreamFailure::Connect, reason.to_owned())
+fn no_connection(reason: &str) -> SendFailure {
+    SendFailure::NotSent(UpstreamFailure::Connect, reason.to_owned())
 }
 
 /// Certainly no byte has left.
-fn not_sent(deadline: Deadline, reason: &str) -> Failure {
+fn not_sent(deadline: Deadline, reason: &str) -> SendFailure {
     match deadline.is_over() {
-        true => Failure::NotSent(UpstreamFailure::Late, format!("{Late}: {reason}")),
+        true => SendFailure::NotSent(UpstreamFailure::Late, format!("{Late}: {reason}")),
         false => no_connection(reason),
     }
 }

@@ -16,21 +16,21 @@ use onceward::{
     server::{
         Body, BoxError, Claim, Code, CompleteWithin, InDoubt, NoAnswer, NotKept, Problem, Resource,
     },
-    telemetry::{self, TurnedAway, event},
+    telemetry::{self, RejectReason, event},
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 use tower_service::Service;
 
 use super::{
     answers::Answer,
-    deliver::{Delivered, Undelivered, Way},
+    classify::RetrySafety,
+    deliver::{Delivered, Undelivered, UpstreamPolicy},
     headers::{self, Outcome},
-    judge::Stakes,
-    parcel::Parcel,
-    room::Flight,
+    hints::{ATTEMPT, RequestHints},
+    replayable::ReplayableRequest,
+    state::InFlightPermit,
     timed::Timed,
-    upstream::Failure,
-    wishes::{ATTEMPT, Wishes},
+    upstream::SendFailure,
 };
 use crate::config::Fallback;
 
@@ -40,41 +40,46 @@ const FALLBACK: HeaderName = HeaderName::from_static("onceward-fallback");
 const RESOURCE: HeaderName = HeaderName::from_static("onceward-resource");
 
 /// When it makes sense to come back, and over which time those who do are spread.
-const SOON: Duration = Duration::from_secs(1);
-const SPREAD: Duration = Duration::from_secs(2);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+const RETRY_AFTER_SPREAD: Duration = Duration::from_secs(2);
 
 /// How long a body that is passed on may pause.
-const PAUSE: Duration = Duration::from_secs(60);
+const ANSWER_BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Sends keyed requests of one route to the upstream.
 #[derive(Clone)]
 pub(crate) struct Forward {
-    way: Arc<Way>,
+    way: Arc<UpstreamPolicy>,
     /// What the upstream's answers mean.
     policy: Arc<Policy>,
 }
 
 impl Forward {
-    pub(super) fn new(way: Arc<Way>, policy: Policy) -> Self {
+    pub(super) fn new(way: Arc<UpstreamPolicy>, policy: Policy) -> Self {
         Self { way, policy: Arc::new(policy) }
     }
 
-    async fn run(self, mut request: Request<Body>) -> Result<Response<Body>, Failure> {
+    async fn run(self, mut request: Request<Body>) -> Result<Response<Body>, SendFailure> {
         let way = &*self.way;
-        let wishes = request.extensions().get::<Wishes>().copied().unwrap_or(Wishes::NONE);
+        let hints =
+            request.extensions().get::<RequestHints>().copied().unwrap_or(RequestHints::NONE);
         let claim = request.extensions().get::<Claim>().cloned();
         if let Some(claim) = &claim {
             prepare(request.headers_mut(), claim);
         }
         let begun = Instant::now();
-        let parcel = Parcel::held(request, way.may_repeat()).await;
-        let parcel = parcel.map_err(|error| Failure::BrokenOff(error.to_string()))?;
-        let Some(claim) = claim else { return Ok(pass(way, parcel, &wishes).await) };
-        let stakes = Stakes::keyed(&claim, &self.policy, way.timeout);
-        let delivered = match way.deliver(parcel, &stakes, &wishes).await {
+        let replayable = ReplayableRequest::held(request, way.may_repeat()).await;
+        let replayable = replayable.map_err(|error| SendFailure::BrokenOff(error.to_string()))?;
+        let Some(claim) = claim else { return Ok(pass(way, replayable, &hints).await) };
+        let safety = RetrySafety::keyed(&claim, &self.policy, way.timeout);
+        let delivered = match way.deliver(replayable, &safety, &hints).await {
             Ok(delivered) => delivered,
-            Err(Undelivered::TurnedAway(why, hint)) => return Ok(released(refusal(why, hint))),
-            Err(Undelivered::Failed(Failure::NotSent(_, reason))) => return Ok(not_sent(&reason)),
+            Err(Undelivered::RejectReason(reason, hint)) => {
+                return Ok(released(refusal(reason, hint)));
+            }
+            Err(Undelivered::Failed(SendFailure::NotSent(_, reason))) => {
+                return Ok(not_sent(&reason));
+            }
             Err(Undelivered::Late(pending, answer)) => {
                 let cause = Cause::NoAnswer { within: way.timeout, awaited_until: None };
                 let until = claim.deadline().instant();
@@ -93,7 +98,7 @@ impl Forward {
         let Delivered { response, flight, answer, class, doubt } = delivered;
         let flight = flight.filter(|_| way.is_limited);
         // The layer leaves what is not complete at `timeout`, or listens on.
-        let until = match stakes.listens() {
+        let until = match safety.listens() {
             true => claim.deadline().instant(),
             false => begun + way.timeout * 2,
         };
@@ -108,9 +113,9 @@ impl Forward {
         Ok(response)
     }
 
-    fn cause_of(&self, failure: &Failure) -> Cause {
+    fn cause_of(&self, failure: &SendFailure) -> Cause {
         match failure {
-            Failure::TimedOut(_) => {
+            SendFailure::TimedOut(_) => {
                 Cause::NoAnswer { within: self.way.timeout, awaited_until: None }
             }
             _ => Cause::ConnectionLost,
@@ -138,17 +143,17 @@ impl Forward {
 }
 
 /// The request may have been carried out: the layer goes by the route's policy, and says why.
-fn unknown(failure: &Failure, cause: Cause) -> Response<Body> {
+fn unknown(failure: &SendFailure, cause: Cause) -> Response<Body> {
     tracing::warn!(event = event::UPSTREAM_FAILED, %failure, "a request with a key has no answer");
     NoAnswer::new(cause).into_response()
 }
 
 impl Service<Request<Body>> for Forward {
     type Response = Response<Body>;
-    type Error = Failure;
-    type Future = BoxFuture<'static, Result<Response<Body>, Failure>>;
+    type Error = SendFailure;
+    type Future = BoxFuture<'static, Result<Response<Body>, SendFailure>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), SendFailure>> {
         Poll::Ready(Ok(()))
     }
 
@@ -158,10 +163,14 @@ impl Service<Request<Body>> for Forward {
 }
 
 /// Passes a request on that has no key, and its answer back, both as they come.
-pub(super) async fn pass(way: &Way, parcel: Parcel, wishes: &Wishes) -> Response<Body> {
-    let method = retry::Method::of(parcel.method().as_str());
-    let stakes = Stakes::Unkeyed(method);
-    let delivered = way.deliver(parcel, &stakes, wishes).await;
+pub(super) async fn pass(
+    way: &UpstreamPolicy,
+    replayable: ReplayableRequest,
+    hints: &RequestHints,
+) -> Response<Body> {
+    let method = retry::Method::of(replayable.method().as_str());
+    let safety = RetrySafety::Unkeyed(method);
+    let delivered = way.deliver(replayable, &safety, hints).await;
     if let Some(fallback) = way.fallback.as_ref().filter(|_| calls_for_fallback(&delivered)) {
         return instead(fallback);
     }
@@ -169,11 +178,11 @@ pub(super) async fn pass(way: &Way, parcel: Parcel, wishes: &Wishes) -> Response
         Ok(delivered) => delivered,
         Err(undelivered) => {
             let problem = match undelivered {
-                Undelivered::TurnedAway(why, hint) => refusal(why, hint),
+                Undelivered::RejectReason(reason, hint) => refusal(reason, hint),
                 Undelivered::Failed(failure) | Undelivered::InDoubt(failure, _) => {
                     unanswered(&failure, method)
                 }
-                Undelivered::Late(..) => unanswered(&Failure::TimedOut(None), method),
+                Undelivered::Late(..) => unanswered(&SendFailure::TimedOut(None), method),
             };
             let mut response = problem.clone().errors(way.errors).into_response();
             // While the store is down, the layer writes it, and names the operation in it.
@@ -183,7 +192,8 @@ pub(super) async fn pass(way: &Way, parcel: Parcel, wishes: &Wishes) -> Response
     };
     let flight = flight.filter(|_| way.is_limited);
     let flight = flight.map(|flight| (flight, None));
-    let mut response = response.map(|body| flying(Timed::pieces(body, PAUSE), answer, flight));
+    let mut response =
+        response.map(|body| flying(Timed::pieces(body, ANSWER_BODY_TIMEOUT), answer, flight));
     headers::strip_hop_by_hop(response.headers_mut(), &[]);
     headers::strip_own(response.headers_mut());
     response
@@ -193,11 +203,11 @@ pub(super) async fn pass(way: &Way, parcel: Parcel, wishes: &Wishes) -> Response
 fn calls_for_fallback(delivered: &Result<Delivered, Undelivered>) -> bool {
     match delivered {
         Ok(delivered) => delivered.class.is_failure(),
-        Err(Undelivered::TurnedAway(
-            TurnedAway::Deadline | TurnedAway::RetryShare | TurnedAway::Share,
+        Err(Undelivered::RejectReason(
+            RejectReason::Deadline | RejectReason::RetryShare | RejectReason::Share,
             _,
         )) => false,
-        Err(Undelivered::Failed(Failure::BrokenOff(_))) => false,
+        Err(Undelivered::Failed(SendFailure::BrokenOff(_))) => false,
         Err(_) => true,
     }
 }
@@ -207,40 +217,41 @@ fn instead(fallback: &Fallback) -> Response<Body> {
     telemetry::FALLBACKS.add(());
     let mut response = Response::new(Body::from(fallback.body.clone()));
     *response.status_mut() = fallback.status;
-    let lines = response.headers_mut();
-    lines.insert(header::CONTENT_TYPE, fallback.content_type.clone());
-    lines.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    lines.insert(FALLBACK, HeaderValue::from_static("true"));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, fallback.content_type.clone());
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(FALLBACK, HeaderValue::from_static("true"));
     response
 }
 
 /// Why a request is not sent on, and when to come back: not all at the same moment.
-pub(super) fn refusal(why: TurnedAway, hint: Option<Duration>) -> Problem {
-    let (code, text) = match why {
-        TurnedAway::Deadline => {
+pub(super) fn refusal(reason: RejectReason, hint: Option<Duration>) -> Problem {
+    let (code, text) = match reason {
+        RejectReason::Deadline => {
             let text =
                 "the time that you gave was over before anything was run; try again with more";
             return Problem::new(Code::DeadlineExceeded, text);
         }
-        TurnedAway::RetryShare => (
+        RejectReason::RetryShare => (
             Code::RetryBudgetExhausted,
             "too many of the requests here are retries, and this one was not run; try again later",
         ),
-        TurnedAway::Breaker => (
+        RejectReason::Breaker => (
             Code::Overloaded,
             "the service behind this gateway keeps failing and is left alone for a while; nothing was \
              run, try again later",
         ),
-        TurnedAway::Share => (
+        RejectReason::Share => (
             Code::Overloaded,
             "too many requests of this kind or from your address are here, and this was not run; try \
              again later",
         ),
-        TurnedAway::Limit | TurnedAway::Shed | TurnedAway::Other => {
+        RejectReason::Limit | RejectReason::Shed | RejectReason::Other => {
             (Code::Overloaded, "there is too much to do, and this was not run; try again later")
         }
     };
-    let pause = hint.unwrap_or_default().max(SOON) + SPREAD.mul_f64(fastrand::f64());
+    let pause =
+        hint.unwrap_or_default().max(RETRY_AFTER) + RETRY_AFTER_SPREAD.mul_f64(fastrand::f64());
     Problem::new(code, text).retry_after(pause)
 }
 
@@ -254,7 +265,7 @@ fn released(problem: Problem) -> Response<Body> {
 
 /// A body that counts until it has ended. Only with a limit of its own a route also counts it as a request
 /// at the upstream, until that time: clients that do not read would take the places of all others.
-fn flying<B>(body: B, answer: Answer, flight: Option<(Flight, Option<Instant>)>) -> Body
+fn flying<B>(body: B, answer: Answer, flight: Option<(InFlightPermit, Option<Instant>)>) -> Body
 where
     B: http_body::Body<Data = Bytes, Error = BoxError> + Send + Unpin + 'static,
 {
@@ -272,7 +283,7 @@ struct Flying<B> {
     body: B,
     answer: Answer,
     has_ended: bool,
-    flight: Option<Flight>,
+    flight: Option<InFlightPermit>,
     /// When its place at the upstream ends.
     over: Option<Pin<Box<Sleep>>>,
 }
@@ -315,13 +326,13 @@ impl<B> Drop for Flying<B> {
 }
 
 /// What the upstream is told about the execution.
-fn prepare(lines: &mut HeaderMap, claim: &Claim) {
+fn prepare(headers: &mut HeaderMap, claim: &Claim) {
     let text = |text: String| HeaderValue::from_str(&text).expect("it is visible ASCII");
-    lines.insert(EXECUTION, text(format!("{}.{}", claim.id(), claim.execution())));
-    lines.insert(ATTEMPT, HeaderValue::from(claim.attempt()));
-    lines.insert(KEY, text(claim.key_for("upstream").as_str().to_owned()));
+    headers.insert(EXECUTION, text(format!("{}.{}", claim.id(), claim.execution())));
+    headers.insert(ATTEMPT, HeaderValue::from(claim.attempt()));
+    headers.insert(KEY, text(claim.key_for("upstream").as_str().to_owned()));
     // What is stored is replayed to clients that may not know the same encodings.
-    lines.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
 }
 
 /// An answer as the layer takes it: what the upstream says about it is in its extensions.
@@ -371,26 +382,26 @@ fn not_sent(reason: &str) -> Response<Body> {
     tracing::warn!(event = event::UPSTREAM_FAILED, reason, "the upstream cannot be reached");
     let text = "the service behind this gateway cannot be reached, and nothing was sent to it; try \
                 again with the same key";
-    released(Problem::new(Code::UpstreamUnreachable, text).retry_after(SOON))
+    released(Problem::new(Code::UpstreamUnreachable, text).retry_after(RETRY_AFTER))
 }
 
 /// What the client of a request without a record is told. Without a key no repeat is recognised: where
 /// the upstream may have done it, only a method that may be repeated makes another attempt harmless.
-pub(super) fn unanswered(failure: &Failure, method: retry::Method) -> Problem {
+pub(super) fn unanswered(failure: &SendFailure, method: retry::Method) -> Problem {
     tracing::warn!(event = event::UPSTREAM_FAILED, %failure, "a request without a key has no answer");
     let problem = match failure {
-        Failure::NotSent(..) => {
+        SendFailure::NotSent(..) => {
             let text = "the service behind this gateway cannot be reached, and nothing was sent to it; \
                         try again";
-            return Problem::new(Code::UpstreamUnreachable, text).retry_after(SOON);
+            return Problem::new(Code::UpstreamUnreachable, text).retry_after(RETRY_AFTER);
         }
-        Failure::BrokenOff(_) => {
+        SendFailure::BrokenOff(_) => {
             let text = "your request broke off while it was sent on, and the service behind this \
                         gateway may have seen a part of it";
             return Problem::new(Code::RequestMalformed, text).not_retryable();
         }
-        Failure::MaybeSent(_) => Problem::new(Code::UpstreamFailed, no_answer(method)),
-        Failure::TimedOut(_) => Problem::new(Code::UpstreamFailed, no_answer(method))
+        SendFailure::MaybeSent(_) => Problem::new(Code::UpstreamFailed, no_answer(method)),
+        SendFailure::TimedOut(_) => Problem::new(Code::UpstreamFailed, no_answer(method))
             .status(StatusCode::GATEWAY_TIMEOUT),
     };
     match method {

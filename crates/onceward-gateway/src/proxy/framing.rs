@@ -56,9 +56,9 @@ fn check_target<B>(request: &Request<B>) -> Result<(), Problem> {
 
 /// Another encoding would be lost on the way, and chunks within chunks would be read once only.
 fn check_encoding<B>(request: &Request<B>) -> Result<(), Problem> {
-    let mut lines = request.headers().get_all(header::TRANSFER_ENCODING).iter();
+    let mut headers = request.headers().get_all(header::TRANSFER_ENCODING).iter();
     let is_plain = |line: &HeaderValue| line.as_bytes().eq_ignore_ascii_case(b"chunked");
-    match (lines.next(), lines.next()) {
+    match (headers.next(), headers.next()) {
         (None, _) => Ok(()),
         (Some(only), None) if is_plain(only) => Ok(()),
         _ => Err(malformed("Transfer-Encoding can only be one `chunked`")),
@@ -67,9 +67,9 @@ fn check_encoding<B>(request: &Request<B>) -> Result<(), Problem> {
 
 /// RFC 9112, section 3.2: one host, and only a host.
 fn check_host<B>(request: &Request<B>) -> Result<(), Problem> {
-    let mut lines = request.headers().get_all(header::HOST).iter();
+    let mut headers = request.headers().get_all(header::HOST).iter();
     let needs_line = request.version() == Version::HTTP_11;
-    let is_right = match (lines.next(), lines.next()) {
+    let is_right = match (headers.next(), headers.next()) {
         (None, _) => !needs_line,
         (Some(only), None) => only.is_empty() || is_host(only.as_bytes()),
         (Some(_), Some(_)) => false,
@@ -93,16 +93,20 @@ fn malformed(text: &'static str) -> Problem {
 mod tests {
     use super::*;
 
-    fn request(lines: &[(&'static str, &'static str)]) -> Request<()> {
+    fn request(headers: &[(&'static str, &'static str)]) -> Request<()> {
         let request = Request::builder().version(Version::HTTP_11);
-        lines.iter().fold(request, |request, line| request.header(line.0, line.1)).body(()).unwrap()
+        headers
+            .iter()
+            .fold(request, |request, line| request.header(line.0, line.1))
+            .body(())
+            .unwrap()
     }
 
     #[test]
     fn one_host_and_one_chunked_are_fine() {
         for host in ["h", "h:80", "[::1]:80", "127.0.0.1", ""] {
-            let lines = [("host", host), ("transfer-encoding", "Chunked")];
-            assert!(checked(request(&lines)).is_ok(), "{host}");
+            let headers = [("host", host), ("transfer-encoding", "Chunked")];
+            assert!(checked(request(&headers)).is_ok(), "{host}");
         }
     }
 
@@ -118,8 +122,8 @@ mod tests {
     #[test]
     fn other_encodings_than_one_chunked_are_refused() {
         for encoding in ["gzip, chunked", "chunked, chunked", "identity", "chunked,"] {
-            let lines = [("host", "h"), ("transfer-encoding", encoding)];
-            assert!(checked(request(&lines)).is_err(), "{encoding}");
+            let headers = [("host", "h"), ("transfer-encoding", encoding)];
+            assert!(checked(request(&headers)).is_err(), "{encoding}");
         }
     }
 

@@ -21,14 +21,14 @@ const OUTCOME: HeaderName = HeaderName::from_static("onceward-outcome");
 
 /// Takes away what belongs to the connection that the message came on. `keys` are headers that may hold a
 /// key: no `Connection` line takes them away.
-pub(super) fn strip_hop_by_hop(lines: &mut HeaderMap, keys: &[HeaderName]) {
+pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap, keys: &[HeaderName]) {
     // Most messages have nothing of it.
     let is_about_connection =
         |name: &HeaderName| HOP_BY_HOP.contains(name) || *name == header::TRAILER;
-    if !lines.keys().any(is_about_connection) {
+    if !headers.keys().any(is_about_connection) {
         return;
     }
-    let named: Vec<HeaderName> = lines
+    let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
         .filter_map(|line| line.to_str().ok())
@@ -37,16 +37,16 @@ pub(super) fn strip_hop_by_hop(lines: &mut HeaderMap, keys: &[HeaderName]) {
         .filter(|name| !is_end_to_end(name) && !keys.contains(name))
         .collect();
     for name in named.iter().chain(&HOP_BY_HOP) {
-        lines.remove(name);
+        headers.remove(name);
     }
-    strip_trailer_names(lines, keys);
+    strip_trailer_names(headers, keys);
 }
 
 /// Only trailers that are announced are sent in HTTP/1.1, so it suffices not to announce those that
 /// mean something in a head. Node, for one, takes `Connection: close` from them, and the next request
 /// on that connection, somebody else's, would fail.
-fn strip_trailer_names(lines: &mut HeaderMap, keys: &[HeaderName]) {
-    let announced: Vec<HeaderName> = lines
+fn strip_trailer_names(headers: &mut HeaderMap, keys: &[HeaderName]) {
+    let announced: Vec<HeaderName> = headers
         .get_all(header::TRAILER)
         .iter()
         .filter_map(|line| line.to_str().ok())
@@ -54,9 +54,9 @@ fn strip_trailer_names(lines: &mut HeaderMap, keys: &[HeaderName]) {
         .filter_map(|name| name.trim().parse().ok())
         .filter(|name| !HOP_BY_HOP.contains(name) && !is_end_to_end(name) && !keys.contains(name))
         .collect();
-    lines.remove(header::TRAILER);
+    headers.remove(header::TRAILER);
     for name in announced {
-        lines.append(header::TRAILER, name.into());
+        headers.append(header::TRAILER, name.into());
     }
 }
 
@@ -73,19 +73,19 @@ fn is_end_to_end(name: &HeaderName) -> bool {
 }
 
 /// HTTP/2 sends each cookie in a line of its own; before, there was one line: RFC 9113, section 8.2.3.
-pub(super) fn join_cookies(lines: &mut HeaderMap) {
+pub(super) fn join_cookies(headers: &mut HeaderMap) {
     let cookies: Vec<&[u8]> =
-        lines.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
+        headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
     if cookies.len() > 1
         && let Ok(joined) = HeaderValue::from_bytes(&cookies.join(&b"; "[..]))
     {
-        lines.insert(header::COOKIE, joined);
+        headers.insert(header::COOKIE, joined);
     }
 }
 
 /// What the upstream says its answer means, if it does.
-pub(super) fn outcome(lines: &HeaderMap) -> Option<Outcome> {
-    match lines.get(OUTCOME)?.to_str().ok()?.trim() {
+pub(super) fn outcome(headers: &HeaderMap) -> Option<Outcome> {
+    match headers.get(OUTCOME)?.to_str().ok()?.trim() {
         "final" => Some(Outcome::Final),
         "retryable" => Some(Outcome::Retryable),
         "unknown" => Some(Outcome::Unknown),
@@ -104,11 +104,11 @@ pub(super) enum Outcome {
 }
 
 /// Takes away what the upstream tells the gateway.
-pub(super) fn strip_own(lines: &mut HeaderMap) {
+pub(super) fn strip_own(headers: &mut HeaderMap) {
     let own: Vec<HeaderName> =
-        lines.keys().filter(|name| name.as_str().starts_with(OWN)).cloned().collect();
+        headers.keys().filter(|name| name.as_str().starts_with(OWN)).cloned().collect();
     for name in own {
-        lines.remove(name);
+        headers.remove(name);
     }
 }
 
@@ -116,7 +116,7 @@ pub(super) fn strip_own(lines: &mut HeaderMap) {
 mod tests {
     use super::*;
 
-    fn lines(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         let pair = |(name, value): &(&'static str, &'static str)| {
             (HeaderName::from_static(name), value.parse().unwrap())
         };
@@ -125,41 +125,41 @@ mod tests {
 
     #[test]
     fn what_belongs_to_a_connection_does_not_go_on() {
-        let mut lines = lines(&[
+        let mut headers = headers(&[
             ("connection", "close, X-Mine"),
             ("x-mine", "1"),
             ("transfer-encoding", "chunked"),
             ("te", "trailers"),
             ("x-yours", "2"),
         ]);
-        strip_hop_by_hop(&mut lines, &[]);
-        assert_eq!(lines.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-yours"]);
+        strip_hop_by_hop(&mut headers, &[]);
+        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-yours"]);
     }
 
     #[test]
     fn only_harmless_trailers_are_announced() {
-        let mut lines =
-            lines(&[("trailer", "Connection, X-Sum, Idempotency-Key,"), ("trailer", "x-more")]);
-        strip_hop_by_hop(&mut lines, &[]);
-        assert_eq!(lines.get_all("trailer").iter().collect::<Vec<_>>(), ["x-sum", "x-more"]);
+        let mut headers =
+            headers(&[("trailer", "Connection, X-Sum, Idempotency-Key,"), ("trailer", "x-more")]);
+        strip_hop_by_hop(&mut headers, &[]);
+        assert_eq!(headers.get_all("trailer").iter().collect::<Vec<_>>(), ["x-sum", "x-more"]);
     }
 
     #[test]
     fn cookies_are_in_one_line() {
-        let mut lines = lines(&[("cookie", "a=1"), ("x-other", "1"), ("cookie", "b=2")]);
-        join_cookies(&mut lines);
-        assert_eq!((lines.len(), &lines["cookie"]), (2, &HeaderValue::from_static("a=1; b=2")));
+        let mut headers = headers(&[("cookie", "a=1"), ("x-other", "1"), ("cookie", "b=2")]);
+        join_cookies(&mut headers);
+        assert_eq!((headers.len(), &headers["cookie"]), (2, &HeaderValue::from_static("a=1; b=2")));
     }
 
     #[test]
     fn a_connection_line_cannot_take_away_what_counts() {
-        let mut lines = lines(&[
+        let mut headers = headers(&[
             ("connection", "idempotency-key, authorization, content-length"),
             ("idempotency-key", "k"),
             ("authorization", "Bearer x"),
             ("content-length", "3"),
         ]);
-        strip_hop_by_hop(&mut lines, &[]);
-        assert_eq!(lines.len(), 3);
+        strip_hop_by_hop(&mut headers, &[]);
+        assert_eq!(headers.len(), 3);
     }
 }

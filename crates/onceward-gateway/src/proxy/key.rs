@@ -5,7 +5,7 @@ use onceward::{Key, server::IdempotencyBuilder};
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::Asked;
+use super::RequestContext;
 use crate::{
     config::{KeyHeader, KeySource, Route},
     identity::{self, Document},
@@ -57,7 +57,7 @@ pub(super) fn choose(source: &KeySource, options: IdempotencyBuilder) -> Idempot
         }
         KeySource::Json(pointer) => {
             options.key_from(format!("`{pointer}` of the JSON body"), |parts| {
-                match parts.extensions.get::<Asked>() {
+                match parts.extensions.get::<RequestContext>() {
                     Some(asked) => asked.key.clone(),
                     None => Err("the body was not read".to_owned()),
                 }

@@ -89,12 +89,12 @@ pub(crate) async fn serve<F, Fut>(
     Fut: Future<Output = Response<Body>> + Send + 'static,
 {
     let Entrance { counted, connections, allowed } = entrance;
-    let (room, graceful) = (Arc::new(Semaphore::new(connections)), GracefulShutdown::new());
+    let (state, graceful) = (Arc::new(Semaphore::new(connections)), GracefulShutdown::new());
     let guests = Guests::of(connections);
     let mut stopped = std::pin::pin!(stopped);
     loop {
         let accepted = async {
-            let place = room.clone().acquire_owned().await;
+            let place = state.clone().acquire_owned().await;
             (listener.accept().await, place)
         };
         let (stream, address, place) = tokio::select! {
@@ -262,8 +262,8 @@ mod tests {
     const STALL: Duration = Duration::from_secs(60);
 
     /// A client's end of a connection that holds so many bytes on their way, and what becomes of it.
-    fn served(room: usize) -> (DuplexStream, JoinHandle<Served>) {
-        let (client, server) = duplex(room);
+    fn served(state: usize) -> (DuplexStream, JoinHandle<Served>) {
+        let (client, server) = duplex(state);
         let peer = Peer::new(([127, 0, 0, 1], 1).into(), &Scheme::HTTP, None);
         let answer = |_, _| async {
             let mut response = Response::new(Body::from(vec![b'x'; 10_000]));

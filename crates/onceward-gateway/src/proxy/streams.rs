@@ -51,7 +51,7 @@ where
 /// Ends with the stream, or when the client was waited for too long.
 async fn watched(stream: impl Future<Output = ()>, stall: Duration) {
     let mut stream = pin!(stream);
-    let (mut seen, mut late): (u64, Option<Pin<Box<Sleep>>>) = (0, None);
+    let (mut observation, mut late): (u64, Option<Pin<Box<Sleep>>>) = (0, None);
     poll_fn(|context| {
         if stream.as_mut().poll(context).is_ready() {
             return Poll::Ready(());
@@ -61,8 +61,8 @@ async fn watched(stream: impl Future<Output = ()>, stall: Duration) {
             return Poll::Pending;
         }
         // Most clients take each piece at once, and need no timer.
-        if handed != seen {
-            (seen, late) = (handed, Some(Box::pin(sleep_until(Instant::now() + stall))));
+        if handed != observation {
+            (observation, late) = (handed, Some(Box::pin(sleep_until(Instant::now() + stall))));
         }
         if let Some(late) = &mut late {
             ready!(late.as_mut().poll(context));

@@ -100,7 +100,7 @@ impl Line {
 
 /// Why there is no answer.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum SendFailure {
     /// The upstream has certainly not seen the request.
     NotSent(UpstreamFailure, String),
     /// Nobody knows whether it has.
@@ -120,7 +120,7 @@ impl fmt::Debug for Pending {
     }
 }
 
-impl Failure {
+impl SendFailure {
     fn kind(&self) -> UpstreamFailure {
         match self {
             Self::NotSent(kind, _) => *kind,
@@ -130,7 +130,7 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for SendFailure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotSent(_, reason) => write!(formatter, "the request was not sent: {reason}"),
@@ -179,11 +179,11 @@ impl Upstream {
                 .http2_keep_alive_timeout(PING)
                 .build(connector)
         };
-        let lines = match protocol {
+        let headers = match protocol {
             Protocol::Http1 => 1,
             Protocol::Http2 => answers.div_ceil(STREAMS as usize) + 1,
         };
-        let other = (0..lines).map(|_| client(protocol, IDLE)).collect();
+        let other = (0..headers).map(|_| client(protocol, IDLE)).collect();
         let asked = client(Protocol::Http1, IDLE);
         let gating = connector(trust.clone(), protocol, Gating(tcp(sockets)));
         let keyed = Connections::new(gating, base.clone(), protocol);
@@ -205,11 +205,11 @@ impl Upstream {
         lane: Lane,
         mut request: Request<Body>,
         patience: Duration,
-    ) -> Result<Response<Incoming>, Failure> {
+    ) -> Result<Response<Incoming>, SendFailure> {
         let target = std::mem::take(request.uri_mut());
         let uri = self.whole(target);
-        *request.uri_mut() =
-            uri.map_err(|error| Failure::NotSent(UpstreamFailure::Malformed, error.to_string()))?;
+        *request.uri_mut() = uri
+            .map_err(|error| SendFailure::NotSent(UpstreamFailure::Malformed, error.to_string()))?;
         if self.protocol == Protocol::Http2 {
             // The host is said by the target there; what the client said is in `Forwarded`.
             request.headers_mut().remove(header::HOST);
@@ -228,7 +228,7 @@ impl Upstream {
             (Lane::Other, Protocol::Http2) => exchange(other, request, patience, PING).await,
             (Lane::Other, Protocol::Http1) => {
                 let answer = timeout(patience, other.request(http_11(request))).await;
-                answer.map_err(|_| Failure::TimedOut(None)).and_then(judged)
+                answer.map_err(|_| SendFailure::TimedOut(None)).and_then(classified)
             }
         };
         watched.end(&answer);
@@ -240,7 +240,7 @@ impl Upstream {
         &self,
         mut request: Request<Body>,
         patience: Duration,
-    ) -> Result<Response<Incoming>, Failure> {
+    ) -> Result<Response<Incoming>, SendFailure> {
         let watched = Watched::begin(UpstreamLane::Asked, &mut request);
         let answer = exchange(&self.asked, request, patience, Duration::ZERO).await;
         watched.end(&answer);
@@ -269,8 +269,8 @@ impl Watched {
         Self { lane, begun: Begun::now(), span: UpstreamSpan::begin(request) }
     }
 
-    fn end(self, answer: &Result<Response<Incoming>, Failure>) {
-        let answer = answer.as_ref().map(Response::status).map_err(Failure::kind);
+    fn end(self, answer: &Result<Response<Incoming>, SendFailure>) {
+        let answer = answer.as_ref().map(Response::status).map_err(SendFailure::kind);
         match answer {
             Ok(_) => telemetry::UPSTREAM_DURATION.since(self.lane, self.begun),
             Err(failure) => telemetry::UPSTREAM_FAILURES.add((self.lane, failure)),
@@ -296,21 +296,21 @@ async fn exchange(
     mut request: Request<Body>,
     patience: Duration,
     suspicious: Duration,
-) -> Result<Response<Incoming>, Failure> {
+) -> Result<Response<Incoming>, SendFailure> {
     let connection = capture_connection(&mut request);
     match timeout(patience, client.request(http_11(request))).await {
-        Ok(answer) => judged(answer),
+        Ok(answer) => classified(answer),
         Err(_) => match &*connection.connection_metadata() {
             None => {
                 let reason = "no connection was made in time".to_owned();
-                Err(Failure::NotSent(UpstreamFailure::Connect, reason))
+                Err(SendFailure::NotSent(UpstreamFailure::Connect, reason))
             }
             Some(connection) => {
                 // With HTTP/2 others use it, too, and it may be dead.
                 if patience >= suspicious {
                     connection.poison();
                 }
-                Err(Failure::TimedOut(None))
+                Err(SendFailure::TimedOut(None))
             }
         },
     }
@@ -321,36 +321,36 @@ fn http_11(mut request: Request<Body>) -> Request<Body> {
     request
 }
 
-fn judged(
+fn classified(
     answer: Result<Response<Incoming>, legacy::Error>,
-) -> Result<Response<Incoming>, Failure> {
+) -> Result<Response<Incoming>, SendFailure> {
     match answer {
         Ok(response) => no_upgrade(response),
         Err(error) if error.is_connect() => {
-            Err(Failure::NotSent(UpstreamFailure::Connect, chain(&error)))
+            Err(SendFailure::NotSent(UpstreamFailure::Connect, chain(&error)))
         }
         Err(error) => Err(broken(&error)),
     }
 }
 
 /// No upgrade is passed on, so nobody has asked for it, and there is no answer.
-pub(super) fn no_upgrade(response: Response<Incoming>) -> Result<Response<Incoming>, Failure> {
+pub(super) fn no_upgrade(response: Response<Incoming>) -> Result<Response<Incoming>, SendFailure> {
     match response.status() {
         StatusCode::SWITCHING_PROTOCOLS => {
-            Err(Failure::MaybeSent("the upstream switched protocols".to_owned()))
+            Err(SendFailure::MaybeSent("the upstream switched protocols".to_owned()))
         }
         _ => Ok(response),
     }
 }
 
 /// What an error proves that came when there was a connection.
-pub(super) fn broken(error: &(dyn Error + 'static)) -> Failure {
+pub(super) fn broken(error: &(dyn Error + 'static)) -> SendFailure {
     if is_disowned(error) {
-        return Failure::NotSent(UpstreamFailure::Disowned, chain(error));
+        return SendFailure::NotSent(UpstreamFailure::Disowned, chain(error));
     }
     match is_of_client(error) {
-        true => Failure::BrokenOff(chain(error)),
-        false => Failure::MaybeSent(chain(error)),
+        true => SendFailure::BrokenOff(chain(error)),
+        false => SendFailure::MaybeSent(chain(error)),
     }
 }
 

@@ -134,11 +134,11 @@ impl<'a> Stack<'a> {
                 let outcome = if tried { Outcome::Fault } else { Outcome::Refused };
                 self.answer(call, outcome, now);
             }
-            Start::Go { .. } if layer + 1 == self.layers.len() => {
+            Start::Permit { .. } if layer + 1 == self.layers.len() => {
                 self.reached += 1;
                 self.agenda.note(now + MILLISECOND, Event::Ended { call, outcome: Outcome::Fault });
             }
-            Start::Go { timeout } => {
+            Start::Permit { timeout } => {
                 let again = self.tells && (called.nested || called.ongoing.attempts > 1);
                 let within = if self.tells { timeout } else { Nanos::MAX };
                 self.open(layer + 1, Some(call), Origin { nested: again, within }, now);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use onceward::retry::{
-    Action, Backoff, Call, Class, Context, Go, Hedge, Limit, Method, Rules, RulesBuilder, Target,
-    decide,
+    Action, Backoff, Call, Class, Context, Hedge, Limit, Method, Permit, Rules, RulesBuilder,
+    Target, decide,
 };
 
 use super::{
@@ -66,10 +66,15 @@ impl Ours {
     }
 
     /// Leave for an attempt, with the time after which it may be hedged.
-    pub(super) fn go(&mut self, call: &mut Ongoing, now: Nanos, random: &mut Random) -> Option<Go> {
-        let go = self.context(call).begin(Duration::from_nanos(now), random.bits()).ok();
-        call.attempts += u32::from(go.is_some());
-        go
+    pub(super) fn permit(
+        &mut self,
+        call: &mut Ongoing,
+        now: Nanos,
+        random: &mut Random,
+    ) -> Option<Permit> {
+        let permit = self.context(call).begin(Duration::from_nanos(now), random.bits()).ok();
+        call.attempts += u32::from(permit.is_some());
+        permit
     }
 
     pub(super) fn hedge(&mut self, call: &mut Ongoing, now: Nanos) -> bool {
@@ -101,8 +106,8 @@ impl Policy for Ours {
     }
 
     fn begin(&mut self, call: &mut Ongoing, now: Nanos, random: &mut Random) -> Start {
-        match self.go(call, now, random) {
-            Some(go) => Start::Go { timeout: nanos(go.timeout) },
+        match self.permit(call, now, random) {
+            Some(permit) => Start::Permit { timeout: nanos(permit.timeout) },
             None => Start::Stop,
         }
     }
@@ -164,7 +169,7 @@ mod tests {
             let mut goes_on = |now: &Nanos| {
                 calls.rotate_left(1);
                 let call = &mut calls[0];
-                matches!(ours.begin(call, *now, &mut random), Start::Go { .. })
+                matches!(ours.begin(call, *now, &mut random), Start::Permit { .. })
                     && ours.ended(call, Outcome::Fault, *now, &mut random) != Next::GiveUp
             };
             (0..1000).map(|number| number * MILLISECOND).take_while(|now| goes_on(now)).count()
@@ -183,7 +188,7 @@ mod tests {
         let mut random = Random::new(1, 0);
         let mut ours = Ours::new(&standard(2));
         let mut call = ours.open(Origin::FIRST, 0);
-        assert_eq!(ours.begin(&mut call, 0, &mut random), Start::Go { timeout: 4 * SECOND });
+        assert_eq!(ours.begin(&mut call, 0, &mut random), Start::Permit { timeout: 4 * SECOND });
         let next = ours.ended(&mut call, Outcome::TimedOut, SECOND, &mut random);
         assert!(matches!(next, Next::Attempt { wait } if wait <= 50 * MILLISECOND), "{next:?}");
         ours.begin(&mut call, 2 * SECOND, &mut random);
@@ -191,7 +196,7 @@ mod tests {
         let nested = Origin { nested: true, within: 100 * MILLISECOND };
         let mut call = ours.open(nested, 4 * SECOND);
         let timeout = 100 * MILLISECOND;
-        assert_eq!(ours.begin(&mut call, 4 * SECOND, &mut random), Start::Go { timeout });
+        assert_eq!(ours.begin(&mut call, 4 * SECOND, &mut random), Start::Permit { timeout });
         let now = 4 * SECOND + 1;
         assert_eq!(ours.ended(&mut call, Outcome::Fault, now, &mut random), Next::GiveUp);
     }

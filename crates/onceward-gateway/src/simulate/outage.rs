@@ -103,7 +103,7 @@ impl Client {
     }
 
     fn attempt(&mut self, call: usize, now: Nanos, count: &mut Count, random: &mut Random) {
-        if let Start::Go { .. } = self.policy.begin(&mut self.calls[call], now, random) {
+        if let Start::Permit { .. } = self.policy.begin(&mut self.calls[call], now, random) {
             count.attempts += 1;
             let there_and_back =
                 random.exponential(10 * MILLISECOND) + random.exponential(10 * MILLISECOND);

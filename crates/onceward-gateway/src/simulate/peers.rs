@@ -90,7 +90,7 @@ impl<B: Budget> Policy for Peer<B> {
 
     fn begin(&mut self, call: &mut Ongoing, now: Nanos, _: &mut Random) -> Start {
         call.attempts += 1;
-        Start::Go { timeout: self.limits.attempt_timeout.min(call.until.saturating_sub(now)) }
+        Start::Permit { timeout: self.limits.attempt_timeout.min(call.until.saturating_sub(now)) }
     }
 
     fn ended(

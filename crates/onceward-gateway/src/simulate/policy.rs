@@ -19,7 +19,7 @@ pub(super) enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
     /// Send it, and wait for so long.
-    Go { timeout: Nanos },
+    Permit { timeout: Nanos },
     /// Do not send it.
     Stop,
 }

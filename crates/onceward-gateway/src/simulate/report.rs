@@ -12,8 +12,8 @@ use table::Table;
 /// Everything that is said about a run.
 pub(super) fn words(options: &Options, rows: &[Row]) -> String {
     let scenario = options.scenario;
-    let (title, seen) = heading(scenario);
-    let mut words = format!("{title} (seed {})\n{seen}\n\n", options.seed);
+    let (title, observation) = heading(scenario);
+    let mut words = format!("{title} (seed {})\n{observation}\n\n", options.seed);
     let table = match scenario {
         Scenario::Contention => contention(rows),
         Scenario::Outage => outage(rows),

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use testbed::{PATIENCE, Process};
+use testbed::{Process, TEST_TIMEOUT};
 
 use crate::{
     call,
@@ -20,7 +20,7 @@ const BODY: &str = "{\"cents\": 500}";
 fn killed(server: &Server, arguments: &[&str]) {
     let before = server.arrived().len();
     let calling = Process::start(command(&["call"]).args(arguments)).unwrap();
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TEST_TIMEOUT;
     while server.arrived().len() == before {
         assert!(Instant::now() < end, "nothing was sent");
         thread::sleep(Duration::from_millis(5));

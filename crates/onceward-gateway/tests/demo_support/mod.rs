@@ -11,7 +11,7 @@ use std::{
 };
 
 use tempfile::TempDir;
-use testbed::{PATIENCE, Process, Signal};
+use testbed::{Process, Signal, TEST_TIMEOUT};
 
 use crate::{
     command::{Finished, command},
@@ -96,7 +96,7 @@ impl Ended {
         let left_behind = temporary.path().read_dir().unwrap().count();
         let mut still_running = gateways_in(temporary.path());
         // A demo that was killed ends no gateway; they notice it by themselves, a moment later.
-        let noticed = Instant::now() + PATIENCE;
+        let noticed = Instant::now() + TEST_TIMEOUT;
         while code.is_none() && !still_running.is_empty() && Instant::now() < noticed {
             thread::sleep(Duration::from_millis(50));
             still_running = gateways_in(temporary.path());
@@ -187,7 +187,7 @@ impl Curl {
         }
         request += &format!("content-length: {}\r\n\r\n{data}", data.len());
         let mut connection = TcpStream::connect(server).unwrap();
-        connection.set_read_timeout(Some(PATIENCE)).unwrap();
+        connection.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         connection.write_all(request.as_bytes()).unwrap();
         let mut bytes = Vec::new();
         connection.read_to_end(&mut bytes).unwrap();

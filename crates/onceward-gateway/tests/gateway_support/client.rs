@@ -23,7 +23,7 @@ use tokio_rustls::{
 
 pub(crate) use testbed::Pipe;
 
-use super::{PATIENCE, Reply};
+use super::{Reply, TEST_TIMEOUT};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
@@ -176,7 +176,7 @@ impl Link {
             let response = self.start(call.request(&base)).await?;
             Reply::read(response).await
         };
-        timeout(PATIENCE, exchange).await.unwrap_or_else(|_| panic!("no answer to {call:?}"))
+        timeout(TEST_TIMEOUT, exchange).await.unwrap_or_else(|_| panic!("no answer to {call:?}"))
     }
 
     /// Sends it with a body that is still to come; gives the head of the answer.
@@ -186,7 +186,7 @@ impl Link {
         body: Pipe,
     ) -> Result<Response<Incoming>, hyper::Error> {
         let request = call.request(&self.base).map(|_| body.boxed());
-        timeout(PATIENCE, self.start(request))
+        timeout(TEST_TIMEOUT, self.start(request))
             .await
             .unwrap_or_else(|_| panic!("no answer: {call:?}"))
     }
@@ -218,7 +218,8 @@ pub(crate) async fn raw(address: SocketAddr, bytes: impl AsRef<[u8]>) -> String 
     stream.write_all(bytes.as_ref()).await.unwrap();
     let mut answer = Vec::new();
     // A reset after the answer is an end, too.
-    let _ = timeout(PATIENCE, stream.read_to_end(&mut answer)).await.expect("it is never closed");
+    let _ =
+        timeout(TEST_TIMEOUT, stream.read_to_end(&mut answer)).await.expect("it is never closed");
     String::from_utf8_lossy(&answer).into_owned()
 }
 
@@ -234,6 +235,6 @@ pub(crate) async fn read_until(stream: &mut TcpStream, text: &str) -> String {
             }
         }
     };
-    timeout(PATIENCE, reading).await.expect("it does not come");
+    timeout(TEST_TIMEOUT, reading).await.expect("it does not come");
     String::from_utf8_lossy(&answer).into_owned()
 }

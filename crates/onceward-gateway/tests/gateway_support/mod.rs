@@ -48,7 +48,7 @@ pub(crate) use client::{Call, Link, Pipe, Version, raw, read_until};
 pub(crate) use command::{Finished, command, run};
 pub(crate) use gateway::{Gateway, Plan, route, route_for};
 pub(crate) use reply::Reply;
-pub(crate) use testbed::{PATIENCE, Signal, free_address};
+pub(crate) use testbed::{Signal, TEST_TIMEOUT, free_address};
 pub(crate) use upstream::{Kind, Upstream, upstreams};
 
 /// The body that an upstream sends when it is told a `size`.
@@ -66,7 +66,7 @@ pub(crate) fn told_url(upstream: &Upstream, path: &str, what: &serde_json::Value
 
 /// Asks again and again until it is so.
 pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
-    let end = tokio::time::Instant::now() + PATIENCE;
+    let end = tokio::time::Instant::now() + TEST_TIMEOUT;
     while !is_so().await {
         assert!(tokio::time::Instant::now() < end, "it never was so: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;

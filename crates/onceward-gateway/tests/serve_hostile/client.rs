@@ -8,7 +8,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::gateway_support::{PATIENCE, Reply};
+use crate::gateway_support::{Reply, TEST_TIMEOUT};
 
 /// A connection that is kept.
 pub(crate) struct Connection {
@@ -37,7 +37,7 @@ impl Connection {
                 }
             }
         };
-        timeout(PATIENCE, exchange).await.expect("the gateway hangs")
+        timeout(TEST_TIMEOUT, exchange).await.expect("the gateway hangs")
     }
 }
 
@@ -57,7 +57,7 @@ pub(crate) async fn ask_until_final(address: SocketAddr, request: &[u8]) -> Repl
             }
         }
     };
-    timeout(PATIENCE, retrying).await.expect("no attempt ends")
+    timeout(TEST_TIMEOUT, retrying).await.expect("no attempt ends")
 }
 
 /// What the status URL says about the operation that an answer speaks of.

@@ -13,7 +13,7 @@ use tokio::{
 use crate::{
     client, counting_upstream,
     cutting_upstream::{self, Framing},
-    gateway_support::{PATIENCE, Reply, free_address},
+    gateway_support::{Reply, TEST_TIMEOUT, free_address},
     plan,
 };
 
@@ -62,7 +62,7 @@ fn a_client_may_leave_at_every_byte_of_its_answer() {
             let mut stream = TcpStream::connect(address).await.unwrap();
             stream.write_all(&request).await.unwrap();
             let mut part = vec![0; cut];
-            timeout(PATIENCE, stream.read_exact(&mut part)).await.expect("it hangs").unwrap();
+            timeout(TEST_TIMEOUT, stream.read_exact(&mut part)).await.expect("it hangs").unwrap();
             leave(stream, cut);
             let answer = retried(address, &request).await;
             assert_once(&answer, cut);
@@ -133,7 +133,8 @@ async fn answer_length(address: SocketAddr) -> usize {
     stream.write_all(&request("a-9999")).await.unwrap();
     let mut bytes = Vec::new();
     loop {
-        let read = timeout(PATIENCE, stream.read_buf(&mut bytes)).await.expect("it hangs").unwrap();
+        let read =
+            timeout(TEST_TIMEOUT, stream.read_buf(&mut bytes)).await.expect("it hangs").unwrap();
         assert!(read > 0, "there is no answer");
         if let Some((_, length)) = Reply::parse(&bytes) {
             return length;

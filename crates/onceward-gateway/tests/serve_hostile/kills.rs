@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::{
     client, counting_upstream,
-    gateway_support::{Gateway, PATIENCE, Plan, Reply},
+    gateway_support::{Gateway, Plan, Reply, TEST_TIMEOUT},
     plan,
 };
 
@@ -85,7 +85,8 @@ async fn load(client: usize, place: Arc<Mutex<SocketAddr>>, done: Arc<AtomicBool
     let mut ended = Vec::new();
     while !done.load(Ordering::Relaxed) {
         let key = format!("k-{client}-{}", ended.len());
-        let answer = timeout(2 * PATIENCE, insist(&key, &place)).await.expect("a key never ends");
+        let answer =
+            timeout(2 * TEST_TIMEOUT, insist(&key, &place)).await.expect("a key never ends");
         ended.push(Ended { key, answer });
     }
     ended

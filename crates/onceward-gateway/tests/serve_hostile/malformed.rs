@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::{
     client,
-    gateway_support::{Kind, PATIENCE},
+    gateway_support::{Kind, TEST_TIMEOUT},
     plan,
     requests::{self, Allowed, Case},
     witnesses::{Line, Witness},
@@ -73,7 +73,7 @@ fn the_frames_of_the_cases_are_right() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        timeout(PATIENCE, came).await.expect("it never comes");
+        timeout(TEST_TIMEOUT, came).await.expect("it never comes");
         assert_eq!(witness.seen().await, [("POST".into(), "/c0000/intended".into())]);
     });
 }
@@ -101,12 +101,9 @@ async fn only_what_is_meant(witness: Option<Witness>) {
         complaints.extend(complaint.map(|complaint| (number, complaint)));
     }
     let seen = witness.seen().await;
-    complaints.extend(
-        cases
-            .iter()
-            .enumerate()
-            .filter_map(|(number, (case, _))| Some((number, judged(number, case.allowed, &seen)?))),
-    );
+    complaints.extend(cases.iter().enumerate().filter_map(|(number, (case, _))| {
+        Some((number, classified(number, case.allowed, &seen)?))
+    }));
     complaints.sort();
     let complaints: Vec<String> = complaints
         .into_iter()
@@ -168,7 +165,7 @@ async fn attack(
     let _ = stream.write_all(innocent.as_bytes()).await;
     if timeout(SILENCE, stream.read_to_end(&mut answers)).await.is_err() {
         let _ = stream.shutdown().await;
-        if timeout(PATIENCE, stream.read_to_end(&mut answers)).await.is_err() {
+        if timeout(TEST_TIMEOUT, stream.read_to_end(&mut answers)).await.is_err() {
             return Some("the connection never ends".into());
         }
     }
@@ -189,7 +186,7 @@ fn answered(bytes: &[u8]) -> usize {
 }
 
 /// What is wrong with what the upstream saw of a case.
-fn judged(number: usize, allowed: Allowed, seen: &[Line]) -> Option<String> {
+fn classified(number: usize, allowed: Allowed, seen: &[Line]) -> Option<String> {
     let marker = marker(number);
     let of_case: Vec<&Line> = seen.iter().filter(|(_, target)| target.contains(&marker)).collect();
     let count = |word: &str| of_case.iter().filter(|(_, target)| target.contains(word)).count();

@@ -19,7 +19,9 @@ use tokio::{
 
 use crate::{
     counting_upstream,
-    gateway_support::{Call, Gateway, PATIENCE, Plan, Upstream, Version, eventually, route_for},
+    gateway_support::{
+        Call, Gateway, Plan, TEST_TIMEOUT, Upstream, Version, eventually, route_for,
+    },
     plan,
 };
 
@@ -76,10 +78,10 @@ fn bodies_that_never_end_leave_places_for_everybody() {
             held.push((endless(&sender, STREAMS, "/nowhere").await, sender));
         }
         // Some are at the upstream, and others were turned away: nothing moves any more.
-        let turned_away = "onceward_gateway_turned_away_total{why=\"share\"}";
+        let rejected = "onceward_gateway_rejected_total{why=\"share\"}";
         eventually("all have come", || async {
             gateway.metric("onceward_gateway_upstream_in_flight").await > 0
-                && gateway.metric(turned_away).await > 0
+                && gateway.metric(rejected).await > 0
         })
         .await;
         for from in [[127, 0, 0, 1], [127, 0, 0, 2]] {
@@ -88,7 +90,7 @@ fn bodies_that_never_end_leave_places_for_everybody() {
             for call in [pay, Call::new("GET", "/other"), Call::new("DELETE", "/other")] {
                 let request = call.request("http://gateway").map(|_| ());
                 let (answer, _) = others.send_request(request, true).unwrap();
-                let answer = timeout(PATIENCE, answer).await.expect("no answer").unwrap();
+                let answer = timeout(TEST_TIMEOUT, answer).await.expect("no answer").unwrap();
                 assert_eq!(answer.status(), 200, "{from:?}: {call:?}");
                 others = others.ready().await.unwrap();
             }
@@ -103,7 +105,7 @@ async fn behind_proxy(
     count: u64,
     lines: &[(&str, &str)],
 ) -> (Vec<ResponseFuture>, u64) {
-    let refused = "onceward_gateway_turned_away_total{why=\"share\"}";
+    let refused = "onceward_gateway_rejected_total{why=\"share\"}";
     let held = "onceward_gateway_upstream_answers";
     let of = async || (gateway.metric(held).await, gateway.metric(refused).await);
     let (held_before, refused_before) = of().await;
@@ -165,7 +167,7 @@ fn a_request_without_a_byte_of_its_body_takes_no_place_for_a_while() {
         eventually("it is taken for a stream", || async { places().await == 1 }).await;
         assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
         body.send_data(Bytes::from_static(b"x"), true).unwrap();
-        assert_eq!(timeout(PATIENCE, answer).await.expect("no answer").unwrap().status(), 200);
+        assert_eq!(timeout(TEST_TIMEOUT, answer).await.expect("no answer").unwrap().status(), 200);
     });
 }
 
@@ -324,7 +326,7 @@ fn stored_answers_that_are_not_taken_count_until_they_are() {
         }
         let mut answers = Vec::new();
         for answer in held {
-            let answer = timeout(PATIENCE, answer).await.expect("no answer").unwrap();
+            let answer = timeout(TEST_TIMEOUT, answer).await.expect("no answer").unwrap();
             refused += usize::from(answer.status() == 503);
             answers.push(answer);
         }

@@ -18,7 +18,9 @@ use tokio::{
 };
 
 use crate::{
-    gateway_support::{Call, Gateway, PATIENCE, Plan, Upstream, Version, eventually, route_for},
+    gateway_support::{
+        Call, Gateway, Plan, TEST_TIMEOUT, Upstream, Version, eventually, route_for,
+    },
     large_upstream,
     shares::connect,
 };
@@ -53,7 +55,7 @@ async fn take_nothing(
 }
 
 async fn head_of(answer: ResponseFuture) -> (u16, RecvStream) {
-    let answer = timeout(PATIENCE, answer).await.expect("no answer").unwrap();
+    let answer = timeout(TEST_TIMEOUT, answer).await.expect("no answer").unwrap();
     (answer.status().as_u16(), answer.into_body())
 }
 
@@ -66,7 +68,7 @@ async fn assert_served(gateway: &Gateway, from: [u8; 4]) {
         let request = call.request("http://gateway").map(|_| ());
         let (answer, _) = others.send_request(request, true).unwrap();
         let (status, mut body) = head_of(answer).await;
-        let said = timeout(PATIENCE, body.data()).await.expect("no answer");
+        let said = timeout(TEST_TIMEOUT, body.data()).await.expect("no answer");
         assert_eq!(status, 200, "{call:?}: {said:?}");
         others = others.ready().await.unwrap();
     }
@@ -103,7 +105,7 @@ fn answers_that_are_not_taken_hold_few_connections_and_not_for_long() {
         // Their connections live, and serve who takes answers.
         for (sender, streams) in held {
             for mut stream in streams {
-                while let Some(data) = timeout(PATIENCE, stream.data()).await.expect("no end") {
+                while let Some(data) = timeout(TEST_TIMEOUT, stream.data()).await.expect("no end") {
                     if let Err(error) = data {
                         assert!(error.is_reset(), "{error}");
                         break;
@@ -207,7 +209,7 @@ fn an_upload_ends_with_its_answer() {
             std::future::ready(load.now() == 0)
         })
         .await;
-        let end = timeout(PATIENCE, answer.data()).await.expect("no end");
+        let end = timeout(TEST_TIMEOUT, answer.data()).await.expect("no end");
         assert!(end.is_some_and(|end| end.is_err_and(|error| error.is_reset())));
         let answers = || gateway.metric("onceward_gateway_upstream_answers");
         eventually("it counts no longer", || async { answers().await == 0 }).await;

@@ -17,17 +17,17 @@ async fn the_state_of_every_room_is_shown() {
     let document = gateway.ask(&get("/v1/upstream")).await.json();
     assert_eq!(document["upstream"], upstream.url());
     let names: Vec<_> =
-        document["rooms"].as_array().unwrap().iter().map(|room| &room["name"]).collect();
+        document["states"].as_array().unwrap().iter().map(|room| &room["name"]).collect();
     assert_eq!(names, ["POST /pay", "shared", "unmatched"]);
     assert_eq!(
-        document["rooms"][1],
+        document["states"][1],
         json!({
             "name": "shared", "circuit": "closed", "in_flight": 0, "limit": 1024,
             "saturation": 0.0, "budget": {"left": 30, "capacity": 100},
-            "attempts": 0, "retries": 0, "hedges": 0, "turned_away": 0,
+            "attempts": 0, "retries": 0, "hedges": 0, "rejected": 0,
         })
     );
-    assert_eq!(document["rooms"][0]["limit"], 7);
+    assert_eq!(document["states"][0]["limit"], 7);
 
     warm_up(&gateway, &get("/x/1"), 5).await;
     assert_eq!(room(&gateway, "shared").await["budget"]["left"], 35, "filled by successes");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tokio::{task::JoinHandle, time::timeout};
 
 use crate::{
-    gateway_support::{Gateway, PATIENCE, Reply, eventually},
+    gateway_support::{Gateway, Reply, TEST_TIMEOUT, eventually},
     get, keyless, room, safe, start,
     switched::{Mode, Switched},
     warm_up,
@@ -67,7 +67,7 @@ async fn hedged(
     upstream: &Switched,
     modes: [Mode; 2],
 ) -> (usize, JoinHandle<Reply>) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TEST_TIMEOUT;
     loop {
         warm_up(gateway, &get("/safe/1"), SAMPLES).await;
         let before = upstream.count();

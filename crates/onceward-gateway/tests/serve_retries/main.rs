@@ -54,7 +54,7 @@ fn safe(lines: &str) -> String {
 /// A room as operators see it.
 async fn room(gateway: &Gateway, name: &str) -> Value {
     let document = gateway.ask(&get("/v1/upstream")).await.json();
-    let rooms = document["rooms"].as_array().unwrap().iter();
+    let rooms = document["states"].as_array().unwrap().iter();
     rooms.clone().find(|room| room["name"] == name).cloned().unwrap_or_else(|| panic!("{document}"))
 }
 

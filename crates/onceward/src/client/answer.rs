@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Response, Uri};
-use onceward_core::retry::{Class, Moment, Seen};
+use onceward_core::retry::{Class, Moment, Observation};
 use tokio::time::timeout;
 
 use super::{
@@ -13,7 +13,7 @@ use super::{
     exchange::Sent,
     failure::{self, CutShort, TimedOut},
     said::Head,
-    target::Flight,
+    target::InFlightPermit,
 };
 use crate::telemetry;
 
@@ -23,7 +23,7 @@ const MAX_READ: usize = 64 << 10;
 /// How an attempt has ended.
 pub(super) struct Ended<B> {
     pub(super) reply: Result<Response<AnswerBody<B>>, BoxError>,
-    pub(super) seen: Seen,
+    pub(super) observation: Observation,
     pub(super) attempt: Attempt,
     /// When it ended.
     pub(super) at: Moment,
@@ -51,13 +51,13 @@ where
             Err(late.into())
         }
     };
-    let (reply, seen) = match reply {
-        Ok((response, seen)) => (Ok(response), seen),
+    let (reply, observation) = match reply {
+        Ok((response, observation)) => (Ok(response), observation),
         Err(error) => {
             let known = retry.options().classify.as_ref().and_then(|known| known(&*error));
             let class = known.unwrap_or_else(|| failure::class(&*error));
-            let seen = head.map_or(class.into(), |head| head.seen_without_body(class));
-            (Err(error), seen)
+            let observation = head.map_or(class.into(), |head| head.seen_without_body(class));
+            (Err(error), observation)
         }
     };
     let at = retry.now();
@@ -66,13 +66,13 @@ where
         hedge,
         started,
         took: at.saturating_sub(begun),
-        class: seen.class,
+        class: observation.class,
         status: reply.as_ref().ok().map(Response::status),
         failure: reply.as_ref().err().map(|error| failure::text(&**error)),
-        hint: seen.hint,
+        hint: observation.hint,
         wait: None,
     };
-    Ended { reply, seen, attempt, at }
+    Ended { reply, observation, attempt, at }
 }
 
 /// What is known of an attempt before it is sent.
@@ -82,7 +82,7 @@ pub(super) struct About {
     pub(super) started: Duration,
     pub(super) begun: Moment,
     pub(super) timeout: Duration,
-    pub(super) flight: Flight,
+    pub(super) flight: InFlightPermit,
     pub(super) retry: Retry,
     pub(super) uri: Uri,
 }
@@ -91,9 +91,9 @@ pub(super) struct About {
 async fn understand<B>(
     response: Response<B>,
     (uri, retry): (&Uri, &Retry),
-    flight: Flight,
+    flight: InFlightPermit,
     told: &mut Option<Head>,
-) -> Result<(Response<AnswerBody<B>>, Seen), BoxError>
+) -> Result<(Response<AnswerBody<B>>, Observation), BoxError>
 where
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>>,
 {
@@ -107,8 +107,8 @@ where
     } else {
         AnswerBody::streamed(body, flight)
     };
-    let seen = head.seen(body.whole(), retry.rules());
-    Ok((Response::from_parts(parts, body), seen))
+    let observation = head.observation(body.whole(), retry.rules());
+    Ok((Response::from_parts(parts, body), observation))
 }
 
 /// Whether the answer to one of two requests may be taken for the answer of the call.

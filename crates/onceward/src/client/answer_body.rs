@@ -12,7 +12,7 @@ use http_body::{Frame, SizeHint};
 
 use super::{
     body::{BoxError, Read},
-    target::Flight,
+    target::InFlightPermit,
 };
 
 /// The body of an answer. The call counts as in flight until it was read to the end, or dropped.
@@ -31,16 +31,16 @@ pub struct AnswerBody<B> {
     first: Option<Bytes>,
     rest: Option<Pin<Box<B>>>,
     trailers: Option<HeaderMap>,
-    flight: Option<Flight>,
+    flight: Option<InFlightPermit>,
 }
 
 impl<B: http_body::Body<Data = Bytes>> AnswerBody<B> {
-    pub(super) fn streamed(body: B, flight: Flight) -> Self {
+    pub(super) fn streamed(body: B, flight: InFlightPermit) -> Self {
         Self::read(Read::More(Bytes::new(), Box::pin(body)), flight)
     }
 
     /// A body of which a part was read, or all of it: then the call has landed.
-    pub(super) fn read(read: Read<B>, flight: Flight) -> Self {
+    pub(super) fn read(read: Read<B>, flight: InFlightPermit) -> Self {
         let (first, rest, trailers) = match read {
             Read::Whole(bytes, trailers) => (bytes, None, trailers),
             Read::More(first, rest) => (first, Some(rest), None),

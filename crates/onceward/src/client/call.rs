@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Extensions, Request, Response};
-use onceward_core::retry::{Action, Stop, Why};
+use onceward_core::retry::{Action, Stop, StopReason};
 use tokio::time::timeout;
 
 use super::{
@@ -32,7 +32,7 @@ where
         Ok(Ok(body)) => body,
         Ok(Err(error)) => return Err(CallError::new(Report::default(), Some(error))),
         Err(_) => {
-            let stop = Some(Stop::Failed(Why::Deadline));
+            let stop = Some(Stop::Failed(StopReason::Deadline));
             return Err(CallError::new(Report { stop, ..Report::default() }, None));
         }
     };
@@ -55,12 +55,12 @@ fn time(retry: &Retry, extensions: &Extensions) -> Duration {
 async fn attempts<X: Exchange>(run: &mut Run<'_>, exchange: &mut X) -> End<X::Body> {
     let mut before = None;
     loop {
-        let go = match run.begin() {
-            Ok(go) => go,
+        let permit = match run.begin() {
+            Ok(permit) => permit,
             Err(stop) => return (Some(stop), before),
         };
-        let Ended { reply, seen, attempt, at } = hedge::attempt(run, exchange, go).await;
-        let mut action = run.decide(attempt, seen, at);
+        let Ended { reply, observation, attempt, at } = hedge::attempt(run, exchange, permit).await;
+        let mut action = run.decide(attempt, observation, at);
         if let Action::Poll { wait } = action {
             let status = reply.as_ref().ok();
             let status = status.and_then(|reply| follow::location(reply.headers(), &run.parts.uri));

@@ -54,7 +54,7 @@ impl fmt::Display for CallError {
             1 => f.write_str("no answer after 1 attempt")?,
             attempts => write!(f, "no answer after {attempts} attempts")?,
         }
-        write!(f, ": {}", stop.why())?;
+        write!(f, ": {}", stop.reason())?;
         if let Some(last) = report.attempts.last() {
             write!(f, "; the last one: {last}")?;
         }

@@ -14,7 +14,7 @@ use super::Attempt;
 /// fn line(event: &Event<'_>) -> Option<String> {
 ///     match event {
 ///         Event::Began { attempt, timeout, .. } => Some(format!("{attempt}: at most {timeout:?}")),
-///         Event::Stopped { stop } => Some(stop.why().to_string()),
+///         Event::Stopped { stop } => Some(stop.reason().to_string()),
 ///         _ => None,
 ///     }
 /// }

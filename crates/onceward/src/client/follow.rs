@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
-use onceward_core::retry::{Action, Class, Seen};
+use onceward_core::retry::{Action, Class, Observation};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -33,15 +33,18 @@ pub(super) async fn until_ended<X: Exchange>(
         let request = question(&run.parts.headers, &status);
         let asked = timeout(time, ask(exchange, request)).await;
         // No answer is no news.
-        let seen = asked.ok().and_then(Result::ok).unwrap_or(Class::Pending.into());
-        match run.polled(seen) {
+        let observation = asked.ok().and_then(Result::ok).unwrap_or(Class::Pending.into());
+        match run.polled(observation) {
             Action::Poll { wait: next } => wait = next,
             action => return action,
         }
     }
 }
 
-async fn ask<X: Exchange>(exchange: &mut X, request: Request<Body>) -> Result<Seen, BoxError> {
+async fn ask<X: Exchange>(
+    exchange: &mut X,
+    request: Request<Body>,
+) -> Result<Observation, BoxError> {
     let response = exchange.send(request, Sent::default()).await?;
     let (parts, body) = response.into_parts();
     let hint = retry_after::hint(&parts.headers);
@@ -54,7 +57,7 @@ async fn ask<X: Exchange>(exchange: &mut X, request: Request<Body>) -> Result<Se
         StatusCode::NOT_FOUND | StatusCode::GONE => Class::Ended,
         _ => Class::Pending,
     };
-    Ok(Seen { hint, ..class.into() })
+    Ok(Observation { hint, ..class.into() })
 }
 
 /// What a status document says.

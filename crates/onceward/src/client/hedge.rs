@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use onceward_core::retry::{Class, Go, Method};
+use onceward_core::retry::{Class, Method, Permit};
 use tokio::time::timeout;
 
 use super::{
@@ -21,17 +21,17 @@ use super::{
 pub(super) async fn attempt<X: Exchange>(
     run: &mut Run<'_>,
     exchange: &mut X,
-    go: Go,
+    permit: Permit,
 ) -> Ended<X::Body> {
-    let mut first = pin!(run.launch(exchange, go.timeout, false));
-    let Some(after) = go.hedge_after else { return first.await };
+    let mut first = pin!(run.launch(exchange, permit.timeout, false));
+    let Some(after) = permit.hedge_after else { return first.await };
     if let Ok(ended) = timeout(after, first.as_mut()).await {
         return ended;
     }
     if !run.may_hedge() {
         return first.await;
     }
-    Box::pin(beside(run, exchange, first, go.timeout.saturating_sub(after))).await
+    Box::pin(beside(run, exchange, first, permit.timeout.saturating_sub(after))).await
 }
 
 /// Goes on with a second request beside the first.
@@ -48,14 +48,16 @@ async fn beside<X: Exchange>(
             let hedge = second.await;
             if may_take(run, &hedge) {
                 run.hedge_won();
-                run.hedge_failed(ended.attempt, ended.seen);
+                run.hedge_failed(ended.attempt, ended.observation);
                 return hedge;
             }
-            if !is_refusal(hedge.seen.class) && !is_retryable(&ended) && run.method != Method::Safe
+            if !is_refusal(hedge.observation.class)
+                && !is_retryable(&ended)
+                && run.method != Method::Safe
             {
                 run.doubt();
             }
-            run.hedge_failed(hedge.attempt, hedge.seen);
+            run.hedge_failed(hedge.attempt, hedge.observation);
             ended
         }
         Either::First(ended) => ended,
@@ -64,14 +66,14 @@ async fn beside<X: Exchange>(
             hedge
         }
         Either::Second(hedge) => {
-            run.hedge_failed(hedge.attempt, hedge.seen);
+            run.hedge_failed(hedge.attempt, hedge.observation);
             first.await
         }
     }
 }
 
 fn is_retryable<B>(ended: &Ended<B>) -> bool {
-    ended.seen.class.is_failure() || ended.seen.class == Class::InProgress
+    ended.observation.class.is_failure() || ended.observation.class == Class::InProgress
 }
 
 /// The server has looked at it, and did not carry it out.
@@ -80,7 +82,7 @@ fn is_refusal(class: Class) -> bool {
 }
 
 fn may_take<B>(run: &Run<'_>, ended: &Ended<B>) -> bool {
-    answer::is_acceptable(ended.seen.class, run.method == Method::Safe)
+    answer::is_acceptable(ended.observation.class, run.method == Method::Safe)
 }
 
 enum Either<T> {

@@ -17,7 +17,7 @@ use super::{
     BoxError, Event, Incoming, Report, RetryLayer,
     chance::Chance,
     remember::Remember,
-    target::{Known, Targets},
+    target::{TargetHandle, Targets},
 };
 
 /// Retries calls: rules, what is known of each target, and hooks. Cheap to clone.
@@ -35,14 +35,14 @@ use super::{
 /// ```
 #[derive(Clone)]
 pub struct Retry {
-    shared: Arc<Shared>,
+    shared: Arc<RetryState>,
     options: Arc<Options>,
 }
 
 /// Scheme and authority.
 type Name = (Option<Scheme>, Option<Authority>);
 
-struct Shared {
+struct RetryState {
     rules: Rules,
     start: Instant,
     targets: Targets<Name>,
@@ -114,7 +114,7 @@ impl Retry {
             remember: None,
             chance: Arc::new(Chance::fresh()),
         };
-        let shared = Shared { rules, start: Instant::now(), targets };
+        let shared = RetryState { rules, start: Instant::now(), targets };
         Self { shared: Arc::new(shared), options: Arc::new(options) }
     }
 
@@ -278,7 +278,7 @@ impl Retry {
     #[must_use]
     pub fn target(&self, uri: &Uri) -> TargetState {
         let known = self.shared.targets.find(&name(uri, None));
-        self.state(&known.unwrap_or_else(|| Known::new(self.rules())))
+        self.state(&known.unwrap_or_else(|| TargetHandle::new(self.rules())))
     }
 
     /// What is known of every target, by scheme and authority.
@@ -293,7 +293,7 @@ impl Retry {
         .collect()
     }
 
-    fn state(&self, known: &Known) -> TargetState {
+    fn state(&self, known: &TargetHandle) -> TargetState {
         let now = self.now();
         known.with(|target: &mut Target| TargetState {
             budget: target.budget_left(),
@@ -304,7 +304,7 @@ impl Retry {
         })
     }
 
-    pub(super) fn known(&self, uri: &Uri, headers: &HeaderMap, now: Moment) -> Arc<Known> {
+    pub(super) fn known(&self, uri: &Uri, headers: &HeaderMap, now: Moment) -> Arc<TargetHandle> {
         let host = headers.get(header::HOST);
         self.shared.targets.get(&name(uri, host), self.rules(), now)
     }

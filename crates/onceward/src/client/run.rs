@@ -4,7 +4,8 @@ use std::{mem, sync::Arc, time::Duration};
 
 use http::{Request, Response, request::Parts};
 use onceward_core::retry::{
-    self, Action, Call, Class, Context, Go, Method, Moment, Priority, Seen, Stop, Why,
+    self, Action, Call, Class, Context, Method, Moment, Observation, Permit, Priority, Stop,
+    StopReason,
 };
 use tokio::time::{sleep, timeout};
 
@@ -15,7 +16,7 @@ use super::{
     credentials,
     exchange::{Exchange, Sent},
     key,
-    target::Known,
+    target::TargetHandle,
 };
 use crate::{
     AttemptHeaders,
@@ -28,7 +29,7 @@ pub(super) struct Run<'a> {
     pub(super) method: Method,
     body: Replay,
     call: Call,
-    target: Arc<Known>,
+    target: Arc<TargetHandle>,
     priority: Priority,
     start: Moment,
     /// Read once after everything that takes time, and not at every step.
@@ -137,7 +138,7 @@ impl<'a> Run<'a> {
                         forget.await;
                     }
                 });
-                let stop = Some(Stop::Failed(Why::Deadline));
+                let stop = Some(Stop::Failed(StopReason::Deadline));
                 let key = self.report.key.clone();
                 Err(CallError::new(Report { stop, key, ..Report::default() }, None))
             }
@@ -157,11 +158,11 @@ impl<'a> Run<'a> {
         clippy::redundant_closure_for_method_calls,
         reason = "the method fits one lifetime only"
     )]
-    pub(super) fn begin(&mut self) -> Result<Go, Stop> {
+    pub(super) fn begin(&mut self) -> Result<Permit, Stop> {
         self.decided = false;
-        let go = self.with(|context, now, random| context.begin(now, random))?;
+        let permit = self.with(|context, now, random| context.begin(now, random))?;
         self.running = true;
-        Ok(go)
+        Ok(permit)
     }
 
     /// Sends the request once more.
@@ -220,17 +221,22 @@ impl<'a> Run<'a> {
     }
 
     /// One of two requests failed, and the other one goes on.
-    pub(super) fn hedge_failed(&mut self, attempt: Attempt, seen: Seen) {
+    pub(super) fn hedge_failed(&mut self, attempt: Attempt, observation: Observation) {
         self.tick();
-        self.with(|context, now, random| context.hedge_failed(seen, now, random));
+        self.with(|context, now, random| context.hedge_failed(observation, now, random));
         self.note(attempt);
     }
 
     /// An attempt has ended: what to do now?
-    pub(super) fn decide(&mut self, mut attempt: Attempt, seen: Seen, at: Moment) -> Action {
+    pub(super) fn decide(
+        &mut self,
+        mut attempt: Attempt,
+        observation: Observation,
+        at: Moment,
+    ) -> Action {
         self.running = false;
         self.now = self.now.max(at);
-        let action = self.learn(seen);
+        let action = self.learn(observation);
         if let Action::Attempt { wait } = action {
             attempt.wait = Some(wait);
         }
@@ -239,14 +245,15 @@ impl<'a> Run<'a> {
     }
 
     /// The status URL was asked.
-    pub(super) fn polled(&mut self, seen: Seen) -> Action {
+    pub(super) fn polled(&mut self, observation: Observation) -> Action {
         self.tick();
         self.report.polls += 1;
-        self.learn(seen)
+        self.learn(observation)
     }
 
-    fn learn(&mut self, seen: Seen) -> Action {
-        let action = self.with(|context, now, random| retry::decide(context, seen, now, random));
+    fn learn(&mut self, observation: Observation) -> Action {
+        let action =
+            self.with(|context, now, random| retry::decide(context, observation, now, random));
         self.decided = matches!(action, Action::Attempt { .. });
         action
     }
@@ -273,7 +280,7 @@ impl<'a> Run<'a> {
         let doubtful = self.call.is_ambiguous() && self.method != Method::Safe;
         let refused = if doubtful { Stop::Unknown } else { Stop::Failed };
         let Some(refresh) = &self.retry.options().refresh else {
-            return Err(refused(Why::Unauthorised));
+            return Err(refused(StopReason::Unauthorised));
         };
         let refreshed = timeout(self.remaining(), refresh(self.parts.uri.clone())).await;
         self.tick();
@@ -282,8 +289,8 @@ impl<'a> Run<'a> {
                 credentials::replace(&mut self.parts.headers, fresh);
                 Ok(())
             }
-            Ok(Err(_)) => Err(refused(Why::Unauthorised)),
-            Err(_) => Err(refused(Why::Deadline)),
+            Ok(Err(_)) => Err(refused(StopReason::Unauthorised)),
+            Err(_) => Err(refused(StopReason::Deadline)),
         }
     }
 
@@ -330,7 +337,7 @@ impl<'a> Run<'a> {
         let moved = reached.is_some_and(|status| matches!(status.as_u16(), 301 | 302 | 307 | 308));
         match stop {
             None => !accepted && !moved,
-            Some(Stop::Failed(why)) => why.is_answer() || (self.sent == 0 && !self.resumed),
+            Some(Stop::Failed(reason)) => reason.is_answer() || (self.sent == 0 && !self.resumed),
             // To send it again would be another run, so it is not kept for that.
             Some(Stop::Unknown(_)) => self.call.is_unprotected(),
         }
@@ -348,7 +355,7 @@ impl<'a> Run<'a> {
     fn instead(&self, stop: Stop, report: &Report) -> Option<Response<bytes::Bytes>> {
         let options = self.retry.options();
         let may = self.method == Method::Safe || options.fallback_for_writes;
-        let fallback = options.fallback.as_ref().filter(|_| may && !stop.why().is_answer())?;
+        let fallback = options.fallback.as_ref().filter(|_| may && !stop.reason().is_answer())?;
         fallback(report)
     }
 
@@ -359,7 +366,7 @@ impl<'a> Run<'a> {
             Some(Stop::Unknown(_)) => ClientEnd::Unknown,
         });
         if let Some(stop) = stop {
-            telemetry::CLIENT_STOPS.add(ClientStop::of(stop.why()));
+            telemetry::CLIENT_STOPS.add(ClientStop::of(stop.reason()));
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, StatusCode, Uri, header};
-use onceward_core::retry::{Answer, Class, Rules, Seen};
+use onceward_core::retry::{Answer, Class, Observation, Rules};
 use serde_json::{Map, Value};
 
 use super::{follow, retry_after};
@@ -72,7 +72,7 @@ impl Head {
     }
 
     /// What the decision is told of the answer with this body, if all of it was read.
-    pub(super) fn seen(&self, body: Option<&[u8]>, rules: &Rules) -> Seen {
+    pub(super) fn observation(&self, body: Option<&[u8]>, rules: &Rules) -> Observation {
         let said = body.filter(|_| self.may_refuse()).map(|body| self.refusal(body));
         let said = said.unwrap_or_default();
         let code = said.code.as_deref();
@@ -89,18 +89,21 @@ impl Head {
                 || (said.is_ours && is_nameless && code == Some("upstream-failed")),
             unknown: self.unknown,
         };
-        let seen = rules.seen(&answer, self.hint);
-        Seen { last: seen.last || (self.forbids_repeat && seen.class.is_failure()), ..seen }
+        let observation = rules.observation(&answer, self.hint);
+        Observation {
+            last: observation.last || (self.forbids_repeat && observation.class.is_failure()),
+            ..observation
+        }
     }
 
     /// What the decision is told when the body broke off, or did not come in time. That a server does not
     /// keep the key counts for more than that its answer is missing.
-    pub(super) fn seen_without_body(&self, class: Class) -> Seen {
-        Seen {
+    pub(super) fn seen_without_body(&self, class: Class) -> Observation {
+        Observation {
             hint: self.hint,
             unprotected: self.unprotected,
             last: self.forbids_repeat,
-            ..Seen::from(class)
+            ..Observation::from(class)
         }
     }
 

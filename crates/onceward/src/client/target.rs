@@ -15,9 +15,9 @@ use onceward_core::retry::{Moment, Rules, Target};
 use super::sync::Mutex;
 
 /// One target.
-pub(super) struct Known(Mutex<Target>);
+pub(super) struct TargetHandle(Mutex<Target>);
 
-impl Known {
+impl TargetHandle {
     pub(super) fn new(rules: &Rules) -> Arc<Self> {
         Arc::new(Self(Mutex::new(Target::new(rules))))
     }
@@ -28,21 +28,21 @@ impl Known {
     }
 
     /// The place of an attempt that was let go, until it is dropped.
-    pub(super) fn flight(self: &Arc<Self>) -> Flight {
-        Flight(self.clone())
+    pub(super) fn flight(self: &Arc<Self>) -> InFlightPermit {
+        InFlightPermit(self.clone())
     }
 }
 
 /// One attempt in flight: it lands when its answer was read to the end, or when nobody wants it.
-pub(super) struct Flight(Arc<Known>);
+pub(super) struct InFlightPermit(Arc<TargetHandle>);
 
-impl Drop for Flight {
+impl Drop for InFlightPermit {
     fn drop(&mut self) {
         self.0.with(Target::landed);
     }
 }
 
-impl fmt::Debug for Flight {
+impl fmt::Debug for InFlightPermit {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Flight")
     }
@@ -55,7 +55,7 @@ pub(super) struct Targets<N> {
 }
 
 struct Entry {
-    target: Arc<Known>,
+    target: Arc<TargetHandle>,
     used: Moment,
 }
 
@@ -65,7 +65,7 @@ impl<N: Hash + Eq + Clone> Targets<N> {
     }
 
     /// The target of this name; one that was not heard of is new.
-    pub(super) fn get(&self, name: &N, rules: &Rules, now: Moment) -> Arc<Known> {
+    pub(super) fn get(&self, name: &N, rules: &Rules, now: Moment) -> Arc<TargetHandle> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = known.get_mut(name) {
             entry.used = now;
@@ -74,19 +74,19 @@ impl<N: Hash + Eq + Clone> Targets<N> {
         if known.len() >= self.most {
             forget_one(&mut known);
         }
-        let target = Known::new(rules);
+        let target = TargetHandle::new(rules);
         known.insert(name.clone(), Entry { target: target.clone(), used: now });
         target
     }
 
     /// The target of this name, if there is one.
-    pub(super) fn find(&self, name: &N) -> Option<Arc<Known>> {
+    pub(super) fn find(&self, name: &N) -> Option<Arc<TargetHandle>> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(name).map(|entry| entry.target.clone())
     }
 
     /// All of them.
-    pub(super) fn all(&self) -> Vec<(N, Arc<Known>)> {
+    pub(super) fn all(&self) -> Vec<(N, Arc<TargetHandle>)> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.iter().map(|(name, entry)| (name.clone(), entry.target.clone())).collect()
     }

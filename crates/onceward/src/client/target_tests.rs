@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use onceward_core::retry::{Call, Context, Method, Rules};
 
-use super::target::{Known, Targets};
+use super::target::{TargetHandle, Targets};
 
 #[test]
 fn the_number_of_targets_is_bounded_and_those_in_use_are_forgotten_last() {
@@ -22,11 +22,11 @@ fn the_number_of_targets_is_bounded_and_those_in_use_are_forgotten_last() {
 #[test]
 fn a_flight_lands_when_it_is_dropped() {
     let rules = Rules::standard();
-    let target = Known::new(&rules);
+    let target = TargetHandle::new(&rules);
     let mut call = Call::new(&rules, Method::Safe, Duration::ZERO);
-    let go = target
+    let permit = target
         .with(|target| Context { rules: &rules, call: &mut call, target }.begin(Duration::ZERO, 7));
-    let flight = go.map(|_| target.flight()).unwrap();
+    let flight = permit.map(|_| target.flight()).unwrap();
     assert_eq!(target.with(|target| target.in_flight()), 1);
     drop(flight);
     assert_eq!(target.with(|target| target.in_flight()), 0);

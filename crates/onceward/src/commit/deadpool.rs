@@ -4,7 +4,7 @@ use deadpool_postgres::Transaction as PooledTransaction;
 use onceward_core::{Change, StoreError};
 use tokio_postgres::Transaction as PgTransaction;
 
-use super::{CommitError, Together, Transaction, tokio_postgres::LAST_OF_MANY};
+use super::{CommitError, CommitOutcome, Transaction, tokio_postgres::LAST_OF_MANY};
 use crate::stores::postgres::{PostgresStore, commit_error};
 
 impl<'t> Transaction for PooledTransaction<'t> {
@@ -15,7 +15,7 @@ impl<'t> Transaction for PooledTransaction<'t> {
         self
     }
 
-    /// The driver does not tell; the store does: see [`Together::Savepoint`].
+    /// The driver does not tell; the store does: see [`CommitOutcome::Savepoint`].
     fn is_outermost(&self) -> bool {
         true
     }
@@ -24,7 +24,11 @@ impl<'t> Transaction for PooledTransaction<'t> {
         self.commit().await.map_err(|error| commit_error(&error))
     }
 
-    async fn commit_with(self, store: &PostgresStore, change: &Change) -> Result<Together, Self> {
+    async fn commit_with(
+        self,
+        store: &PostgresStore,
+        change: &Change,
+    ) -> Result<CommitOutcome, Self> {
         let together = store.swap_and_commit(self.client(), change, LAST_OF_MANY).await;
         together.ok_or(self)
     }

@@ -3,7 +3,7 @@
 use onceward_core::{Change, StoreError};
 use sqlx::{PgConnection, Postgres};
 
-use super::{Together, Transaction};
+use super::{CommitOutcome, Transaction};
 use crate::stores::postgres::{PostgresStore, depth, sqlx_commit_error};
 
 impl Transaction for sqlx::Transaction<'_, Postgres> {
@@ -24,7 +24,11 @@ impl Transaction for sqlx::Transaction<'_, Postgres> {
 
     /// Two round trips, because this driver waits for each answer; but what the first one tells of the
     /// server is heeded.
-    async fn commit_with(self, store: &PostgresStore, change: &Change) -> Result<Together, Self> {
+    async fn commit_with(
+        self,
+        store: &PostgresStore,
+        change: &Change,
+    ) -> Result<CommitOutcome, Self> {
         store.swap_then_commit(self, change).await
     }
 }

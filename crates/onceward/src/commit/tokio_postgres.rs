@@ -5,7 +5,7 @@ use std::time::Duration;
 use onceward_core::{Change, Request, StoreError, Verdict};
 use tokio_postgres::{Client, Transaction as PgTransaction};
 
-use super::{CommitError, Engine, Together, Transaction, is_refusal};
+use super::{CommitError, CommitOutcome, Engine, Transaction, is_refusal};
 use crate::stores::postgres::{OwnTransaction, PostgresStore, commit_error};
 
 /// Commits and begins another one, which is empty and is rolled back when the driver's transaction is
@@ -21,7 +21,7 @@ impl<'t> Transaction for PgTransaction<'t> {
         self
     }
 
-    /// The driver does not tell; the store does: see [`Together::Savepoint`].
+    /// The driver does not tell; the store does: see [`CommitOutcome::Savepoint`].
     fn is_outermost(&self) -> bool {
         true
     }
@@ -30,7 +30,11 @@ impl<'t> Transaction for PgTransaction<'t> {
         self.commit().await.map_err(|error| commit_error(&error))
     }
 
-    async fn commit_with(self, store: &PostgresStore, change: &Change) -> Result<Together, Self> {
+    async fn commit_with(
+        self,
+        store: &PostgresStore,
+        change: &Change,
+    ) -> Result<CommitOutcome, Self> {
         let together = store.swap_and_commit(self.client(), change, LAST_OF_MANY).await;
         together.ok_or(self)
     }
@@ -56,10 +60,10 @@ impl<'c> Transaction for OwnTransaction<'c> {
         mut self,
         store: &PostgresStore,
         change: &Change,
-    ) -> Result<Together, Self> {
+    ) -> Result<CommitOutcome, Self> {
         let together = store.swap_and_commit(&self, change, "COMMIT").await;
         // After a failure nothing may have been sent, and then it is still to be rolled back.
-        if !matches!(together, None | Some(Together::Failed(_))) {
+        if !matches!(together, None | Some(CommitOutcome::Failed(_))) {
             self.is_over();
         }
         together.ok_or(self)

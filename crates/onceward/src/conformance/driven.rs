@@ -8,7 +8,7 @@ use super::{Faulty, FaultyStore};
 use crate::Engine;
 
 /// More than any settlement takes, also on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The bench of a store, driven by the [`Engine`] over a store with faults.
 ///
@@ -26,7 +26,7 @@ impl<B: Bench> Driven<B> {
     }
 
     fn engine(&self, store: &B::Store) -> Engine {
-        Engine::new(FaultyStore::new(store.clone(), self.faulty)).settle_patience(PATIENCE)
+        Engine::new(FaultyStore::new(store.clone(), self.faulty)).settle_patience(SETTLE_TIMEOUT)
     }
 }
 

@@ -97,7 +97,7 @@ enum Said {
 
 async fn ask(idempotency: &Idempotency, request: &Request, parts: &Parts) -> Result<Said, Problem> {
     let (options, id) = (idempotency.options(), request.operation.digest());
-    turn_away(idempotency, request, parts).await?;
+    reject(idempotency, request, parts).await?;
     let deadline = Deadline::within(request.terms.max_run());
     let counted = idempotency.engine().track_other();
     let verdict = match idempotency.engine().admit(request.clone()).await {
@@ -175,7 +175,7 @@ pub(super) fn key_expired() -> Problem {
 
 /// Refuses a new operation for which there is no room, before it is claimed: whoever floods us shall not
 /// make us write. What runs or has ended is not new.
-async fn turn_away(
+async fn reject(
     idempotency: &Idempotency,
     request: &Request,
     parts: &Parts,
@@ -186,7 +186,7 @@ async fn turn_away(
         true => Some(too_many_open()),
         false => shed::refuse_expired(shed::incoming(parts))
             .err()
-            .or_else(|| options.turn_away.as_ref().and_then(|reason| reason(parts))),
+            .or_else(|| options.reject.as_ref().and_then(|reason| reason(parts))),
     };
     let Some(reason) = reason else { return Ok(()) };
     let is_new = match engine.read(&request.operation.digest()).await {

@@ -113,7 +113,8 @@ impl http_body::Body for Body {
             Kind::Whole { bytes, trailers, .. } => {
                 let data = bytes.take().map(Frame::data);
                 Poll::Ready(
-                    data.or_else(|| trailers.take().map(|lines| Frame::trailers(*lines))).map(Ok),
+                    data.or_else(|| trailers.take().map(|headers| Frame::trailers(*headers)))
+                        .map(Ok),
                 )
             }
             Kind::Stream { first, rest, .. } => match first.take() {

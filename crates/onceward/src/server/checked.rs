@@ -11,7 +11,7 @@ use super::{
     Errors, Idempotency, IdempotencyBuilder, InFlight, OptionsError, headers,
     hooks::{
         AuthorizeHook, FingerprintHook, NameHook, Peers, PrincipalHook, RebuildHook, RedactHook,
-        ResolveHook, ScopeHook, TurnAwayHook,
+        RejectHook, ResolveHook, ScopeHook,
     },
     key::{KeyPlace, KeySource},
     shed::Traffic,
@@ -61,7 +61,7 @@ pub(super) struct Chosen {
     pub(super) status_only: bool,
     pub(super) max_open: usize,
     pub(super) max_late: usize,
-    pub(super) turn_away: Option<TurnAwayHook>,
+    pub(super) reject: Option<RejectHook>,
     pub(super) retry_share: f64,
     pub(super) principal: Option<PrincipalHook>,
     pub(super) peers: Option<Peers>,
@@ -102,7 +102,7 @@ pub(super) struct Options {
     pub(super) max_response: usize,
     pub(super) fingerprint_headers: Vec<HeaderName>,
     pub(super) fingerprints: Option<FingerprintHook>,
-    pub(super) kept: headers::Kept,
+    pub(super) kept: headers::HeaderFilter,
     pub(super) authorize: Option<AuthorizeHook>,
     pub(super) resolver: Option<ResolveHook>,
     pub(super) rebuild: Option<RebuildHook>,
@@ -110,7 +110,7 @@ pub(super) struct Options {
     pub(super) status_only: bool,
     pub(super) max_open: usize,
     pub(super) max_late: usize,
-    pub(super) turn_away: Option<TurnAwayHook>,
+    pub(super) reject: Option<RejectHook>,
     pub(super) traffic: Traffic,
     pub(super) principal: Option<PrincipalHook>,
     pub(super) peers: Option<Peers>,
@@ -267,7 +267,7 @@ impl Chosen {
             max_response: self.max_response,
             fingerprint_headers: header_names("fingerprint_header", &self.fingerprint_headers)?,
             fingerprints: self.fingerprints,
-            kept: headers::Kept::new(
+            kept: headers::HeaderFilter::new(
                 header_names("keep_header", &self.keep_headers)?,
                 header_names("drop_header", &self.drop_headers)?,
             )
@@ -276,7 +276,7 @@ impl Chosen {
             resolver: self.resolver,
             rebuild: self.rebuild,
             redact: self.redact,
-            turn_away: self.turn_away,
+            reject: self.reject,
             traffic: Traffic::new(self.retry_share),
             status_only: self.status_only,
             max_open: self.max_open,

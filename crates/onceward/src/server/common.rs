@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use onceward_core::{Digest, Heard, Store};
+use onceward_core::{Digest, OnEnded, Store};
 use tokio::sync::Semaphore;
 
 use super::{Idempotency, memory::Memory, unknown::LastAsked, wait::Waiters};
@@ -17,7 +17,7 @@ const SPARE: usize = 4;
 pub(crate) struct Common {
     pub(super) waiters: Arc<Waiters>,
     /// Wakes those who wait here for what has ended elsewhere, as long as it is kept.
-    _heard: Arc<Heard>,
+    _heard: Arc<OnEnded>,
     /// What requests and answers may hold.
     pub(super) memory: Memory,
     /// Places for answers beyond that.
@@ -30,7 +30,7 @@ pub(crate) struct Common {
 impl Common {
     pub(crate) fn new(store: &dyn Store) -> Self {
         let waiters: Arc<Waiters> = Arc::default();
-        let heard: Arc<Heard> = {
+        let heard: Arc<OnEnded> = {
             let waiters = waiters.clone();
             Arc::new(move |id: &Digest| waiters.wake(id))
         };

@@ -19,7 +19,7 @@ use super::{
     admit,
     capture::Captured,
     execute::{self, Served},
-    fingerprint::Held,
+    fingerprint::ReadRequest,
     recall::{self, Recalled},
     respond, settle, shed, unknown,
 };
@@ -52,11 +52,11 @@ struct Inner {
     deadline: Deadline,
     memory: PeerMemory,
     incoming: Option<Incoming>,
-    fate: Mutex<Fate>,
+    fate: Mutex<DeferredProgress>,
 }
 
 /// How far it has come.
-enum Fate {
+enum DeferredProgress {
     /// The handler has not asked yet.
     Open,
     /// The handler has asked; or it has left before there was an answer.
@@ -70,7 +70,7 @@ enum Fate {
 }
 
 /// Why a request does not run.
-enum Met {
+enum DeferredRefusal {
     Replay(Replay),
     Unknown(Box<Stored>),
     Refusal(Problem),
@@ -81,7 +81,7 @@ impl Deferred {
         let memory = idempotency.memory_for(parts);
         let deadline = Deadline::within(request.terms.max_run());
         let idempotency = idempotency.clone();
-        let (incoming, fate) = (shed::incoming(parts), Mutex::new(Fate::Open));
+        let (incoming, fate) = (shed::incoming(parts), Mutex::new(DeferredProgress::Open));
         Self { inner: Arc::new(Inner { idempotency, request, deadline, memory, incoming, fate }) }
     }
 
@@ -171,7 +171,7 @@ impl Deferred {
     async fn claim_in<T: Transaction>(
         &self,
         transaction: &mut T,
-    ) -> Result<Result<(Claim, Slot), Met>, CommitError> {
+    ) -> Result<Result<(Claim, Slot), DeferredRefusal>, CommitError> {
         let Inner { idempotency, request, deadline, memory, .. } = &*self.inner;
         if !self.is_asked_first() {
             return Err(CommitError::Twice);
@@ -180,23 +180,23 @@ impl Deferred {
         let verdict = idempotency.engine().admit_in(request.clone(), transaction, patience).await?;
         Ok(Err(match verdict {
             Verdict::Run(claim) => match self.may_run(&claim) {
-                Err(problem) => Met::Refusal(problem),
+                Err(problem) => DeferredRefusal::Refusal(problem),
                 Ok(slot) => {
                     let claim = Claim::new(idempotency.clone(), claim, (*deadline, memory.clone()));
-                    self.becomes(Fate::Run(claim.clone()));
+                    self.becomes(DeferredProgress::Run(claim.clone()));
                     return Ok(Ok((claim, slot)));
                 }
             },
-            Verdict::Replay(replay) => Met::Replay(replay),
+            Verdict::Replay(replay) => DeferredRefusal::Replay(replay),
             Verdict::Busy { retry_after } => {
-                Met::Refusal(admit::in_progress().retry_after(retry_after))
+                DeferredRefusal::Refusal(admit::in_progress().retry_after(retry_after))
             }
             Verdict::Mismatch => {
-                Met::Refusal(admit::key_reused().status(idempotency.options().mismatch))
+                DeferredRefusal::Refusal(admit::key_reused().status(idempotency.options().mismatch))
             }
-            Verdict::ClockSuspect => Met::Refusal(admit::clock_suspect()),
-            Verdict::Unknown(None) => Met::Refusal(admit::outcome_unknown(None)),
-            Verdict::Unknown(Some(stored)) => Met::Unknown(stored),
+            Verdict::ClockSuspect => DeferredRefusal::Refusal(admit::clock_suspect()),
+            Verdict::Unknown(None) => DeferredRefusal::Refusal(admit::outcome_unknown(None)),
+            Verdict::Unknown(Some(stored)) => DeferredRefusal::Unknown(stored),
         }))
     }
 
@@ -211,13 +211,15 @@ impl Deferred {
     }
 
     /// What a duplicate gets, when its transaction is over.
-    async fn tell(&self, met: Met) -> Completed {
+    async fn tell(&self, met: DeferredRefusal) -> Completed {
         let Inner { idempotency, request, memory, .. } = &*self.inner;
         let id = request.operation.digest();
         let told = match met {
-            Met::Refusal(problem) => Err(problem),
-            Met::Replay(replay) => recall::recall(idempotency, id, replay, memory.clone()).await,
-            Met::Unknown(stored) => {
+            DeferredRefusal::Refusal(problem) => Err(problem),
+            DeferredRefusal::Replay(replay) => {
+                recall::recall(idempotency, id, replay, memory.clone()).await
+            }
+            DeferredRefusal::Unknown(stored) => {
                 let route = (idempotency, idempotency.options());
                 match unknown::resolve(route, id, Some(&request.operation), &stored).await {
                     true => Err(admit::in_progress().retry_after(Duration::from_secs(1))),
@@ -235,27 +237,27 @@ impl Deferred {
             }
         };
         self.becomes(match told {
-            Ok(recalled) => Fate::Replay(Arc::new(recalled)),
-            Err(problem) => Fate::Refused(problem),
+            Ok(recalled) => DeferredProgress::Replay(Arc::new(recalled)),
+            Err(problem) => DeferredProgress::Refused(problem),
         });
         Completed::of_another(response)
     }
 
     fn is_asked_first(&self) -> bool {
         let mut fate = self.fate();
-        let is_first = matches!(*fate, Fate::Open);
+        let is_first = matches!(*fate, DeferredProgress::Open);
         if is_first {
-            *fate = Fate::Asked;
+            *fate = DeferredProgress::Asked;
         }
         is_first
     }
 
-    fn fate(&self) -> MutexGuard<'_, Fate> {
+    fn fate(&self) -> MutexGuard<'_, DeferredProgress> {
         self.inner.fate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives what it was before.
-    fn becomes(&self, fate: Fate) -> Fate {
+    fn becomes(&self, fate: DeferredProgress) -> DeferredProgress {
         mem::replace(&mut *self.fate(), fate)
     }
 }
@@ -265,7 +267,7 @@ pub(super) async fn answer<S, B>(
     idempotency: &Idempotency,
     request: Request,
     mut parts: Parts,
-    held: Held,
+    held: ReadRequest,
     service: S,
 ) -> Result<(Answered, Response<Body>), Problem>
 where
@@ -312,17 +314,19 @@ impl Deferred {
         asked: &Parts,
     ) -> Result<(Answered, Response<Body>), Problem> {
         let (idempotency, id) = (&self.inner.idempotency, self.operation().digest());
-        match self.becomes(Fate::Asked) {
-            Fate::Run(claim) => {
+        match self.becomes(DeferredProgress::Asked) {
+            DeferredProgress::Run(claim) => {
                 let answer = settle::settle_run_in(idempotency, &claim, captured).await?;
                 Ok((Answered::First, answer))
             }
-            Fate::Replay(recalled) => {
+            DeferredProgress::Replay(recalled) => {
                 let answer = respond::replay(idempotency, id, asked, &recalled).await?;
                 Ok((Answered::Replayed, answer))
             }
-            Fate::Refused(problem) => Err(problem),
-            Fate::Open | Fate::Asked => Ok((Answered::First, settle::uncommitted(captured)?)),
+            DeferredProgress::Refused(problem) => Err(problem),
+            DeferredProgress::Open | DeferredProgress::Asked => {
+                Ok((Answered::First, settle::uncommitted(captured)?))
+            }
         }
     }
 }

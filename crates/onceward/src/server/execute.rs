@@ -27,7 +27,7 @@ use tracing::Instrument as _;
 use super::{
     Body, BoxError, Claim, Code, Idempotency, PeerMemory, Problem, WholeBody,
     capture::Captured,
-    fingerprint::Held,
+    fingerprint::ReadRequest,
     late::{self, Listening},
     settle,
 };
@@ -73,7 +73,7 @@ pub(super) fn detached<S, B>(
     idempotency: &Idempotency,
     (claim, slot): (Claim, Slot),
     mut parts: Parts,
-    held: Held,
+    held: ReadRequest,
     service: S,
 ) -> Running
 where

@@ -12,15 +12,18 @@ use super::{
 };
 
 /// A request that was read to its end, with the memory that it takes up.
-pub(super) struct Held {
+pub(super) struct ReadRequest {
     whole: Whole,
     reserved: Reservation,
 }
 
-impl Held {
+impl ReadRequest {
     /// The body for the service; the memory stays taken until what comes with it is dropped.
     pub(super) fn open<B: WholeBody>(self) -> (B, Reservation) {
-        (B::from_whole(self.whole.bytes, self.whole.trailers.map(|lines| *lines)), self.reserved)
+        (
+            B::from_whole(self.whole.bytes, self.whole.trailers.map(|headers| *headers)),
+            self.reserved,
+        )
     }
 }
 
@@ -29,7 +32,7 @@ pub(super) async fn read<B: WholeBody>(
     operation: OperationId,
     parts: &Parts,
     body: B,
-) -> Result<(Request, Held), Problem> {
+) -> Result<(Request, ReadRequest), Problem> {
     let options = idempotency.options();
     let most = options.max_request;
     if body::declared_length(&parts.headers).is_some_and(|length| length > most as u64) {
@@ -54,7 +57,7 @@ pub(super) async fn read<B: WholeBody>(
     let plain = fingerprint(parts, &options.fingerprint_headers, &whole.bytes);
     let fingerprints = options.fingerprints.as_ref().map_or_else(|| plain.into(), |by| by(plain));
     let request = Request { operation, fingerprints, terms: options.terms };
-    Ok((request, Held { whole, reserved }))
+    Ok((request, ReadRequest { whole, reserved }))
 }
 
 fn fingerprint(parts: &Parts, extra: &[HeaderName], body: &[u8]) -> Fingerprint {
@@ -84,9 +87,9 @@ pub(super) fn original_uri(parts: &Parts) -> &Uri {
 
 /// All lines of a name, as one list.
 fn joined<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Cow<'a, [u8]>> {
-    let mut lines = headers.get_all(name).iter().map(http::HeaderValue::as_bytes);
-    let first = lines.next()?;
-    Some(lines.fold(Cow::Borrowed(first), |all, line| [&all, &b", "[..], line].concat().into()))
+    let mut headers = headers.get_all(name).iter().map(http::HeaderValue::as_bytes);
+    let first = headers.next()?;
+    Some(headers.fold(Cow::Borrowed(first), |all, line| [&all, &b", "[..], line].concat().into()))
 }
 
 fn too_large(most: usize) -> Problem {

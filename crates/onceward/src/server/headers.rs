@@ -58,12 +58,12 @@ const PER_EXCHANGE_PREFIXES: [&str; 3] = ["ratelimit", "x-ratelimit", "x-b3-"];
 pub(super) const MAX_BYTES: usize = 32 << 10;
 
 /// Decides which header lines are kept.
-pub(super) struct Kept {
+pub(super) struct HeaderFilter {
     also: Vec<HeaderName>,
     never: Vec<HeaderName>,
 }
 
-impl Kept {
+impl HeaderFilter {
     pub(super) fn new(also: Vec<HeaderName>, never: Vec<HeaderName>) -> Result<Self, String> {
         if let Some(name) = also.iter().find(|name| is_hop_by_hop(name) || OWN.contains(name)) {
             return Err(format!("`{name}` belongs to one connection or to Onceward: leave it out"));
@@ -77,9 +77,9 @@ impl Kept {
     /// The lines to keep, values of one name in their order; `None`: too many to keep.
     pub(super) fn of(&self, headers: &HeaderMap) -> Option<Vec<Header>> {
         let nominated = nominated(headers);
-        let lines = headers.iter().filter(|(name, _)| self.keeps(name, &nominated));
+        let headers = headers.iter().filter(|(name, _)| self.keeps(name, &nominated));
         let kept: Vec<_> =
-            lines.map(|(name, value)| (name.as_str().into(), value.as_bytes().into())).collect();
+            headers.map(|(name, value)| (name.as_str().into(), value.as_bytes().into())).collect();
         (bytes(&kept) <= MAX_BYTES).then_some(kept)
     }
 
@@ -113,9 +113,9 @@ pub(super) fn strip_own(headers: &mut HeaderMap) {
 
 /// Header lines as they were stored, without those that belong to a connection or to the layer: what
 /// a resolver or a person wrote was not filtered before.
-pub(super) fn restore(lines: &[Header]) -> HeaderMap {
-    let mut headers = HeaderMap::with_capacity(lines.len() + 4);
-    for (name, value) in lines {
+pub(super) fn restore(stored: &[Header]) -> HeaderMap {
+    let mut headers = HeaderMap::with_capacity(stored.len() + 4);
+    for (name, value) in stored {
         let (name, value) = (HeaderName::try_from(&**name), HeaderValue::from_bytes(value));
         if let (Ok(name), Ok(value)) = (name, value)
             && !is_hop_by_hop(&name)
@@ -127,8 +127,8 @@ pub(super) fn restore(lines: &[Header]) -> HeaderMap {
     headers
 }
 
-fn bytes(lines: &[Header]) -> usize {
-    lines.iter().map(|(name, value)| name.len() + value.len() + 4).sum()
+fn bytes(headers: &[Header]) -> usize {
+    headers.iter().map(|(name, value)| name.len() + value.len() + 4).sum()
 }
 
 fn is_hop_by_hop(name: &HeaderName) -> bool {
@@ -143,8 +143,9 @@ fn is_per_exchange(name: &HeaderName) -> bool {
 
 /// What the `Connection` lines name belongs to the connection too.
 fn nominated(headers: &HeaderMap) -> Vec<String> {
-    let lines = headers.get_all(header::CONNECTION);
-    let names = lines.iter().filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(','));
+    let headers = headers.get_all(header::CONNECTION);
+    let names =
+        headers.iter().filter_map(|line| line.to_str().ok()).flat_map(|line| line.split(','));
     names.map(|name| name.trim().to_ascii_lowercase()).collect()
 }
 
@@ -152,31 +153,31 @@ fn nominated(headers: &HeaderMap) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn headers(lines: &[(&'static str, &[u8])]) -> HeaderMap {
+    fn map(pairs: &[(&'static str, &[u8])]) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        for (name, value) in lines {
+        for (name, value) in pairs {
             headers.append(*name, HeaderValue::from_bytes(value).unwrap());
         }
         headers
     }
 
-    fn kept(kept: &Kept, lines: &[(&'static str, &[u8])]) -> Vec<(String, Vec<u8>)> {
-        let lines = kept.of(&headers(lines)).unwrap();
-        lines.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
+    fn kept(kept: &HeaderFilter, headers: &[(&'static str, &[u8])]) -> Vec<(String, Vec<u8>)> {
+        let headers = kept.of(&map(headers)).unwrap();
+        headers.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
     }
 
     #[test]
     fn end_to_end_lines_are_kept_in_their_order() {
-        let plain = Kept::new(vec![], vec![]).unwrap();
-        let lines: [(&str, &[u8]); 4] =
+        let plain = HeaderFilter::new(vec![], vec![]).unwrap();
+        let headers: [(&str, &[u8]); 4] =
             [("link", b"<a>"), ("link", b"<b>"), ("x-raw", b"\xff"), ("etag", b"\"7\"")];
-        let expected = lines.map(|(name, value)| (name.to_owned(), value.to_vec()));
-        assert_eq!(kept(&plain, &lines), expected);
+        let expected = headers.map(|(name, value)| (name.to_owned(), value.to_vec()));
+        assert_eq!(kept(&plain, &headers), expected);
     }
 
     #[test]
     fn lines_of_one_exchange_or_connection_are_dropped() {
-        let plain = Kept::new(vec![], vec![]).unwrap();
+        let plain = HeaderFilter::new(vec![], vec![]).unwrap();
         let names = HOP_BY_HOP.iter().chain(&PER_EXCHANGE).copied();
         let names =
             names.chain(["ratelimit", "ratelimit-policy", "x-ratelimit-reset", "x-b3-spanid"]);
@@ -192,20 +193,20 @@ mod tests {
     #[test]
     fn choices_are_respected_and_contradictions_refused() {
         let name = HeaderName::from_static;
-        let chosen = Kept::new(vec![name("set-cookie")], vec![name("etag")]).unwrap();
-        let lines: [(&str, &[u8]); 2] = [("set-cookie", b"a=1"), ("etag", b"1")];
-        assert_eq!(kept(&chosen, &lines), [("set-cookie".to_owned(), b"a=1".to_vec())]);
+        let chosen = HeaderFilter::new(vec![name("set-cookie")], vec![name("etag")]).unwrap();
+        let headers: [(&str, &[u8]); 2] = [("set-cookie", b"a=1"), ("etag", b"1")];
+        assert_eq!(kept(&chosen, &headers), [("set-cookie".to_owned(), b"a=1".to_vec())]);
         for refused in ["connection", "te", "idempotent-replayed"] {
-            assert!(Kept::new(vec![name(refused)], vec![]).is_err(), "{refused}");
+            assert!(HeaderFilter::new(vec![name(refused)], vec![]).is_err(), "{refused}");
         }
-        assert!(Kept::new(vec![name("etag")], vec![name("etag")]).is_err());
+        assert!(HeaderFilter::new(vec![name("etag")], vec![name("etag")]).is_err());
     }
 
     #[test]
     fn too_many_bytes_are_not_kept() {
-        let plain = Kept::new(vec![], vec![]).unwrap();
+        let plain = HeaderFilter::new(vec![], vec![]).unwrap();
         let value = |bytes: usize| vec![b'v'; bytes - "etag".len() - 4];
-        assert!(plain.of(&headers(&[("etag", &value(MAX_BYTES))])).is_some());
-        assert!(plain.of(&headers(&[("etag", &value(MAX_BYTES + 1))])).is_none());
+        assert!(plain.of(&map(&[("etag", &value(MAX_BYTES))])).is_some());
+        assert!(plain.of(&map(&[("etag", &value(MAX_BYTES + 1))])).is_none());
     }
 }

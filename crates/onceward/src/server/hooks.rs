@@ -21,13 +21,13 @@ pub(super) type PrincipalHook = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 pub(super) type AuthorizeHook =
     Arc<dyn Fn(&Parts) -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 pub(super) type FingerprintHook = Arc<dyn Fn(Fingerprint) -> Fingerprints + Send + Sync>;
-pub(super) type TurnAwayHook = Arc<dyn Fn(&Parts) -> Option<Problem> + Send + Sync>;
+pub(super) type RejectHook = Arc<dyn Fn(&Parts) -> Option<Problem> + Send + Sync>;
 pub(super) type PeerHook = Arc<dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync>;
 pub(super) type RedactHook = Arc<dyn Fn(&mut Outcome) -> Redaction + Send + Sync>;
 pub(super) type ResolveHook =
-    Arc<dyn Fn(Unresolved) -> BoxFuture<'static, Told<Resolution>> + Send + Sync>;
+    Arc<dyn Fn(Unresolved) -> BoxFuture<'static, HookResult<Resolution>> + Send + Sync>;
 pub(super) type RebuildHook =
-    Arc<dyn Fn(Resource) -> BoxFuture<'static, Told<http::Response<Bytes>>> + Send + Sync>;
+    Arc<dyn Fn(Resource) -> BoxFuture<'static, HookResult<http::Response<Bytes>>> + Send + Sync>;
 
 /// What one peer may hold in memory, and who it is.
 #[derive(Clone)]
@@ -37,7 +37,7 @@ pub(super) struct Peers {
 }
 
 /// `Ok(None)`: nothing is known about it. `Err`: asking failed; it may be asked again.
-pub(super) type Told<T> = Result<Option<T>, BoxError>;
+pub(super) type HookResult<T> = Result<Option<T>, BoxError>;
 
 /// An operation whose outcome is not known, as its resolver is asked about it.
 ///

@@ -54,12 +54,12 @@ pub(super) fn is_kept_of(idempotency: &Idempotency, captured: &Captured, stored:
 /// Before anything is hidden: the bytes, if they are kept at all, are beside it.
 fn as_it_is(options: &Options, captured: &Captured) -> (Outcome, Option<Bytes>) {
     let head = captured.head().expect("no answer never means that an answer is kept");
-    let (status, lines, extensions) = head;
+    let (status, headers, extensions) = head;
     if options.status_only {
-        return (not_kept(status, location_only(lines)), None);
+        return (not_kept(status, location_only(headers)), None);
     }
-    let Some(headers) = options.kept.of(lines) else {
-        return (not_kept(status, location_only(lines)), None);
+    let Some(headers) = options.kept.of(headers) else {
+        return (not_kept(status, location_only(headers)), None);
     };
     if extensions.get::<NotKept>().is_some() {
         return (not_kept(status, headers), None);
@@ -74,7 +74,8 @@ fn as_it_is(options: &Options, captured: &Captured) -> (Outcome, Option<Bytes>) 
     let Captured::Whole { whole, .. } = captured else {
         return (not_kept(status, headers), None);
     };
-    let trailers = whole.trailers.as_ref().map_or(Some(Vec::new()), |lines| options.kept.of(lines));
+    let trailers =
+        whole.trailers.as_ref().map_or(Some(Vec::new()), |headers| options.kept.of(headers));
     let Some(trailers) = trailers else { return (not_kept(status, headers), None) };
     (Outcome { trailers, ..not_kept(status, headers) }, Some(whole.bytes.clone()))
 }
@@ -85,8 +86,8 @@ fn not_kept(status: StatusCode, headers: Vec<Header>) -> Outcome {
 }
 
 /// Where the result can be found is worth keeping, if nothing else can be.
-fn location_only(lines: &HeaderMap) -> Vec<Header> {
-    let location = lines.get(header::LOCATION).map(HeaderValue::as_bytes);
+fn location_only(headers: &HeaderMap) -> Vec<Header> {
+    let location = headers.get(header::LOCATION).map(HeaderValue::as_bytes);
     let location = location.filter(|value| value.len() < headers::MAX_BYTES);
     location.map(|value| (header::LOCATION.as_str().into(), value.into())).into_iter().collect()
 }
@@ -153,8 +154,8 @@ fn tells_about_the_body((name, _): &Header) -> bool {
 }
 
 /// Whether something was hidden in an answer, by the line that says so in its record.
-pub(super) fn is_redacted(lines: &[Header]) -> bool {
-    lines.iter().any(|(name, _)| is_mark(name))
+pub(super) fn is_redacted(headers: &[Header]) -> bool {
+    headers.iter().any(|(name, _)| is_mark(name))
 }
 
 fn is_mark(name: &str) -> bool {

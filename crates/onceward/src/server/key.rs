@@ -150,8 +150,8 @@ impl KeySource {
             Self::Headers(names) => {
                 let is_there = |(_, name): &&(String, HeaderName)| parts.headers.contains_key(name);
                 let Some((shown, name)) = names.iter().find(is_there) else { return Ok(None) };
-                let lines = parts.headers.get_all(name).iter().map(HeaderValue::as_bytes);
-                Key::from_lines(lines).map_err(|error| invalid(shown, &error.to_string()))
+                let headers = parts.headers.get_all(name).iter().map(HeaderValue::as_bytes);
+                Key::from_lines(headers).map_err(|error| invalid(shown, &error.to_string()))
             }
         }
     }

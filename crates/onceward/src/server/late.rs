@@ -25,7 +25,7 @@ use super::{
 use crate::{Engine, telemetry::event};
 
 /// How often a listening execution looks whether an operator has resolved the outcome.
-const PAUSE: Duration = Duration::from_secs(5);
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Put into a response's extensions: there is no answer, for this cause.
 ///
@@ -225,7 +225,7 @@ impl Listening {
 
 /// Ends when a late answer would change nothing any more.
 async fn is_resolved(engine: &Engine, claim: &Claim) {
-    let mut looks = interval(PAUSE);
+    let mut looks = interval(LOOK_INTERVAL);
     // The first is at once, and the outcome was written a moment ago.
     looks.tick().await;
     loop {

@@ -60,7 +60,7 @@ pub struct Idempotency {
 }
 
 /// What layers share that are derived from each other; what bounds the process is [`Common`].
-pub(super) struct Shared {
+pub(super) struct LayerState {
     pub(super) engine: Engine,
     /// The options of every layer that covers something.
     routes: Mutex<Vec<Arc<Options>>>,
@@ -216,7 +216,7 @@ impl Idempotency {
     pub(super) fn remember(&self, name: &OperationName) {
         if self.options.resolver.is_some() && self.options.fixed_name().is_none() {
             let mut resolved = lock(&self.shared().resolved);
-            if resolved.len() < Shared::MAX_REMEMBERED && !resolved.contains_key(name) {
+            if resolved.len() < LayerState::MAX_REMEMBERED && !resolved.contains_key(name) {
                 resolved.insert(name.clone(), self.options.clone());
             }
         }
@@ -238,12 +238,12 @@ impl Idempotency {
         &self.options
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
+    pub(super) fn shared(&self) -> &Arc<LayerState> {
         self.builder.shared()
     }
 }
 
-impl Shared {
+impl LayerState {
     /// Names by path may be many; for more than these a status read asks no resolver.
     const MAX_REMEMBERED: usize = 10_000;
 

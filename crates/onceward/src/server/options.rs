@@ -12,7 +12,7 @@ use super::{
     checked::{Chosen, Name},
     hooks::{NameHook, Peers, Redaction, Resource, Unresolved, boxed},
     key::KeyPlace,
-    layer::Shared,
+    layer::LayerState,
 };
 use crate::Engine;
 
@@ -61,7 +61,7 @@ pub enum InFlight {
 #[derive(Clone)]
 #[must_use]
 pub struct IdempotencyBuilder {
-    shared: Arc<Shared>,
+    shared: Arc<LayerState>,
     pub(super) chosen: Chosen,
 }
 
@@ -115,7 +115,7 @@ impl IdempotencyBuilder {
             resolver: None,
             rebuild: None,
             redact: None,
-            turn_away: None,
+            reject: None,
             retry_share: 0.2,
             status_only: false,
             max_open: Idempotency::MAX_OPEN,
@@ -126,7 +126,7 @@ impl IdempotencyBuilder {
             status_path: "/.onceward".to_owned(),
             route: None,
         };
-        Self { shared: Arc::new(Shared::new(engine)), chosen }
+        Self { shared: Arc::new(LayerState::new(engine)), chosen }
     }
 
     /// Whose operation a request is, for a route that tells it in another way: see
@@ -480,17 +480,17 @@ impl IdempotencyBuilder {
     /// # let store = MemoryStore::not_durable();
     /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
     /// static IS_DOWN: AtomicBool = AtomicBool::new(false);
-    /// let layer = Idempotency::builder(store, scope).turn_away(|_| {
+    /// let layer = Idempotency::builder(store, scope).reject(|_| {
     ///     let is_down = IS_DOWN.load(Relaxed);
     ///     is_down.then(|| Problem::new(Code::Overloaded, "the ledger is down; try again later"))
     /// });
     /// # let _ = layer;
     /// ```
-    pub fn turn_away(
+    pub fn reject(
         mut self,
         reason: impl Fn(&Parts) -> Option<Problem> + Send + Sync + 'static,
     ) -> Self {
-        self.chosen.turn_away = Some(Arc::new(reason));
+        self.chosen.reject = Some(Arc::new(reason));
         self
     }
 
@@ -593,7 +593,7 @@ impl IdempotencyBuilder {
         Ok(Idempotency::from_parts(self, options))
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
+    pub(super) fn shared(&self) -> &Arc<LayerState> {
         &self.shared
     }
 }

@@ -46,8 +46,8 @@ impl Patience {
     /// The first preference of a name counts; a malformed one is no preference.
     fn preferring(mut self, headers: &HeaderMap) -> Self {
         let (mut wait, mut asynchronous) = (None, false);
-        let lines = headers.get_all(headers::PREFER).iter().filter_map(|line| line.to_str().ok());
-        for preference in lines.flat_map(|line| split_unquoted(line, ',')) {
+        let headers = headers.get_all(headers::PREFER).iter().filter_map(|line| line.to_str().ok());
+        for preference in headers.flat_map(|line| split_unquoted(line, ',')) {
             let token = split_unquoted(preference, ';').next().unwrap_or_default().trim();
             let (name, value) = token.split_once('=').unwrap_or((token, ""));
             match name.trim().to_ascii_lowercase().as_str() {
@@ -88,7 +88,7 @@ mod tests {
     fn preferences_are_read_leniently_and_bounded() {
         let plain =
             Patience { wait: Duration::from_secs(2), then: Then::Conflict, is_preferred: false };
-        for (lines, wait, asynchronous) in [
+        for (prefers, wait, asynchronous) in [
             (&[][..], 2, false),
             (&["wait=5"], 5, false),
             (&["Wait = \"5\"; x=1"], 5, false),
@@ -104,13 +104,13 @@ mod tests {
             (&["note=\"a\\\", respond-async\", wait=4"], 4, false),
         ] {
             let mut headers = HeaderMap::new();
-            for line in lines {
+            for line in prefers {
                 headers.append(headers::PREFER, line.parse().unwrap());
             }
             let wait = Duration::from_secs(wait);
             let then = if asynchronous { Then::Async } else { Then::Conflict };
             let expected = Patience { wait, then, is_preferred: asynchronous };
-            assert_eq!(plain.preferring(&headers), expected, "{lines:?}");
+            assert_eq!(plain.preferring(&headers), expected, "{prefers:?}");
         }
     }
 }

@@ -96,14 +96,14 @@ pub(super) async fn recalled(
     id: Digest,
     answer: &Recalled,
 ) -> Result<Response<Body>, Problem> {
-    let mut lines = answer.headers.clone();
-    let unavailable = |lines: &HeaderMap| unavailable(answer.status, lines);
+    let mut headers = answer.headers.clone();
+    let unavailable = |headers: &HeaderMap| unavailable(answer.status, headers);
     let body = match &answer.body {
         RecalledBody::Bytes { bytes, trailers } => {
-            let declared = body::declared_length(&lines);
+            let declared = body::declared_length(&headers);
             // A wrong length, as somebody may have written it, would mix up a connection.
             if declared != Some(bytes.len() as u64) && !capture::has_no_body(answer.status) {
-                lines.remove(header::CONTENT_LENGTH);
+                headers.remove(header::CONTENT_LENGTH);
             }
             Body::whole(bytes.clone(), trailers.clone())
         }
@@ -114,41 +114,41 @@ pub(super) async fn recalled(
             };
             match rebuilt {
                 Ok(Some(rebuilt)) => {
-                    let bytes = rebuilt_content(&mut lines, rebuilt);
+                    let bytes = rebuilt_content(&mut headers, rebuilt);
                     answer.memory.hold(bytes).ok_or_else(memory::full)?.into()
                 }
-                Ok(None) => return Err(unavailable(&lines)),
+                Ok(None) => return Err(unavailable(&headers)),
                 Err(error) => {
                     tracing::warn!(event = event::ANSWER_NOT_READ, %error, "an answer could not be rebuilt");
-                    return Err(unavailable(&lines));
+                    return Err(unavailable(&headers));
                 }
             }
         }
-        RecalledBody::Unavailable => return Err(unavailable(&lines)),
+        RecalledBody::Unavailable => return Err(unavailable(&headers)),
     };
-    stamp(&mut lines, id, Some((answer.completed_at, answer.expires_at)));
+    stamp(&mut headers, id, Some((answer.completed_at, answer.expires_at)));
     if answer.is_redacted {
-        lines.insert(headers::REDACTED, HeaderValue::from_static("true"));
+        headers.insert(headers::REDACTED, HeaderValue::from_static("true"));
     }
     let mut response = Response::new(body);
     *response.status_mut() = answer.status;
-    *response.headers_mut() = lines;
+    *response.headers_mut() = headers;
     Ok(response)
 }
 
 /// The content headers of what was rebuilt replace the stored ones; its status does not.
-fn rebuilt_content(lines: &mut HeaderMap, rebuilt: Response<Bytes>) -> Bytes {
+fn rebuilt_content(headers: &mut HeaderMap, rebuilt: Response<Bytes>) -> Bytes {
     let (head, bytes) = rebuilt.into_parts();
     let is_content =
         |name: &HeaderName| name.as_str().starts_with("content-") || name.as_str() == "repr-digest";
-    let stored: Vec<_> = lines.keys().filter(|name| is_content(name)).cloned().collect();
+    let stored: Vec<_> = headers.keys().filter(|name| is_content(name)).cloned().collect();
     for name in stored {
-        lines.remove(name);
+        headers.remove(name);
     }
     let is_kept = |name: &HeaderName| is_content(name) && name != header::CONTENT_LENGTH;
     for name in head.headers.keys().filter(|name| is_kept(name)) {
         for value in head.headers.get_all(name) {
-            lines.append(name, value.clone());
+            headers.append(name, value.clone());
         }
     }
     bytes
@@ -168,15 +168,15 @@ pub(super) fn accepted(
     });
     let mut response = Response::new(json(&document));
     *response.status_mut() = StatusCode::ACCEPTED;
-    let lines = response.headers_mut();
-    lines.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    lines.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    lines.insert(header::RETRY_AFTER, whole_seconds(Duration::from_secs(1)));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::RETRY_AFTER, whole_seconds(Duration::from_secs(1)));
     if patience.is_preferred {
-        lines.insert(headers::PREFERENCE_APPLIED, HeaderValue::from_static("respond-async"));
+        headers.insert(headers::PREFERENCE_APPLIED, HeaderValue::from_static("respond-async"));
     }
-    lines.insert(header::LOCATION, url);
-    name_operation(lines, id);
+    headers.insert(header::LOCATION, url);
+    name_operation(headers, id);
     response
 }
 
@@ -205,19 +205,19 @@ where
 
 /// What every keyed answer carries; `ended`: when it was completed, and until when it is kept.
 pub(super) fn stamp(
-    lines: &mut HeaderMap,
+    headers: &mut HeaderMap,
     id: Digest,
     ended: Option<(Timestamp, Option<Timestamp>)>,
 ) {
-    name_operation(lines, id);
+    name_operation(headers, id);
     if let Some((completed_at, expires_at)) = ended {
-        insert_date(lines, headers::COMPLETED, Some(completed_at));
-        insert_date(lines, headers::EXPIRES, expires_at);
+        insert_date(headers, headers::COMPLETED, Some(completed_at));
+        insert_date(headers, headers::EXPIRES, expires_at);
     }
 }
 
-pub(super) fn name_operation(lines: &mut HeaderMap, id: Digest) {
-    lines.insert(headers::OPERATION, text(&id.to_string()));
+pub(super) fn name_operation(headers: &mut HeaderMap, id: Digest) {
+    headers.insert(headers::OPERATION, text(&id.to_string()));
 }
 
 /// Where the operation can be asked for.
@@ -236,11 +236,11 @@ pub(super) fn json(document: &serde_json::Value) -> Body {
     Body::from(Bytes::from(format!("{document}\n")))
 }
 
-fn insert_date(lines: &mut HeaderMap, name: HeaderName, time: Option<Timestamp>) {
+fn insert_date(headers: &mut HeaderMap, name: HeaderName, time: Option<Timestamp>) {
     let time = time.and_then(|time| jiff::Timestamp::from_microsecond(time.unix_micros()).ok());
     let printer = jiff::fmt::rfc2822::DateTimePrinter::new();
     if let Some(date) = time.and_then(|time| printer.timestamp_to_rfc9110_string(&time).ok()) {
-        lines.insert(name, text(&date));
+        headers.insert(name, text(&date));
     }
 }
 
@@ -248,11 +248,11 @@ fn text(ascii: &str) -> HeaderValue {
     HeaderValue::from_str(ascii).expect("dates, references and checked paths are visible ASCII")
 }
 
-fn unavailable(status: StatusCode, lines: &HeaderMap) -> Problem {
+fn unavailable(status: StatusCode, headers: &HeaderMap) -> Problem {
     let text = format!(
         "it ended with status {}, but its answer could not be kept; it will not run again: look the \
          result up instead",
         status.as_u16()
     );
-    Problem::new(Code::ResultUnavailable, text).location(lines.get(header::LOCATION).cloned())
+    Problem::new(Code::ResultUnavailable, text).location(headers.get(header::LOCATION).cloned())
 }

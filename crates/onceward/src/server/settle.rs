@@ -22,7 +22,7 @@ use crate::{
 
 /// When a client comes back whose key is free because the service could not handle its request, if the
 /// service does not say it.
-const SOON: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Ends the claim by what came back, and gives what the first client is told. If that takes long,
 /// `late` is what it is told meanwhile.
@@ -141,7 +141,7 @@ async fn settle_open(
                 answer.headers_mut().insert(headers::OUTCOME, headers::UNKNOWN);
             }
             if meaning == Meaning::Released && answer.status() == StatusCode::SERVICE_UNAVAILABLE {
-                let pause = respond::whole_seconds(SOON);
+                let pause = respond::whole_seconds(RETRY_AFTER);
                 answer.headers_mut().entry(header::RETRY_AFTER).or_insert(pause);
             }
             respond::stamp(answer.headers_mut(), id, times);

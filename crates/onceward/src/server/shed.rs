@@ -9,25 +9,25 @@ use std::{
 };
 
 use http::request::Parts;
-use onceward_core::retry::{Share, Shared};
+use onceward_core::retry::{Share, ShareCounter};
 use tokio::time::Instant;
 
 use super::{Code, Problem};
 use crate::{AttemptHeaders, Incoming};
 
 /// When it makes sense to come back, and over which time those who do are spread.
-const SOON: Duration = Duration::from_secs(1);
-const SPREAD: Duration = Duration::from_secs(2);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+const RETRY_AFTER_SPREAD: Duration = Duration::from_secs(2);
 
 /// Counts what runs, and how much of it was tried before.
 pub(super) struct Traffic {
     since: Instant,
-    counted: Mutex<Shared>,
+    counted: Mutex<ShareCounter>,
 }
 
 impl Traffic {
     pub(super) fn new(share: f64) -> Self {
-        Self { since: Instant::now(), counted: Mutex::new(Shared::new(Share::of(share))) }
+        Self { since: Instant::now(), counted: Mutex::new(ShareCounter::new(Share::of(share))) }
     }
 
     /// Counts a request that would run.
@@ -54,8 +54,8 @@ impl Traffic {
 /// Remembers what a client says about its attempt: its time counts from now. A layer outside of this one
 /// may have done so already.
 pub(super) fn note(parts: &mut Parts) {
-    let lines = [AttemptHeaders::DEADLINE, AttemptHeaders::ATTEMPT, AttemptHeaders::PRIORITY];
-    let says_it = lines.iter().any(|name| parts.headers.contains_key(name));
+    let headers = [AttemptHeaders::DEADLINE, AttemptHeaders::ATTEMPT, AttemptHeaders::PRIORITY];
+    let says_it = headers.iter().any(|name| parts.headers.contains_key(name));
     if says_it && incoming(parts).is_none() {
         let incoming = Incoming::from(&parts.headers);
         parts.extensions.insert(incoming);
@@ -82,6 +82,6 @@ pub(super) fn incoming(parts: &Parts) -> Option<Incoming> {
 fn too_many_retries() -> Problem {
     let text = "too many of the requests here are retries, and this one was not run; wait for \
                 `Retry-After`, then send it again";
-    let pause = SOON + SPREAD.mul_f64(fastrand::f64());
+    let pause = RETRY_AFTER + RETRY_AFTER_SPREAD.mul_f64(fastrand::f64());
     Problem::new(Code::RetryBudgetExhausted, text).retry_after(pause)
 }

@@ -240,9 +240,9 @@ fn capability(options: &Options) -> Value {
 
 fn json_response(document: &Value) -> Response<Body> {
     let mut response = Response::new(respond::json(document));
-    let lines = response.headers_mut();
-    lines.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    lines.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 

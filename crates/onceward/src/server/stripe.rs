@@ -25,10 +25,10 @@ pub(super) fn document(problem: &Problem) -> Value {
     }})
 }
 
-pub(super) fn add_lines(problem: &Problem, lines: &mut HeaderMap) {
-    lines.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+pub(super) fn add_lines(problem: &Problem, headers: &mut HeaderMap) {
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let word = if problem.is_retryable() { "true" } else { "false" };
-    lines.insert(SHOULD_RETRY, HeaderValue::from_static(word));
+    headers.insert(SHOULD_RETRY, HeaderValue::from_static(word));
 }
 
 /// A 5xx is no mistake about a key.

@@ -11,13 +11,13 @@ use tokio::time::{Instant, timeout};
 
 use super::{Idempotency, Unresolved, checked::Options, keep, settle};
 use crate::{
-    FoundOut,
+    ResolveRequest,
     engine::fresh_fence,
     telemetry::{self, Resolved, event},
 };
 
 /// How often one operation is asked about, and how long an answer may take.
-const PAUSE: Duration = Duration::from_secs(5);
+const ASK_INTERVAL: Duration = Duration::from_secs(5);
 /// How many operations are remembered as asked about; more are not asked about meanwhile.
 const MAX_ASKED: usize = 10_000;
 
@@ -31,9 +31,10 @@ impl LastAsked {
     fn may_ask(&self, id: Digest, now: Instant) -> bool {
         let mut at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
         if at.len() >= MAX_ASKED {
-            at.retain(|_, last| now.saturating_duration_since(*last) < PAUSE);
+            at.retain(|_, last| now.saturating_duration_since(*last) < ASK_INTERVAL);
         }
-        let recently = at.get(&id).is_some_and(|last| now.saturating_duration_since(*last) < PAUSE);
+        let recently =
+            at.get(&id).is_some_and(|last| now.saturating_duration_since(*last) < ASK_INTERVAL);
         let may_ask = !recently && at.len() < MAX_ASKED;
         if may_ask {
             at.insert(id, now);
@@ -62,7 +63,7 @@ pub(super) async fn resolve(
         attempt: stored.record.attempts,
         started_at: stored.started_at(),
     };
-    let resolution = match timeout(PAUSE, resolver(unresolved)).await {
+    let resolution = match timeout(ASK_INTERVAL, resolver(unresolved)).await {
         Ok(Ok(Some(resolution))) => {
             telemetry::RESOLVER_ANSWERS.add(match &resolution {
                 Resolution::Applied(_) => Resolved::Applied,
@@ -81,7 +82,7 @@ pub(super) async fn resolve(
         }
         Err(_) => {
             telemetry::RESOLVER_ANSWERS.add(Resolved::TimedOut);
-            tracing::warn!(event = event::NOT_RESOLVED, operation = %id, "a resolver did not answer within {PAUSE:?}");
+            tracing::warn!(event = event::NOT_RESOLVED, operation = %id, "a resolver did not answer within {ASK_INTERVAL:?}");
             return false;
         }
     };
@@ -107,7 +108,7 @@ pub(super) async fn resolve(
     };
     let terms = &route.terms;
     let (actor, reason, force) = (None, Some("resolver"), Force::No);
-    let found_out = FoundOut { resolution, terms, actor, reason, force };
+    let found_out = ResolveRequest { resolution, terms, actor, reason, force };
     match idempotency.engine().resolve_as(fence, id, stored, found_out).await {
         // A conflict: it was changed by somebody else. Either way there is something new to read.
         Ok(_) => true,
@@ -128,7 +129,7 @@ mod tests {
         let (one, other) = (Digest([1; 32]), Digest([2; 32]));
         assert!(asked.may_ask(one, now) && asked.may_ask(other, now));
         assert!(!asked.may_ask(one, now + Duration::from_millis(4999)));
-        assert!(asked.may_ask(one, now + PAUSE));
+        assert!(asked.may_ask(one, now + ASK_INTERVAL));
     }
 
     #[test]
@@ -141,6 +142,6 @@ mod tests {
         };
         assert!((0..MAX_ASKED).all(|number| asked.may_ask(id(number), now)));
         assert!(!asked.may_ask(id(MAX_ASKED), now));
-        assert!(asked.may_ask(id(MAX_ASKED), now + PAUSE));
+        assert!(asked.may_ask(id(MAX_ASKED), now + ASK_INTERVAL));
     }
 }

@@ -9,9 +9,9 @@ const PLACES: usize = 1 << 16;
 
 /// A guess and nothing more: each place remembers the last record that came by, and whoever finds
 /// nothing where something was expected asks the writer.
-pub(super) struct Known(Box<[AtomicU64]>);
+pub(super) struct RecentRecords(Box<[AtomicU64]>);
 
-impl Known {
+impl RecentRecords {
     pub(super) fn new() -> Self {
         Self((0..PLACES).map(|_| AtomicU64::new(0)).collect())
     }
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn what_came_by_is_expected_until_another_takes_its_place() {
-        let known = Known::new();
+        let known = RecentRecords::new();
         let [one, other, elsewhere] = [[7; 32], [8; 32], [9; 32]].map(Digest);
         assert!(!known.expects(&one));
         known.note(&one);

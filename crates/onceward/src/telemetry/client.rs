@@ -1,7 +1,7 @@
 //! What the retrying client counts.
 
 #[cfg(feature = "client")]
-use onceward_core::retry::Why;
+use onceward_core::retry::StopReason;
 
 use super::metric::{Counter, Family, Labels, Metric, labels};
 
@@ -74,22 +74,22 @@ metrics! { pub(super) CLIENT:
 
 impl ClientStop {
     #[cfg(feature = "client")]
-    pub(crate) fn of(why: Why) -> Self {
-        match why {
-            Why::Answered => Self::Answered,
-            Why::Conflict => Self::Conflict,
-            Why::Unauthorised => Self::Unauthorised,
-            Why::Unsafe => Self::Unsafe,
-            Why::BodyGone => Self::BodyGone,
-            Why::Nested => Self::Nested,
-            Why::Attempts => Self::Attempts,
-            Why::Deadline => Self::Deadline,
-            Why::Budget => Self::Budget,
-            Why::Share => Self::Share,
-            Why::Breaker => Self::Breaker,
-            Why::Throttle => Self::Throttle,
-            Why::Shed => Self::Shed,
-            Why::Limit => Self::Limit,
+    pub(crate) fn of(reason: StopReason) -> Self {
+        match reason {
+            StopReason::Answered => Self::Answered,
+            StopReason::Conflict => Self::Conflict,
+            StopReason::Unauthorised => Self::Unauthorised,
+            StopReason::Unsafe => Self::Unsafe,
+            StopReason::BodyGone => Self::BodyGone,
+            StopReason::Nested => Self::Nested,
+            StopReason::Attempts => Self::Attempts,
+            StopReason::Deadline => Self::Deadline,
+            StopReason::Budget => Self::Budget,
+            StopReason::Share => Self::Share,
+            StopReason::Breaker => Self::Breaker,
+            StopReason::Throttle => Self::Throttle,
+            StopReason::Shed => Self::Shed,
+            StopReason::Limit => Self::Limit,
             _ => Self::Other,
         }
     }

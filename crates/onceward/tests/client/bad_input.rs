@@ -6,7 +6,7 @@ use http::Request;
 use http_body_util::BodyExt as _;
 use onceward::{
     client::{Body, Retry},
-    core::retry::{Backoff, Class, Rules, Stop, Why},
+    core::retry::{Backoff, Class, Rules, Stop, StopReason},
 };
 use testbed::{Pieces, broken};
 
@@ -40,9 +40,9 @@ async fn a_retry_after_of_ages_ends_the_call_at_once_with_the_hint() {
         let server = Server::script([Step::with(503, "retry-after", value)]).await;
         let response = send(&retry(), post(&server.url("/"))).await.unwrap();
         let report = report(&Ok(response));
-        assert_eq!(report.stop(), Some(Stop::Failed(Why::Deadline)), "{value}");
+        assert_eq!(report.stop(), Some(Stop::Failed(StopReason::Deadline)), "{value}");
         assert!(report.hint().unwrap() > Duration::from_secs(10), "{value}");
-        assert_eq!(server.seen().len(), 1, "{value}");
+        assert_eq!(server.observation().len(), 1, "{value}");
     }
 }
 
@@ -62,21 +62,27 @@ async fn a_streaming_body_is_sent_once_and_the_report_says_so() {
     let result = send(&retry(), request).await;
     let report = report(&result);
     assert!(report.is_sent_once());
-    assert_eq!(report.stop(), Some(Stop::Failed(Why::BodyGone)));
-    assert_eq!(server.seen()[0].body, b"abc");
-    assert_eq!(server.seen().len(), 1);
+    assert_eq!(report.stop(), Some(Stop::Failed(StopReason::BodyGone)));
+    assert_eq!(server.observation()[0].body, b"abc");
+    assert_eq!(server.observation().len(), 1);
 }
 
 #[tokio::test]
 async fn a_body_above_the_bound_is_sent_once_and_one_at_the_bound_again() {
     let server = Server::script([Step::status(500)]).await;
     for (length, times) in [(64 << 10, 3), ((64 << 10) + 1, 1)] {
-        let before = server.seen().len();
+        let before = server.observation().len();
         let body = Body::from(vec![b'x'; length]);
         let result = send(&retry(), Request::post(server.url("/")).body(body).unwrap()).await;
         assert_eq!(report(&result).is_sent_once(), times == 1);
-        assert_eq!(server.seen().len() - before, times, "{length} bytes");
-        assert!(server.seen().iter().skip(before).all(|seen| seen.body.len() == length));
+        assert_eq!(server.observation().len() - before, times, "{length} bytes");
+        assert!(
+            server
+                .observation()
+                .iter()
+                .skip(before)
+                .all(|observation| observation.body.len() == length)
+        );
     }
 }
 
@@ -91,7 +97,7 @@ async fn a_request_body_that_breaks_off_is_an_error_of_the_caller_and_nothing_is
     let error = tower::Service::call(&mut client, request).await.unwrap_err();
     assert!(error.to_string().contains("not sent"), "{error}");
     assert_eq!(error.report().stop(), None);
-    assert!(server.seen().is_empty());
+    assert!(server.observation().is_empty());
 }
 
 #[tokio::test]
@@ -110,12 +116,12 @@ async fn an_answer_that_is_cut_short_is_tried_again_where_answers_are_read_whole
     let server = Server::script(script()).await;
     let response = send(&retry().whole_answers(1 << 20), post(&server.url("/"))).await.unwrap();
     assert_eq!(report(&Ok(response)).attempts()[0].class(), Class::Ambiguous);
-    assert_eq!(server.seen().len(), 2);
+    assert_eq!(server.observation().len(), 2);
 
     let server = Server::script(script()).await;
     let response = send(&retry(), post(&server.url("/"))).await.unwrap();
     assert!(response.into_body().collect().await.is_err(), "else its reader sees it");
-    assert_eq!(server.seen().len(), 1);
+    assert_eq!(server.observation().len(), 1);
 }
 
 #[tokio::test]
@@ -133,7 +139,10 @@ async fn a_redirect_is_given_back_and_not_followed() {
     let server = Server::script([Step::with(307, "location", elsewhere.url("/"))]).await;
     let response = send(&retry(), post(&server.url("/"))).await.unwrap();
     assert_eq!(response.status(), 307);
-    assert!(elsewhere.seen().is_empty(), "neither the key nor the write goes to another host");
+    assert!(
+        elsewhere.observation().is_empty(),
+        "neither the key nor the write goes to another host"
+    );
 }
 
 #[tokio::test]

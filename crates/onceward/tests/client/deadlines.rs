@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Request;
 use onceward::{
     client::{Body, Incoming, Report, Retry, Within},
-    core::retry::{Class, Rules, Stop, Why},
+    core::retry::{Class, Rules, Stop, StopReason},
 };
 use testbed::Pieces;
 use tokio::time::Instant;
@@ -53,7 +53,7 @@ async fn statement_2_no_attempt_starts_at_or_after_the_deadline_and_the_call_ret
         let (report, took, begun) = send(&retry, [Then::status(status).after(after)]).await;
         assert!(begun.iter().all(|at| *at < DEADLINE), "{seed}: {begun:?}");
         assert!(took <= DEADLINE + SLACK, "{seed}: {took:?}");
-        assert_eq!(report.stop().unwrap().why(), Why::Deadline, "{seed}");
+        assert_eq!(report.stop().unwrap().reason(), StopReason::Deadline, "{seed}");
         assert!(!begun.is_empty());
     }
 }
@@ -64,7 +64,11 @@ async fn statement_2_a_silent_server_is_given_up_at_the_deadline() {
     let (report, took, begun) = send(&retry, [Then::status(200).after(DEADLINE * 100)]).await;
     assert!(took <= DEADLINE + SLACK, "{took:?}");
     assert!(begun.len() >= 3, "attempts of 4 s each");
-    assert_eq!(report.stop(), Some(Stop::Failed(Why::Deadline)), "a GET cannot have happened");
+    assert_eq!(
+        report.stop(),
+        Some(Stop::Failed(StopReason::Deadline)),
+        "a GET cannot have happened"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -72,7 +76,7 @@ async fn statement_2_a_hint_beyond_the_deadline_returns_at_once_with_the_hint() 
     for hint in [10, 11, 3_600, u64::MAX] {
         let (report, took, begun) = send(&Retry::standard(), [Then::status(503).hint(hint)]).await;
         assert!(took <= SLACK, "{hint}: {took:?}");
-        assert_eq!(report.stop(), Some(Stop::Failed(Why::Deadline)));
+        assert_eq!(report.stop(), Some(Stop::Failed(StopReason::Deadline)));
         assert_eq!(report.hint(), Some(Duration::from_secs(hint)));
         assert_eq!(begun.len(), 1);
     }
@@ -163,7 +167,7 @@ async fn a_body_that_does_not_come_is_not_waited_for_longer_than_the_call_has() 
             Request::put("http://a.example/").body(Pieces::stuck().promising(10)).unwrap();
         set(&mut request);
         let error = Retry::standard().layer().layer(service).call(request).await.unwrap_err();
-        assert_eq!(error.report().stop(), Some(Stop::Failed(Why::Deadline)));
+        assert_eq!(error.report().stop(), Some(Stop::Failed(StopReason::Deadline)));
         assert!(start.elapsed() <= Duration::from_millis(100) + SLACK, "{:?}", start.elapsed());
         assert!(begun.all().is_empty());
     }

@@ -9,8 +9,8 @@ use std::{
 };
 
 use onceward::core::retry::{
-    Action, Breaker, Budget, Call, Circuit, Class, Context, Limit, Method, Priority, Rules, Why,
-    decide,
+    Action, Breaker, Budget, Call, Circuit, Class, Context, Limit, Method, Priority, Rules,
+    StopReason, decide,
 };
 
 mod sync {
@@ -21,7 +21,7 @@ mod sync {
 #[allow(dead_code, unreachable_pub, reason = "only a part of it is explored here")]
 mod target;
 
-use self::target::{Known, Targets};
+use self::target::{TargetHandle, Targets};
 
 const ORDERS: usize = 2_000;
 
@@ -30,7 +30,7 @@ fn at(millis: u64) -> Duration {
 }
 
 /// Fails once; gives whether a retry was granted.
-fn fail_once(rules: &Rules, target: &Arc<Known>, random: u64) -> bool {
+fn fail_once(rules: &Rules, target: &Arc<TargetHandle>, random: u64) -> bool {
     // The highest, or it would be the saturation that refuses, and not the purse.
     let mut call = Call::new(rules, Method::Safe, at(0)).priority(Priority::HIGHEST);
     let begun =
@@ -48,7 +48,7 @@ fn fail_once(rules: &Rules, target: &Arc<Known>, random: u64) -> bool {
     match action {
         Action::Attempt { .. } => true,
         Action::Stop(stop) => {
-            assert_eq!(stop.why(), Why::Budget);
+            assert_eq!(stop.reason(), StopReason::Budget);
             false
         }
         other => panic!("{other:?}"),
@@ -100,7 +100,7 @@ fn cautious() -> Rules {
 }
 
 /// A target whose breaker is open; gives the time at which it lets some try.
-fn opened(rules: &Rules, target: &Known) -> Duration {
+fn opened(rules: &Rules, target: &TargetHandle) -> Duration {
     for time in 0..2 {
         let mut call = Call::new(rules, Method::Safe, at(time));
         target.with(|target| {
@@ -119,7 +119,7 @@ fn statement_7_in_no_order_does_a_half_open_breaker_let_more_through_than_its_qu
     shuttle::check_random(
         || {
             let rules = Arc::new(cautious());
-            let target = Known::new(&rules);
+            let target = TargetHandle::new(&rules);
             let now = opened(&rules, &target);
             let (running, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
             let threads: Vec<_> = (0..4)

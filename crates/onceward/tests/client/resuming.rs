@@ -6,9 +6,9 @@ use http::HeaderValue;
 use http_body_util::BodyExt as _;
 use onceward::{
     client::{Report, Resume, Within},
-    core::retry::{Stop, Why},
+    core::retry::{Stop, StopReason},
 };
-use testbed::{PATIENCE, Process};
+use testbed::{Process, TEST_TIMEOUT};
 
 use crate::{
     fast::{impatient, post, retry, send},
@@ -38,7 +38,7 @@ async fn a_call_of_a_killed_process_is_finished_with_the_same_key() {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "resuming::the_process_that_is_killed", "--ignored"]);
     let caller = Process::start(command.env(URL, shop.url()).env(FILE, &file)).unwrap();
-    let charged = tokio::time::timeout(PATIENCE, shop.charged()).await;
+    let charged = tokio::time::timeout(TEST_TIMEOUT, shop.charged()).await;
     caller.kill().unwrap();
     charged.expect("the charge was made before the process died");
 
@@ -131,7 +131,7 @@ async fn another_request_under_a_pending_key_is_not_sent_and_what_cannot_be_kept
     };
     let retry = retry().resumable(&resume);
     send(&retry, keyed("one")).await.unwrap_err();
-    let sent = server.seen().len();
+    let sent = server.observation().len();
     for (retry, request, words) in [
         (retry.clone(), keyed("two"), "another request is pending"),
         (retry.clone().max_body(2), keyed("one"), "max_body"),
@@ -140,7 +140,7 @@ async fn another_request_under_a_pending_key_is_not_sent_and_what_cannot_be_kept
         let error = send(&retry, request).await.unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
     }
-    assert_eq!(server.seen().len(), sent, "nothing is sent that is not written down");
+    assert_eq!(server.observation().len(), sent, "nothing is sent that is not written down");
     let pending = resume.pending().await.unwrap();
     assert_eq!((pending.len(), &pending[0].body()[..]), (1, &b"one"[..]));
 }
@@ -177,8 +177,8 @@ async fn a_file_that_is_busy_does_not_hold_a_call_beyond_its_deadline() {
     let mut request = post(&server.url("/"));
     request.extensions_mut().insert(Within(Duration::from_millis(100)));
     let error = send(&retry().resumable(&resume), request).await.unwrap_err();
-    assert_eq!(error.report().stop(), Some(Stop::Failed(Why::Deadline)));
-    assert!(server.seen().is_empty(), "it was not written down, so it is not sent");
+    assert_eq!(error.report().stop(), Some(Stop::Failed(StopReason::Deadline)));
+    assert!(server.observation().is_empty(), "it was not written down, so it is not sent");
     other.execute_batch("ROLLBACK").unwrap();
     for _ in 0..500 {
         // It may be written down now; then it is removed again.

@@ -6,7 +6,7 @@ use http::{Request, header::HeaderValue};
 use http_body_util::BodyExt as _;
 use onceward::{
     client::{Body, Incoming, Report, Retry},
-    core::retry::{Class, Stop, Why},
+    core::retry::{Class, Stop, StopReason},
 };
 
 use crate::{
@@ -38,11 +38,11 @@ async fn statement_1_a_post_without_key_is_sent_exactly_once() {
     for (name, step, class) in failures() {
         let server = Server::script([step]).await;
         let result = send(&brief().without_keys(), post(&server.url("/charges"))).await;
-        assert_eq!(server.seen().len(), 1, "{name}");
-        assert_eq!(server.seen()[0].line("idempotency-key"), None);
+        assert_eq!(server.observation().len(), 1, "{name}");
+        assert_eq!(server.observation()[0].line("idempotency-key"), None);
         let report = report(&result);
         assert_eq!(report.attempts()[0].class(), class, "{name}");
-        assert_eq!(report.stop().unwrap().why(), Why::Unsafe, "{name}");
+        assert_eq!(report.stop().unwrap().reason(), StopReason::Unsafe, "{name}");
         // A gateway that had no answer itself leaves as much open as none.
         let doubt = class == Class::Ambiguous || ["502", "504"].contains(&name);
         assert_eq!(report.stop().unwrap().is_unknown(), doubt, "{name}");
@@ -56,10 +56,10 @@ async fn statement_1_with_a_key_it_is_retried_with_byte_identical_key_and_body()
         let server = Server::script([step.clone(), step, Step::status(201)]).await;
         let response = send(&brief(), post(&server.url("/charges"))).await.unwrap();
         assert_eq!(response.status(), 201, "{name}");
-        let seen = server.seen();
-        assert_eq!(seen.len(), 3, "{name}");
-        let key = seen[0].line("idempotency-key").unwrap();
-        for (number, request) in seen.iter().enumerate() {
+        let observation = server.observation();
+        assert_eq!(observation.len(), 3, "{name}");
+        let key = observation[0].line("idempotency-key").unwrap();
+        for (number, request) in observation.iter().enumerate() {
             assert_eq!(request.line("idempotency-key"), Some(key), "{name}");
             assert_eq!(request.body, b"{\"cents\":500}", "{name}");
             assert_eq!(
@@ -89,9 +89,9 @@ async fn statement_1_an_answer_that_is_bound_is_not_retried() {
             let server = Server::script([Step::with(status, name, value)]).await;
             let response = send(&brief(), post(&server.url("/charges"))).await.unwrap();
             assert_eq!(response.status(), status);
-            assert_eq!(server.seen().len(), 1, "{name} {status}");
+            assert_eq!(server.observation().len(), 1, "{name} {status}");
             let report: &Report = response.extensions().get().unwrap();
-            assert_eq!(report.stop(), Some(Stop::Failed(Why::Answered)));
+            assert_eq!(report.stop(), Some(Stop::Failed(StopReason::Answered)));
         }
     }
 }
@@ -102,8 +102,11 @@ async fn the_callers_own_key_wins() {
     let mut request = post(&server.url("/charges"));
     request.headers_mut().insert("idempotency-key", HeaderValue::from_static("\"order-7\""));
     let result = send(&retry(), request).await;
-    let keys: Vec<_> =
-        server.seen().iter().map(|seen| seen.line("idempotency-key").unwrap().to_owned()).collect();
+    let keys: Vec<_> = server
+        .observation()
+        .iter()
+        .map(|observation| observation.line("idempotency-key").unwrap().to_owned())
+        .collect();
     assert_eq!(keys, ["\"order-7\"", "\"order-7\""]);
     assert_eq!(report(&result).key(), Some("order-7"));
 }
@@ -123,7 +126,7 @@ async fn a_connection_that_never_came_about_is_tried_again_even_without_key() {
             .iter()
             .all(|attempt| attempt.class() == Class::NeverSent { reused: false })
     );
-    assert_eq!(report.stop(), Some(Stop::Failed(Why::Attempts)), "it did not happen");
+    assert_eq!(report.stop(), Some(Stop::Failed(StopReason::Attempts)), "it did not happen");
     let text = result.unwrap_err().to_string();
     assert!(text.contains("3 attempts") && text.contains("did not happen"), "{text}");
 }
@@ -144,7 +147,7 @@ async fn the_last_answer_is_given_back_with_why_it_stopped() {
     let response = send(&retry(), post(&server.url("/charges"))).await.unwrap();
     assert_eq!(response.status(), 500);
     let report = response.extensions().get::<Report>().unwrap().clone();
-    assert_eq!(report.stop(), Some(Stop::Failed(Why::Attempts)));
+    assert_eq!(report.stop(), Some(Stop::Failed(StopReason::Attempts)));
     let body = response.into_body().collect().await.unwrap().to_bytes();
     assert_eq!(body, "the server's own words");
 }
@@ -157,8 +160,8 @@ async fn our_codes_are_read_from_the_answer_and_its_body_is_given_on() {
     let server = Server::script([busy.clone(), busy, unknown]).await;
     let response = send(&retry(), post(&server.url("/charges"))).await.unwrap();
     let report = response.extensions().get::<Report>().unwrap().clone();
-    assert_eq!(report.stop(), Some(Stop::Unknown(Why::Answered)));
-    assert_eq!(server.seen().len(), 3);
+    assert_eq!(report.stop(), Some(Stop::Unknown(StopReason::Answered)));
+    assert_eq!(server.observation().len(), 3);
     let body = response.into_body().collect().await.unwrap().to_bytes();
     assert_eq!(body, "{\"code\":\"outcome-unknown\"}");
 }
@@ -172,8 +175,11 @@ async fn a_key_that_a_clock_may_have_forgotten_is_asked_again_and_never_known_to
     let server = Server::script([suspect.clone(), Step::status(201)]).await;
     let response = send(&retry(), post(&server.url("/charges"))).await.unwrap();
     assert_eq!(response.status(), 201);
-    let keys: Vec<_> =
-        server.seen().iter().map(|seen| seen.line("idempotency-key").map(str::to_owned)).collect();
+    let keys: Vec<_> = server
+        .observation()
+        .iter()
+        .map(|observation| observation.line("idempotency-key").map(str::to_owned))
+        .collect();
     assert!(keys.len() == 2 && keys[0].is_some() && keys[0] == keys[1], "{keys:?}");
 
     let server = Server::script([suspect]).await;
@@ -181,7 +187,7 @@ async fn a_key_that_a_clock_may_have_forgotten_is_asked_again_and_never_known_to
     let report = response.extensions().get::<Report>().unwrap().clone();
     assert_eq!(
         report.stop(),
-        Some(Stop::Unknown(Why::Attempts)),
+        Some(Stop::Unknown(StopReason::Attempts)),
         "with a new key it may run twice"
     );
 }
@@ -200,20 +206,20 @@ async fn calls_on_behalf_of_a_retry_are_not_retried_and_inherit_time_and_priorit
         send(&retry(), request).await,
         send(&retry().serving(incoming), post(&server.url("/"))).await,
     ] {
-        assert_eq!(report(&result).stop(), Some(Stop::Failed(Why::Nested)));
+        assert_eq!(report(&result).stop(), Some(Stop::Failed(StopReason::Nested)));
     }
-    for seen in server.seen() {
-        assert_eq!(seen.line("onceward-priority"), Some("3"));
-        assert!(seen.line("onceward-deadline").unwrap().parse::<u64>().unwrap() <= 700);
+    for observation in server.observation() {
+        assert_eq!(observation.line("onceward-priority"), Some("3"));
+        assert!(observation.line("onceward-deadline").unwrap().parse::<u64>().unwrap() <= 700);
     }
-    assert_eq!(server.seen().len(), 2);
+    assert_eq!(server.observation().len(), 2);
 }
 
 #[tokio::test]
 async fn strangers_can_be_spared_our_headers() {
     let server = Server::script([Step::status(200)]).await;
     send(&retry().without_headers(), post(&server.url("/"))).await.unwrap();
-    let headers = &server.seen()[0].headers;
+    let headers = &server.observation()[0].headers;
     assert!(!headers.keys().any(|name| name.as_str().starts_with("onceward-")), "{headers:?}");
     assert!(headers.contains_key("idempotency-key"));
 }
@@ -235,20 +241,20 @@ async fn credentials_are_refreshed_once_and_the_key_stays() {
     request.headers_mut().insert("authorization", HeaderValue::from_static("Bearer old"));
     let response = send(&retry, request).await.unwrap();
     assert_eq!(response.status(), 200);
-    let seen = server.seen();
-    assert_eq!(seen[0].line("authorization"), Some("Bearer old"));
-    assert_eq!(seen[1].line("authorization"), Some("Bearer new"));
+    let observation = server.observation();
+    assert_eq!(observation[0].line("authorization"), Some("Bearer old"));
+    assert_eq!(observation[1].line("authorization"), Some("Bearer new"));
     for same in ["idempotency-key", "host", "content-length"] {
-        assert_eq!(seen[0].line(same), seen[1].line(same), "{same}");
+        assert_eq!(observation[0].line(same), observation[1].line(same), "{same}");
     }
 
     let stubborn = Server::script([Step::status(401)]).await;
     let response = send(&retry, post(&stubborn.url("/charges"))).await.unwrap();
-    assert_eq!((response.status().as_u16(), stubborn.seen().len()), (401, 2), "once a call");
+    assert_eq!((response.status().as_u16(), stubborn.observation().len()), (401, 2), "once a call");
 
     let failing = retry.refresh(|_| async { Err("no password".into()) });
     let response = send(&failing, post(&stubborn.url("/charges"))).await.unwrap();
-    assert_eq!(report(&Ok(response)).stop(), Some(Stop::Failed(Why::Unauthorised)));
+    assert_eq!(report(&Ok(response)).stop(), Some(Stop::Failed(StopReason::Unauthorised)));
 }
 
 #[tokio::test]

@@ -43,14 +43,14 @@ impl Step {
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct Observation {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
 }
 
-impl Seen {
+impl Observation {
     pub(crate) fn line(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|line| line.to_str().unwrap())
     }
@@ -58,7 +58,7 @@ impl Seen {
 
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    observation: Arc<Mutex<Vec<Observation>>>,
     task: JoinHandle<()>,
 }
 
@@ -67,23 +67,23 @@ impl Server {
     pub(crate) async fn script(steps: impl IntoIterator<Item = Step>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let seen = Arc::new(Mutex::new(Vec::new()));
+        let observation = Arc::new(Mutex::new(Vec::new()));
         let steps = Arc::new(Mutex::new(steps.into_iter().collect::<VecDeque<_>>()));
-        let shared = seen.clone();
+        let shared = observation.clone();
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 tokio::spawn(serve(stream, steps.clone(), shared.clone()));
             }
         });
-        Self { address, seen, task }
+        Self { address, observation, task }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    pub(crate) fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().unwrap().clone()
+    pub(crate) fn observation(&self) -> Vec<Observation> {
+        self.observation.lock().unwrap().clone()
     }
 }
 
@@ -96,11 +96,11 @@ impl Drop for Server {
 async fn serve(
     mut stream: TcpStream,
     steps: Arc<Mutex<VecDeque<Step>>>,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    observation: Arc<Mutex<Vec<Observation>>>,
 ) {
     let mut unread = Vec::new();
     while let Some(request) = read(&mut stream, &mut unread).await {
-        seen.lock().unwrap().push(request);
+        observation.lock().unwrap().push(request);
         let step = {
             let mut steps = steps.lock().unwrap();
             if steps.len() > 1 { steps.pop_front().unwrap() } else { steps[0].clone() }
@@ -154,7 +154,7 @@ async fn act(stream: &mut TcpStream, step: Step) -> bool {
     }
 }
 
-async fn read(stream: &mut TcpStream, unread: &mut Vec<u8>) -> Option<Seen> {
+async fn read(stream: &mut TcpStream, unread: &mut Vec<u8>) -> Option<Observation> {
     let end = loop {
         if let Some(end) = unread.windows(4).position(|four| four == b"\r\n\r\n") {
             break end;
@@ -182,7 +182,7 @@ async fn read(stream: &mut TcpStream, unread: &mut Vec<u8>) -> Option<Seen> {
         None if headers.contains_key("transfer-encoding") => chunked(stream, unread).await?,
         None => Vec::new(),
     };
-    Some(Seen { method, path, headers, body })
+    Some(Observation { method, path, headers, body })
 }
 
 async fn chunked(stream: &mut TcpStream, unread: &mut Vec<u8>) -> Option<Vec<u8>> {

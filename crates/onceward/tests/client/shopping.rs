@@ -6,7 +6,7 @@ use http::HeaderValue;
 use http_body_util::BodyExt as _;
 use onceward::{
     client::{Report, Retry},
-    core::retry::{Class, Stop, Why},
+    core::retry::{Class, Stop, StopReason},
 };
 
 use crate::{
@@ -60,20 +60,20 @@ async fn a_202_whose_operation_ends_unknown_or_never_says_so() {
     let pending = Step::Answer(200, vec![], "{\"state\":\"in_progress\"}");
     let rules = rules().deadline(Duration::from_secs(2)).until_done().build().unwrap();
     let retry = Retry::with(rules);
-    for (state, why) in [(unknown, Why::Answered), (pending, Why::Deadline)] {
+    for (state, reason) in [(unknown, StopReason::Answered), (pending, StopReason::Deadline)] {
         let server = Server::script([accepted("/status"), state]).await;
         let response = send(&retry, post(&server.url("/charges"))).await.unwrap();
         assert_eq!(response.status(), 202);
         let report = response.extensions().get::<Report>().unwrap();
-        assert_eq!(report.stop(), Some(Stop::Unknown(why)));
-        let asked = &server.seen()[1];
+        assert_eq!(report.stop(), Some(Stop::Unknown(reason)));
+        let asked = &server.observation()[1];
         assert_eq!((&*asked.method, &*asked.path), ("GET", "/status"));
         assert_eq!(asked.line("idempotency-key"), None);
     }
     let server = Server::script([accepted("http://127.0.0.1:1/status")]).await;
     let response = send(&retry, post(&server.url("/charges"))).await.unwrap();
     assert_eq!(
-        (response.status().as_u16(), server.seen().len()),
+        (response.status().as_u16(), server.observation().len()),
         (202, 1),
         "not followed elsewhere"
     );

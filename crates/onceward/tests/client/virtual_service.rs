@@ -58,9 +58,9 @@ pub(crate) fn scripted(
 ) {
     let begun = Begun::default();
     let script = Arc::new(Mutex::new(script.into_iter().collect::<VecDeque<_>>()));
-    let seen = begun.clone();
+    let observation = begun.clone();
     let service = service_fn(move |_: Request<Body>| {
-        seen.0.lock().unwrap().push(Instant::now());
+        observation.0.lock().unwrap().push(Instant::now());
         let then = {
             let mut script = script.lock().unwrap();
             if script.len() > 1 { script.pop_front().unwrap() } else { script[0] }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Extensions;
 use onceward::{
     client::{self, CallError, Report, RetryMiddleware, SendWith as _},
-    core::retry::{Class, Stop, Why},
+    core::retry::{Class, Stop, StopReason},
 };
 use reqwest_middleware::{Middleware, Next};
 
@@ -27,11 +27,10 @@ async fn a_post_gets_a_key_and_is_retried_with_it() {
     assert_eq!((response.status().as_u16(), response.url().path()), (201, "/charges"));
     let report = response.extensions().get::<Report>().unwrap().clone();
     assert_eq!(response.text().await.unwrap(), "made");
-    let seen = server.seen();
-    assert_eq!(seen.len(), 3);
-    assert!(
-        seen.iter().all(|seen| seen.body == b"{}" && seen.line("idempotency-key") == report.key())
-    );
+    let observation = server.observation();
+    assert_eq!(observation.len(), 3);
+    assert!(observation.iter().all(|observation| observation.body == b"{}"
+        && observation.line("idempotency-key") == report.key()));
 }
 
 #[tokio::test]
@@ -40,12 +39,12 @@ async fn a_post_without_key_is_sent_once_also_by_reqwest() {
         let server = Server::script([step.clone()]).await;
         let request = http().post(server.url("/charges")).body("{}");
         let result = request.send_with(&impatient().without_keys()).await;
-        assert_eq!(server.seen().len(), 1, "{step:?}");
+        assert_eq!(server.observation().len(), 1, "{step:?}");
         let report = match &result {
             Ok(response) => response.extensions().get::<Report>().unwrap(),
             Err(error) => error.report(),
         };
-        assert_eq!(report.stop().unwrap().why(), Why::Unsafe);
+        assert_eq!(report.stop().unwrap().reason(), StopReason::Unsafe);
     }
 }
 
@@ -64,8 +63,11 @@ async fn a_stream_is_sent_once() {
     let body = reqwest::Body::wrap(testbed::Pieces::of(["a", "b"]));
     let response = http().put(server.url("/")).body(body).send_with(&retry()).await.unwrap();
     let report = response.extensions().get::<Report>().unwrap();
-    assert_eq!((report.is_sent_once(), report.stop()), (true, Some(Stop::Failed(Why::BodyGone))));
-    assert_eq!((server.seen().len(), &*server.seen()[0].body), (1, &b"ab"[..]));
+    assert_eq!(
+        (report.is_sent_once(), report.stop()),
+        (true, Some(Stop::Failed(StopReason::BodyGone)))
+    );
+    assert_eq!((server.observation().len(), &*server.observation()[0].body), (1, &b"ab"[..]));
 }
 
 #[tokio::test]
@@ -75,14 +77,17 @@ async fn a_redirect_to_another_host_is_given_back_and_one_at_home_is_followed_wi
         let server = Server::script([Step::with(status, "location", elsewhere.url("/"))]).await;
         let response = http().post(server.url("/")).body("{}").send_with(&retry()).await.unwrap();
         assert_eq!(response.status().as_u16(), status);
-        assert!(elsewhere.seen().is_empty(), "{status}: neither key nor write left its host");
+        assert!(
+            elsewhere.observation().is_empty(),
+            "{status}: neither key nor write left its host"
+        );
     }
     for status in [301, 302, 303] {
         let server =
             Server::script([Step::with(status, "location", "/new"), Step::status(200)]).await;
         let response =
             http().post(server.url("/old")).body("{}").send_with(&retry()).await.unwrap();
-        let got = (response.status().as_u16(), server.seen().len());
+        let got = (response.status().as_u16(), server.observation().len());
         assert_eq!(got, (status, 1), "a GET that succeeds is not the success of a POST");
         let server =
             Server::script([Step::with(status, "location", "/new"), Step::status(200)]).await;
@@ -92,9 +97,9 @@ async fn a_redirect_to_another_host_is_given_back_and_one_at_home_is_followed_wi
     let server = Server::script([Step::with(307, "location", "/new"), Step::status(200)]).await;
     let response = http().post(server.url("/old")).body("{}").send_with(&retry()).await.unwrap();
     assert_eq!(response.url().path(), "/new");
-    let seen = server.seen();
-    assert_eq!(seen[0].line("idempotency-key"), seen[1].line("idempotency-key"));
-    assert_eq!((seen.len(), &*seen[1].body), (2, &b"{}"[..]));
+    let observation = server.observation();
+    assert_eq!(observation[0].line("idempotency-key"), observation[1].line("idempotency-key"));
+    assert_eq!((observation.len(), &*observation[1].body), (2, &b"{}"[..]));
 }
 
 #[tokio::test]
@@ -158,10 +163,10 @@ async fn the_middleware_retries_what_is_behind_it() {
     let response = client.execute_with_extensions(request, &mut extensions).await.unwrap();
     assert_eq!(response.extensions().get::<Report>().unwrap().attempts().len(), 2);
     assert_eq!(extensions.get(), Some(&Note("inner")), "what it left behind is not lost");
-    let seen = server.seen();
-    assert_eq!(seen.len(), 2);
-    assert!(seen.iter().all(|seen| seen.line("x-signed") == Some("yes")));
-    assert_eq!(seen[0].line("idempotency-key"), seen[1].line("idempotency-key"));
+    let observation = server.observation();
+    assert_eq!(observation.len(), 2);
+    assert!(observation.iter().all(|observation| observation.line("x-signed") == Some("yes")));
+    assert_eq!(observation[0].line("idempotency-key"), observation[1].line("idempotency-key"));
 }
 
 #[tokio::test]
@@ -251,5 +256,5 @@ async fn a_connect_of_somebody_in_between_is_not_one_of_the_write() {
     let reqwest_middleware::Error::Middleware(error) = error else { panic!("{error}") };
     let error: &CallError = error.downcast_ref().unwrap();
     assert!(error.is_unknown(), "{error}");
-    assert_eq!(server.seen().len(), 1, "it is not sent twice");
+    assert_eq!(server.observation().len(), 1, "it is not sent twice");
 }

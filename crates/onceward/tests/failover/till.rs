@@ -38,7 +38,7 @@ enum Way {
 }
 
 /// How long a customer's own transaction may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
 pub(crate) struct Till {
@@ -125,7 +125,7 @@ impl Till {
             Ok(Verdict::Run(claim)) => {
                 let receipt = claim.execution().to_string();
                 let paying = self.pay(connection, key, &claim, way);
-                let paid = timeout(PATIENCE, paying).await;
+                let paid = timeout(TRANSACTION_TIMEOUT, paying).await;
                 let committed = matches!(paid, Ok(Ok(())));
                 if paid.is_err() {
                     // The server hangs, and what becomes of the commit is not known; asking again tells.

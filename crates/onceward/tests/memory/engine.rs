@@ -6,8 +6,8 @@ use std::{
 };
 
 use onceward::{
-    AdmitError, BoxFuture, Change, Digest, Effect, Ending, Engine, Force, Found, FoundOut,
-    GivenBack, ReleaseError, ReleaseFailure, Resolution, Settled, Status, Store, StoreError,
+    AdmitError, BoxFuture, Change, Digest, Effect, Ending, Engine, Force, Found, ReleaseError,
+    ReleaseFailure, ReleaseRequest, Resolution, ResolveRequest, Settled, Status, Store, StoreError,
     Stored, Swap, Unsettled, Verdict,
     core::conformance::{Sample, answer},
     stores::memory::MemoryStore,
@@ -135,13 +135,13 @@ async fn a_repair_whose_reply_was_lost_is_recognised() {
     let (store, engine, sample, unknown) = with_lost_replies(Ending::Unknown).await;
     let resolution = Resolution::Applied(answer(201));
     let (actor, reason, force) = (Some("ada"), Some("seen"), Force::No);
-    let found_out = FoundOut { resolution, terms: &sample.terms, actor, reason, force };
+    let found_out = ResolveRequest { resolution, terms: &sample.terms, actor, reason, force };
     let swap = engine.resolve(sample.id(), &unknown, found_out).await.unwrap();
     assert!(matches!(swap, Swap::Stored { .. }), "{swap:?}");
     assert_eq!(store.status(&sample).await, Some(Status::Succeeded));
 
     let (store, engine, sample, failed) = with_lost_replies(Ending::FailedRetryable).await;
-    let given_back = GivenBack { terms: &sample.terms, actor, reason, force };
+    let given_back = ReleaseRequest { terms: &sample.terms, actor, reason, force };
     let swap = engine.release(sample.id(), &failed, given_back.clone()).await.unwrap();
     assert!(matches!(swap, Swap::Stored { .. }), "{swap:?}");
     assert_eq!(store.status(&sample).await, Some(Status::Released));
@@ -156,7 +156,7 @@ async fn a_repair_whose_reply_was_lost_is_recognised() {
 async fn a_release_that_is_refused_asks_the_store_nothing() {
     let (store, engine, sample, unknown) = with_lost_replies(Ending::Unknown).await;
     let (actor, reason, force) = (Some("ada"), None, Force::Yes);
-    let given_back = GivenBack { terms: &sample.terms, actor, reason, force };
+    let given_back = ReleaseRequest { terms: &sample.terms, actor, reason, force };
     let refused = engine.release(sample.id(), &unknown, given_back).await;
     assert_eq!(refused, Err(ReleaseFailure::Refused(ReleaseError::Unknown)));
     assert_eq!(store.errors.lock().unwrap().len(), 2, "not asked");

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, fs, future::Future, path::Path, sync::Arc, time::Duration};
 
 use onceward::{
-    Claim, Digest, Effect, Ending, Engine, Heard, Outcome, Spool as _, SpoolId, Store as _,
+    Claim, Digest, Effect, Ending, Engine, OnEnded, Outcome, Spool as _, SpoolId, Store as _,
     Trail as _, Transactional, Verdict,
     conformance::{block_on, spawn},
     core::conformance::{self, Bench, Sample},
@@ -275,7 +275,7 @@ async fn claimed(engine: &Engine) -> Claim {
 async fn hears(one: &PostgresStore, other: &PostgresStore) {
     let (Some(waits), Some(ends)) = (one.wake(), other.wake()) else { return };
     let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
-    let heard: Arc<Heard> = Arc::new(move |id: &Digest| {
+    let heard: Arc<OnEnded> = Arc::new(move |id: &Digest| {
         let _ = sender.send(*id);
     });
     waits.listen(&heard);

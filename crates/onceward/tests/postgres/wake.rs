@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{Router, routing::post};
-use onceward::{Digest, Heard, Store as _, server::InFlight, stores::postgres::PostgresStore};
+use onceward::{Digest, OnEnded, Store as _, server::InFlight, stores::postgres::PostgresStore};
 use tokio::{sync::mpsc, time::timeout};
 
 use crate::{
@@ -13,9 +13,9 @@ use crate::{
 
 const LONG: Duration = Duration::from_secs(20);
 
-fn listen(store: &PostgresStore) -> (Arc<Heard>, mpsc::UnboundedReceiver<Digest>) {
+fn listen(store: &PostgresStore) -> (Arc<OnEnded>, mpsc::UnboundedReceiver<Digest>) {
     let (sender, receiver) = mpsc::unbounded_channel();
-    let heard: Arc<Heard> = Arc::new(move |id: &Digest| {
+    let heard: Arc<OnEnded> = Arc::new(move |id: &Digest| {
         let _ = sender.send(*id);
     });
     store.wake().unwrap().listen(&heard);

@@ -321,7 +321,7 @@ async fn what_would_run_is_turned_away_unclaimed_and_a_replay_is_not() {
     let is_down = Arc::new(AtomicBool::new(false));
     let down = is_down.clone();
     let fixture = Fixture::new(|options| {
-        options.turn_away(move |_| {
+        options.reject(move |_| {
             let text = "the ledger is down; try again later";
             down.load(Ordering::Relaxed).then(|| Problem::new(Code::Overloaded, text))
         })

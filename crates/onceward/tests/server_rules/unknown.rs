@@ -11,7 +11,7 @@ use std::{
 
 use axum::{Router, body::Bytes, routing::any};
 use onceward::{
-    Body as KeptBody, Digest, Effect, Force, FoundOut, Outcome, Resolution, State, Terms,
+    Body as KeptBody, Digest, Effect, Force, Outcome, Resolution, ResolveRequest, State, Terms,
     server::{BoxError, Claim, Idempotency, IdempotencyBuilder, Resource, Unresolved},
 };
 
@@ -350,7 +350,7 @@ async fn rule_15_an_operator_may_end_it_and_fences_the_late_truth_off() {
     let stored = fixture.record(&first).await;
     let id = operation_of(&first).unwrap().parse().unwrap();
     let terms = Terms::of(Effect::External).build().unwrap();
-    let found_out = FoundOut {
+    let found_out = ResolveRequest {
         resolution: found(201),
         terms: &terms,
         actor: Some("ada"),

@@ -18,7 +18,7 @@ use onceward::{
     stores::sqlite::SqliteStore,
 };
 use tempfile::TempDir;
-use testbed::{PATIENCE, Process};
+use testbed::{Process, TEST_TIMEOUT};
 
 const DIRECTORY: &str = "ONCEWARD_TEST_DIRECTORY";
 const EFFECT: &str = "ONCEWARD_TEST_EFFECT";
@@ -79,7 +79,7 @@ impl Service {
     /// Sends a request and does not wait for the answer.
     fn send(&self, key: &str, header: &str) -> TcpStream {
         let mut connection = TcpStream::connect(self.address).unwrap();
-        connection.set_read_timeout(Some(PATIENCE)).unwrap();
+        connection.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         let request = format!(
             "POST /charges HTTP/1.1\r\nhost: shop\r\nconnection: close\r\ncontent-length: 0\r\n\
              idempotency-key: {key}\r\n{header}\r\n"
@@ -102,7 +102,7 @@ impl Service {
 }
 
 fn until<T>(mut found: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TEST_TIMEOUT;
     loop {
         if let Some(found) = found() {
             return found;

@@ -12,10 +12,10 @@ use crate::{
 };
 
 /// All records are looked at where a route is new or changed.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TALLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) async fn examine(config: &Config, store: &dyn Records, findings: &mut Findings) {
-    let changes = match timeout(PATIENCE, kept::changes(config, store)).await {
+    let changes = match timeout(TALLY_TIMEOUT, kept::changes(config, store)).await {
         Ok(Ok(changes)) => changes,
         Ok(Err(error)) => return unknown(&error.to_string(), findings),
         Err(_) => return unknown("no answer in time", findings),

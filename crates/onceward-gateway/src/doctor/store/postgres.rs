@@ -10,7 +10,7 @@ use onceward::{
     stores::postgres::{Condition, Durability, OpenError, PostgresStore},
 };
 
-use super::{MARGIN, Promised, Seen, look};
+use super::{MARGIN, Promised, StoreFindings, look};
 use crate::{
     config::{Config, Guarantee, PostgresUrl, RouteEffect},
     doctor::{
@@ -43,7 +43,7 @@ pub(super) async fn examine(
     config: &Config,
     keys: Option<Arc<Keyring>>,
     findings: &mut Findings,
-) -> Option<Seen> {
+) -> Option<StoreFindings> {
     let refuse = |error: &OpenError, findings: &mut Findings| {
         refused(error, findings);
         None

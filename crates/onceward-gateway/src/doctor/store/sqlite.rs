@@ -7,7 +7,7 @@ use onceward::{
     stores::sqlite::{Durability, OpenError, SqliteStore},
 };
 
-use super::{PATIENCE, Promised, Seen, look};
+use super::{Promised, STORE_TIMEOUT, StoreFindings, look};
 use crate::{
     config::Config,
     doctor::finding::{Findings, texts},
@@ -24,11 +24,11 @@ pub(super) async fn examine(
     config: &Config,
     keys: Option<Arc<Keyring>>,
     findings: &mut Findings,
-) -> Option<Seen> {
+) -> Option<StoreFindings> {
     if !is_readable(path, findings) || !has_log(path, findings) || is_log_gone(path, findings) {
         return None;
     }
-    let builder = SqliteStore::builder(path).without_migrations().busy_timeout(PATIENCE);
+    let builder = SqliteStore::builder(path).without_migrations().busy_timeout(STORE_TIMEOUT);
     let opened = keys.into_iter().fold(builder, |builder, keys| builder.seal(keys)).open();
     let store = match opened {
         Ok(store) => store,
@@ -239,7 +239,7 @@ mod tests {
                 Severity::Problem,
             ),
             (
-                OpenError::Busy { path: path.clone(), waited: PATIENCE },
+                OpenError::Busy { path: path.clone(), waited: STORE_TIMEOUT },
                 "store-busy",
                 Severity::Warning,
             ),

@@ -149,7 +149,7 @@ impl Fleet<'_> {
     fn attempt(&mut self, call: usize, now: Nanos) {
         let called = &mut self.calls[call];
         let client = &mut self.clients[called.client];
-        let Start::Go { timeout } = client.begin(&mut called.ongoing, now, self.random) else {
+        let Start::Permit { timeout } = client.begin(&mut called.ongoing, now, self.random) else {
             self.course.ended(&called.ongoing, now);
             return;
         };

@@ -197,10 +197,10 @@ impl Own {
 impl Hedger for Own {
     fn begin(&mut self, request: usize, now: Nanos, random: &mut Random) -> Option<Nanos> {
         let mut call = self.ours.open(Origin::FIRST, now);
-        let go = self.ours.go(&mut call, now, random);
+        let permit = self.ours.permit(&mut call, now, random);
         debug_assert_eq!(self.calls.len(), request);
         self.calls.push(call);
-        go?.hedge_after.map(nanos)
+        permit?.hedge_after.map(nanos)
     }
 
     fn may_hedge(&mut self, request: usize, now: Nanos) -> bool {

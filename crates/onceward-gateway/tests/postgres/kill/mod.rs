@@ -16,7 +16,7 @@ use std::{
 use service::{Service, Step};
 
 use crate::{
-    gateway_support::{Gateway, PATIENCE, Reply, free_address},
+    gateway_support::{Gateway, Reply, TEST_TIMEOUT, free_address},
     support::{Shop, pay},
 };
 
@@ -57,7 +57,7 @@ impl Bench {
                 ["in-progress", "upstream-failed", "lease-lost", "upstream-unreachable"];
             let (_, code) = reply.problem();
             assert!(is_passing.contains(&code.as_str()), "{reply:?}");
-            assert!(start.elapsed() < PATIENCE, "it never ends: {reply:?}");
+            assert!(start.elapsed() < TEST_TIMEOUT, "it never ends: {reply:?}");
             tokio::time::sleep(Duration::from_millis(50)).await;
             reply = gateway.send(&pay("k", CENTS)).await;
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::NoTls;
 
 use crate::{
-    gateway_support::{Gateway, PATIENCE, Plan, eventually},
+    gateway_support::{Gateway, Plan, TEST_TIMEOUT, eventually},
     serve::{Upstream, pay, plan, recovers, server},
 };
 
@@ -143,7 +143,7 @@ async fn a_transaction_that_is_left_open_on_one_record_stalls_no_other() {
     for (other, call) in others {
         let mut reply = other.await.unwrap();
         // A store on a busy machine may answer too late; the client asks again while the record is held.
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TEST_TIMEOUT;
         while reply.status == 503 && Instant::now() < end {
             reply = gateway.send(&call).await;
         }

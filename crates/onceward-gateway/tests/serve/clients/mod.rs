@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tokio::{process::Command, task::JoinSet, time::timeout};
 
 use crate::{
-    gateway_support::{Gateway, PATIENCE, Plan, route_for},
+    gateway_support::{Gateway, Plan, TEST_TIMEOUT, route_for},
     installed,
 };
 use ledger::Ledger;
@@ -57,7 +57,7 @@ impl Language {
         for proxy in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
             command.env_remove(proxy);
         }
-        let output = timeout(PATIENCE, command.output()).await;
+        let output = timeout(TEST_TIMEOUT, command.output()).await;
         let output = output.unwrap_or_else(|_| panic!("one of {:?} hangs", self.stacks)).unwrap();
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
             let said = String::from_utf8_lossy(&output.stderr);

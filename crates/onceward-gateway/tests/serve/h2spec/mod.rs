@@ -5,7 +5,7 @@ use std::{fs, process::Stdio};
 use tokio::{process::Command, time::timeout};
 
 use crate::{
-    gateway_support::{Gateway, PATIENCE, Upstream, route},
+    gateway_support::{Gateway, TEST_TIMEOUT, Upstream, route},
     installed,
 };
 
@@ -29,7 +29,7 @@ async fn h2spec_finds_nothing_but_that_http_1_is_spoken_too() {
     command.args(["--port", &gateway.address.port().to_string(), "--junit-report"]).arg(&report);
     command.stdout(Stdio::null()).kill_on_drop(true);
     // It fails, because of the one.
-    timeout(PATIENCE, command.status()).await.expect("h2spec hangs").unwrap();
+    timeout(TEST_TIMEOUT, command.status()).await.expect("h2spec hangs").unwrap();
     let report = fs::read_to_string(report).unwrap();
     let cases: Vec<&str> = report.split("<testcase ").skip(1).collect();
     let wrong = cases.iter().filter(|case| case.contains("<error>") || case.contains("<failure"));

@@ -16,7 +16,7 @@ use opentelemetry_proto::tonic::{
 use prost::Message as _;
 use tokio::{net::TcpListener, time::sleep};
 
-use crate::gateway_support::PATIENCE;
+use crate::gateway_support::TEST_TIMEOUT;
 
 #[derive(Clone)]
 pub(crate) struct Collector {
@@ -56,7 +56,7 @@ impl Collector {
 
     /// Waits until it has so many spans.
     pub(crate) async fn spans(&self, count: usize) -> Vec<Span> {
-        let end = tokio::time::Instant::now() + PATIENCE;
+        let end = tokio::time::Instant::now() + TEST_TIMEOUT;
         loop {
             let scopes = self.requests().into_iter().flat_map(|request| request.resource_spans);
             let scopes = scopes.flat_map(|resource| resource.scope_spans);

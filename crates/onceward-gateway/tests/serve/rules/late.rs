@@ -31,7 +31,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{
     gateway_support::{
-        Call, Certificates, Gateway, PATIENCE, Plan, Signal, eventually, route, route_for,
+        Call, Certificates, Gateway, Plan, Signal, TEST_TIMEOUT, eventually, route, route_for,
     },
     rules::pay,
 };
@@ -165,7 +165,7 @@ async fn rule_15_a_request_is_given_up_when_its_claim_ends_though_its_time_does_
     let gateway = plan(&upstream, &route(&options)).start();
     let first = gateway.begin(&pay("k"));
     let (mut stream, _) = listener.accept().await.unwrap();
-    let end = timeout(PATIENCE, stream.read_to_end(&mut Vec::new())).await.expect("it goes on");
+    let end = timeout(TEST_TIMEOUT, stream.read_to_end(&mut Vec::new())).await.expect("it goes on");
     assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
     assert_eq!(first.await.unwrap().problem(), (504, "outcome-unknown".into()));
 }

@@ -6,7 +6,7 @@ mod service;
 use serde_json::{Value, json};
 
 use crate::gateway_support::{
-    Call, Gateway, PATIENCE, Plan, Reply, Upstream, eventually, free_address, route_for,
+    Call, Gateway, Plan, Reply, TEST_TIMEOUT, Upstream, eventually, free_address, route_for,
 };
 use sdk::Sdk;
 use service::Service;

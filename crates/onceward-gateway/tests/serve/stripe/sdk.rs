@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use testbed::Process;
 use tokio::{process::Command, time::timeout};
 
-use super::{Gateway, PATIENCE};
+use super::{Gateway, TEST_TIMEOUT};
 use crate::installed;
 
 const GO_SDK: &str = "stripe-client";
@@ -40,7 +40,7 @@ impl Sdk {
         command.args(&self.words[1..]).args([gateway.address.to_string(), key.to_owned()]);
         command.args([parameters.to_string(), retries.to_string()]);
         command.env_remove("HTTP_PROXY").env_remove("http_proxy").kill_on_drop(true);
-        let output = timeout(PATIENCE, command.output()).await.expect("the SDK hangs").unwrap();
+        let output = timeout(TEST_TIMEOUT, command.output()).await.expect("the SDK hangs").unwrap();
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
             panic!("{}: {error}: {}", self.name, String::from_utf8_lossy(&output.stderr))
         })

@@ -15,7 +15,7 @@ use rusqlite::{Connection, Row, params};
 use super::{Pending, ResumeError, Which};
 
 /// Another process may be writing.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// "Onceward's calls": a file with another number here is not ours.
 const APPLICATION: i64 = 0x6f63_616c;
 const VERSION: i64 = 1;
@@ -34,7 +34,7 @@ impl File {
     pub(super) fn open(path: &Path) -> Result<Self, ResumeError> {
         private(path).map_err(|error| ResumeError(format!("{}: {error}", path.display())))?;
         let mut file = Connection::open(path)?;
-        file.busy_timeout(PATIENCE)?;
+        file.busy_timeout(LOCK_TIMEOUT)?;
         file.execute_batch(SETTINGS)?;
         let change = file.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         let number = |name| change.pragma_query_value(None, name, |row| row.get::<_, i64>(0));

@@ -18,13 +18,13 @@ use tokio::sync::Mutex;
 
 use super::{
     error::{Trouble, store_error},
-    link::{How, Line},
+    link::{ConnectOptions, Line},
     rows::Writer,
     sql,
 };
 
 pub(super) struct Barrier {
-    how: Arc<How>,
+    how: Arc<ConnectOptions>,
     line: Line,
     /// One at a time: whoever waited for another one may not need its own.
     running: Mutex<()>,
@@ -51,7 +51,7 @@ impl Passed {
 }
 
 impl Barrier {
-    pub(super) fn new(how: &Arc<How>) -> Self {
+    pub(super) fn new(how: &Arc<ConnectOptions>) -> Self {
         Self {
             how: how.clone(),
             line: Line::new(how),

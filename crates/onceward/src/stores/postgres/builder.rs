@@ -9,7 +9,7 @@ use onceward_core::Seal;
 
 use super::{
     Address, Dialect, Durability, OpenError, PostgresStore, Tables,
-    link::{How, Link},
+    link::{ConnectOptions, Link},
     schema, sweep, tls,
 };
 use crate::{
@@ -164,13 +164,13 @@ impl PostgresStoreBuilder {
         Link::open(&self.how()?).await
     }
 
-    fn how(&self) -> Result<Arc<How>, OpenError> {
+    fn how(&self) -> Result<Arc<ConnectOptions>, OpenError> {
         for (option, value, most) in [("lanes", self.lanes, 64), ("batch", self.batch, 1000)] {
             if !(1..=most).contains(&value) {
                 return Err(OpenError::Failed(format!("`{option}` is {value}, not 1 to {most}")));
             }
         }
-        Ok(Arc::new(How {
+        Ok(Arc::new(ConnectOptions {
             tls: tls::connector(&self.address)?,
             dialect: self.dialect,
             prepares: self.address.prepares && !self.is_unprepared,

@@ -32,7 +32,7 @@ use super::{
     sql,
 };
 use crate::{
-    Together,
+    CommitOutcome,
     commit::is_refusal,
     crashpoint,
     engine::injected,
@@ -47,7 +47,7 @@ pub(super) const SWAP: &str = "SELECT * FROM onceward.swap($1, $2, $3, $4, $5, $
 
 /// How a change is made inside a transaction.
 #[derive(Clone, Copy)]
-pub(super) enum How {
+pub(super) enum ChangeForm {
     /// Like the store's own. An end waits as the user's connection is told to: only a renewal, or another
     /// end of the same claim, can be in its way.
     Swap,
@@ -138,14 +138,14 @@ impl Met {
 
 impl PostgresStore {
     /// The parameters of [`SWAP`].
-    pub(super) fn values<'a>(&self, work: &'a Work, how: How) -> [Value<'a>; 21] {
+    pub(super) fn values<'a>(&self, work: &'a Work, how: ChangeForm) -> [Value<'a>; 21] {
         let (proposal, (scope, operation)) = (&work.proposal, work.names());
         let note = proposal.note.as_ref();
         let by = note.map(|note| Uuid::from_bytes(*note.execution.as_bytes()));
         let patience = match how {
-            How::Claim(patience) => Some(patience),
-            How::Swap => proposal.is_claim.then_some(CLAIM_PATIENCE),
-            How::Last => None,
+            ChangeForm::Claim(patience) => Some(patience),
+            ChangeForm::Swap => proposal.is_claim.then_some(CLAIM_PATIENCE),
+            ChangeForm::Last => None,
         };
         // Zero would be for ever.
         let in_millis =
@@ -170,8 +170,8 @@ impl PostgresStore {
             Value::Text(note.and_then(|note| note.actor.as_deref())),
             Value::Text(note.and_then(|note| note.reason.as_deref())),
             Value::Int(patience),
-            Value::Flag(!matches!(how, How::Claim(_))),
-            Value::Flag(matches!(how, How::Last)),
+            Value::Flag(!matches!(how, ChangeForm::Claim(_))),
+            Value::Flag(matches!(how, ChangeForm::Last)),
             Value::Flag(!self.inner.how.accepts_relaxed),
         ]
     }
@@ -207,7 +207,7 @@ impl PostgresStore {
         &self,
         client: &Client,
         change: &Change,
-        how: How,
+        how: ChangeForm,
     ) -> Result<Swap, StoreError> {
         let work = self.work(change);
         if self.inner.how.dialect == Dialect::Wire {
@@ -221,7 +221,7 @@ impl PostgresStore {
 
     /// For engines without functions.
     async fn swap_plainly(&self, client: &Client, work: &Work) -> Result<Swap, StoreError> {
-        let values = self.values(work, How::Swap);
+        let values = self.values(work, ChangeForm::Swap);
         let [id, expected, fence, execution, state, anew, _, _, _, _, rest @ ..] = &values;
         let [scope, operation, body, kind, by, actor, reason, ..] = rest;
         // The function takes numbers, the statements intervals.
@@ -279,32 +279,32 @@ impl PostgresStore {
         client: &Client,
         change: &Change,
         commit: &str,
-    ) -> Option<Together> {
+    ) -> Option<CommitOutcome> {
         if self.inner.how.dialect == Dialect::Wire {
             return None;
         }
         if client.is_closed() {
             let text = "the connection was closed before the commit was sent";
-            return Some(Together::Failed(StoreError::Unavailable(text.to_owned())));
+            return Some(CommitOutcome::Failed(StoreError::Unavailable(text.to_owned())));
         }
         let work = self.work(change);
         if work.proposal.body.len() >= LARGEST {
             let text = "the answer is too large for a record; keep it beside, or do not keep it";
-            return Some(Together::Failed(StoreError::Unusable(text.to_owned())));
+            return Some(CommitOutcome::Failed(StoreError::Unusable(text.to_owned())));
         }
-        let values = self.values(&work, How::Last);
+        let values = self.values(&work, ChangeForm::Last);
         // Both are sent before the first is answered, in this order.
         let (met, committed) =
             tokio::join!(biased; met(client, &values), client.batch_execute(commit));
         let committed = committed.map_err(|error| match is_refused(&error) {
-            true => Together::Failed(store_error(&error)),
-            false => Together::Doubtful { error: commit_error(&error), was_made: true },
+            true => CommitOutcome::Failed(store_error(&error)),
+            false => CommitOutcome::Doubtful { error: commit_error(&error), was_made: true },
         });
-        let doubtful = || Together::Doubtful { error: injected(), was_made: true };
+        let doubtful = || CommitOutcome::Doubtful { error: injected(), was_made: true };
         let committed = crashpoint!("own.commit", committed, doubtful());
         Some(match (met, committed) {
             (Ok(met), Ok(())) => {
-                Together::Committed { at: met.at(), must_be_confirmed: met.has_standbys }
+                CommitOutcome::Committed { at: met.at(), must_be_confirmed: met.has_standbys }
             }
             (Ok(_), Err(together)) => together,
             (Err(error), _) => refused(&error),
@@ -346,17 +346,17 @@ fn is_refused(error: &tokio_postgres::Error) -> bool {
 }
 
 /// What an error means of which nothing but the server's own word is certain.
-fn refused(error: &tokio_postgres::Error) -> Together {
+fn refused(error: &tokio_postgres::Error) -> CommitOutcome {
     match error.code().map(SqlState::code) {
-        Some("OW001") => Together::Conflict,
-        Some("OW003") => Together::Savepoint,
+        Some("OW001") => CommitOutcome::Conflict,
+        Some("OW003") => CommitOutcome::Savepoint,
         // Both may still be on their way, or in the buffers of a server that was not told.
         _ if !is_refused(error) => {
-            Together::Doubtful { error: commit_error(error), was_made: false }
+            CommitOutcome::Doubtful { error: commit_error(error), was_made: false }
         }
         _ => match Trouble::of(error) {
-            Trouble::Held => Together::Held,
-            trouble => Together::Failed(trouble.into_error()),
+            Trouble::Held => CommitOutcome::Held,
+            trouble => CommitOutcome::Failed(trouble.into_error()),
         },
     }
 }
@@ -396,7 +396,7 @@ impl Transactional<Transaction<'_>> for PostgresStore {
         transaction: &'a mut Transaction<'_>,
         change: &'a Change,
     ) -> BoxFuture<'a, Result<Swap, StoreError>> {
-        Box::pin(self.swap_on(transaction.client(), change, How::Swap))
+        Box::pin(self.swap_on(transaction.client(), change, ChangeForm::Swap))
     }
 
     fn claim_in<'a>(
@@ -405,7 +405,7 @@ impl Transactional<Transaction<'_>> for PostgresStore {
         change: &'a Change,
         patience: Duration,
     ) -> BoxFuture<'a, Result<Swap, StoreError>> {
-        Box::pin(self.swap_on(transaction.client(), change, How::Claim(patience)))
+        Box::pin(self.swap_on(transaction.client(), change, ChangeForm::Claim(patience)))
     }
 
     fn confirm<'a>(
@@ -501,7 +501,7 @@ impl Transactional<OwnTransaction<'_>> for PostgresStore {
         transaction: &'a mut OwnTransaction<'_>,
         change: &'a Change,
     ) -> BoxFuture<'a, Result<Swap, StoreError>> {
-        Box::pin(self.swap_first(transaction, change, How::Swap))
+        Box::pin(self.swap_first(transaction, change, ChangeForm::Swap))
     }
 
     fn claim_in<'a>(
@@ -510,7 +510,7 @@ impl Transactional<OwnTransaction<'_>> for PostgresStore {
         change: &'a Change,
         patience: Duration,
     ) -> BoxFuture<'a, Result<Swap, StoreError>> {
-        Box::pin(self.swap_first(transaction, change, How::Claim(patience)))
+        Box::pin(self.swap_first(transaction, change, ChangeForm::Claim(patience)))
     }
 
     fn confirm<'a>(
@@ -538,7 +538,7 @@ impl PostgresStore {
         &self,
         transaction: &mut OwnTransaction<'_>,
         change: &Change,
-        how: How,
+        how: ChangeForm,
     ) -> Result<Swap, StoreError> {
         match transaction.stage {
             Stage::New => {

@@ -64,10 +64,10 @@ const CONNECT_ALL: Duration = Duration::from_secs(8);
 const CONNECT_ONE: Duration = Duration::from_secs(3);
 
 /// Is told what other processes say.
-pub(super) type Heard = Box<dyn Fn(&str) + Send + Sync>;
+pub(super) type OnNotification = Box<dyn Fn(&str) + Send + Sync>;
 
 /// Everything that is needed to connect.
-pub(super) struct How {
+pub(super) struct ConnectOptions {
     pub(super) address: Address,
     pub(super) tls: MakeRustlsConnect,
     pub(super) dialect: Dialect,
@@ -75,7 +75,7 @@ pub(super) struct How {
     pub(super) prepares: bool,
     /// Whether a weaker `synchronous_commit` is left as it is.
     pub(super) accepts_relaxed: bool,
-    pub(super) heard: OnceLock<Heard>,
+    pub(super) heard: OnceLock<OnNotification>,
     /// Which of the servers took writes when a connection was opened last: it is tried first.
     pub(super) latest: AtomicUsize,
     /// Counts up when a connection is silent for too long, or to another server than others: the older
@@ -85,7 +85,7 @@ pub(super) struct How {
     pub(super) silent: AtomicUsize,
 }
 
-impl How {
+impl ConnectOptions {
     /// Lets every connection be opened anew.
     pub(super) fn renew_links(&self) {
         self.generation.fetch_add(1, Ordering::Relaxed);
@@ -152,7 +152,7 @@ pub(super) struct Link {
     /// How often the server has said that a commit may not be replicated.
     doubts: Arc<AtomicU64>,
     is_spent: AtomicBool,
-    how: Arc<How>,
+    how: Arc<ConnectOptions>,
     generation: u64,
     driver: AbortHandle,
 }
@@ -168,7 +168,7 @@ impl Drop for Link {
 
 impl Link {
     /// Tries one server after the other, first the one that took writes last.
-    pub(super) async fn open(how: &Arc<How>) -> Result<Self, OpenError> {
+    pub(super) async fn open(how: &Arc<ConnectOptions>) -> Result<Self, OpenError> {
         let servers = how.address.servers();
         let count = u32::try_from(servers.len()).unwrap_or(u32::MAX).max(1);
         let patience = (CONNECT_ALL / count).max(CONNECT_ONE);
@@ -190,7 +190,7 @@ impl Link {
         Err(failure)
     }
 
-    async fn open_at(how: &Arc<How>, server: &Config) -> Result<Self, OpenError> {
+    async fn open_at(how: &Arc<ConnectOptions>, server: &Config) -> Result<Self, OpenError> {
         let failed = |error: &tokio_postgres::Error| OpenError::from_driver(error);
         let generation = how.generation.load(Ordering::Relaxed);
         let connecting = server.connect(how.tls.clone()).await;
@@ -409,8 +409,11 @@ where
 }
 
 /// Moves the bytes of a connection, and listens to what the server says besides.
-async fn drive<S>(mut connection: Connection<Socket, S>, doubts: Arc<AtomicU64>, how: Arc<How>)
-where
+async fn drive<S>(
+    mut connection: Connection<Socket, S>,
+    doubts: Arc<AtomicU64>,
+    how: Arc<ConnectOptions>,
+) where
     S: TlsStream + Unpin,
 {
     while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
@@ -436,7 +439,7 @@ fn is_doubt(notice: &DbError) -> bool {
 
 /// A connection that is opened anew when it breaks.
 pub(super) struct Line {
-    how: Arc<How>,
+    how: Arc<ConnectOptions>,
     state: Mutex<State>,
 }
 
@@ -461,7 +464,7 @@ impl Failed {
 }
 
 impl Line {
-    pub(super) fn new(how: &Arc<How>) -> Self {
+    pub(super) fn new(how: &Arc<ConnectOptions>) -> Self {
         Self { how: how.clone(), state: Mutex::default() }
     }
 

@@ -27,12 +27,12 @@ const MAX_PAGE_BYTES: i64 = 64 << 20;
 
 /// A place in the order of the list.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct ListPosition {
     pub(super) at: SystemTime,
     id: Digest,
 }
 
-impl Place {
+impl ListPosition {
     pub(super) fn cursor(self) -> Cursor {
         Cursor(format!("{}.{}", timestamp(self.at).unix_micros(), self.id))
     }
@@ -94,7 +94,11 @@ impl<'a> Plan<'a> {
     }
 
     /// Where the window of this page ends; `None`: with the last row.
-    async fn end(&self, link: &Link, after: Option<Place>) -> Result<Option<Place>, StoreError> {
+    async fn end(
+        &self,
+        link: &Link,
+        after: Option<ListPosition>,
+    ) -> Result<Option<ListPosition>, StoreError> {
         let Self { from, behind, direction, .. } = self;
         let text = format!(
             "SELECT r.sweep_after, r.digest FROM {from}
@@ -102,7 +106,7 @@ impl<'a> Plan<'a> {
              ORDER BY r.sweep_after {direction}, r.digest {direction} OFFSET {} LIMIT 1",
             WINDOW - 1
         );
-        let (at, id) = (after.map(|place| place.at), after.map(Place::id));
+        let (at, id) = (after.map(|place| place.at), after.map(ListPosition::id));
         let rows = link.ask(&text, &[(&at, Type::TIMESTAMPTZ), (&id, Type::BYTEA)]).await?;
         rows.first().map(|row| place(row, 0)).transpose()
     }
@@ -112,9 +116,9 @@ impl<'a> Plan<'a> {
     async fn rows(
         &self,
         link: &Link,
-        (after, end): (Option<Place>, Option<Place>),
+        (after, end): (Option<ListPosition>, Option<ListPosition>),
         limit: i64,
-    ) -> Result<Vec<(Read, Place)>, StoreError> {
+    ) -> Result<Vec<(Read, ListPosition)>, StoreError> {
         let Self { filter, from, behind, until, direction } = self;
         let text = format!(
             "SELECT * FROM (
@@ -137,8 +141,8 @@ impl<'a> Plan<'a> {
                 ORDER BY r.sweep_after {direction}, r.digest {direction} LIMIT $10
              ) page WHERE bytes_before OPERATOR(pg_catalog.<) {MAX_PAGE_BYTES}"
         );
-        let (after_at, after_id) = (after.map(|place| place.at), after.map(Place::id));
-        let (end_at, end_id) = (end.map(|place| place.at), end.map(Place::id));
+        let (after_at, after_id) = (after.map(|place| place.at), after.map(ListPosition::id));
+        let (end_at, end_id) = (end.map(|place| place.at), end.map(ListPosition::id));
         let scope = filter.scope.as_ref().map(ToString::to_string);
         let operation = filter.operation.as_ref().map(|name| name.as_str().to_owned());
         let key = filter.key.as_ref().map(|key| key.digest().0.to_vec());
@@ -161,7 +165,7 @@ impl<'a> Plan<'a> {
             .map(|row| {
                 let read = Read::of(row)?;
                 let at = row.try_get(10).map_err(|error| store_error(&error))?;
-                let place = Place { at, id: read.id };
+                let place = ListPosition { at, id: read.id };
                 Ok((read, place))
             })
             .collect()
@@ -171,15 +175,15 @@ impl<'a> Plan<'a> {
 /// Where a page ends that looks at all records, oldest first; `None`: with the last row.
 pub(super) async fn window_end(
     link: &Link,
-    after: Option<Place>,
-) -> Result<Option<Place>, StoreError> {
+    after: Option<ListPosition>,
+) -> Result<Option<ListPosition>, StoreError> {
     Plan::of(&Filter::default()).end(link, after).await
 }
 
-fn place(row: &tokio_postgres::Row, first: usize) -> Result<Place, StoreError> {
+fn place(row: &tokio_postgres::Row, first: usize) -> Result<ListPosition, StoreError> {
     let taken = row.try_get(first).and_then(|at| Ok((at, row.try_get::<_, Vec<u8>>(first + 1)?)));
     let (at, id) = taken.map_err(|error| store_error(&error))?;
-    Ok(Place { at, id: Digest(id.try_into().unwrap_or_default()) })
+    Ok(ListPosition { at, id: Digest(id.try_into().unwrap_or_default()) })
 }
 
 /// The digest, where scope, operation and key are given.
@@ -190,7 +194,7 @@ fn exactly(filter: &Filter) -> Option<Digest> {
 }
 
 pub(super) async fn list(link: &Link, filter: &Filter, codec: &Codec) -> Result<Page, StoreError> {
-    let after = filter.after.as_ref().map(|Cursor(text)| Place::read(text)).transpose()?;
+    let after = filter.after.as_ref().map(|Cursor(text)| ListPosition::read(text)).transpose()?;
     let plan = Plan::of(filter);
     let limit = filter.limit.clamp(1, Filter::MAX_PAGE);
     // One record needs no window.
@@ -200,7 +204,7 @@ pub(super) async fn list(link: &Link, filter: &Filter, codec: &Codec) -> Result<
     };
     let rows = plan.rows(link, (after, end), i64::from(limit) + 1).await?;
     let is_full = rows.len() > limit as usize;
-    let mut page = Page { listed: Vec::new(), next: end.map(Place::cursor) };
+    let mut page = Page { listed: Vec::new(), next: end.map(ListPosition::cursor) };
     let mut last = after;
     for (read, place) in rows.into_iter().take(limit as usize) {
         last = Some(place);
@@ -210,7 +214,7 @@ pub(super) async fn list(link: &Link, filter: &Filter, codec: &Codec) -> Result<
         }
     }
     if is_full {
-        page.next = last.map(Place::cursor);
+        page.next = last.map(ListPosition::cursor);
     }
     Ok(page)
 }

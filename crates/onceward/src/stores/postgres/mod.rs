@@ -57,14 +57,14 @@ pub use schema::{Durability, MIGRATIONS, Tables};
 #[cfg(feature = "sqlx")]
 pub(crate) use sqlx::{depth, sqlx_commit_error};
 
-use super::{Census, codec::Codec, known::Known};
+use super::{Census, codec::Codec, known::RecentRecords};
 use crate::clock::Suspicion;
 use barrier::Barrier;
 use error::{Trouble, store_error};
-use link::{How, Line, Link};
+use link::{ConnectOptions, Line, Link};
 use rows::{Read, Work, timestamp, uuid_of};
 use sql::Query;
-use wake::Bell;
+use wake::Notifier;
 use writer::{Applied, Writer};
 
 /// How the server speaks.
@@ -128,7 +128,7 @@ pub struct PostgresStore {
 }
 
 struct Inner {
-    how: Arc<How>,
+    how: Arc<ConnectOptions>,
     writer: Writer,
     /// Reads share one connection: they are sent one behind the other without waiting.
     reader: Line,
@@ -137,10 +137,10 @@ struct Inner {
     /// Writes chunks, and what operators change by hand.
     keeper: Line,
     barrier: Barrier,
-    known: Known,
+    known: RecentRecords,
     codec: Codec,
     durability: Option<Durability>,
-    bell: Option<Bell>,
+    notifier: Option<Notifier>,
 }
 
 impl PostgresStore {
@@ -192,7 +192,7 @@ impl PostgresStore {
     }
 
     fn start(
-        how: Arc<How>,
+        how: Arc<ConnectOptions>,
         codec: Codec,
         (lanes, batch): (usize, usize),
         durability: Option<Durability>,
@@ -203,8 +203,8 @@ impl PostgresStore {
             desk: Line::new(&how),
             keeper: Line::new(&how),
             barrier: Barrier::new(&how),
-            known: Known::new(),
-            bell: Bell::start(&how),
+            known: RecentRecords::new(),
+            notifier: Notifier::start(&how),
             how,
             codec,
             durability,
@@ -293,7 +293,7 @@ impl Store for PostgresStore {
     }
 
     fn wake(&self) -> Option<&dyn Wake> {
-        self.inner.bell.as_ref().map(|bell| bell as &dyn Wake)
+        self.inner.notifier.as_ref().map(|notifier| notifier as &dyn Wake)
     }
 }
 

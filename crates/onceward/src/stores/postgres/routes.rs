@@ -6,7 +6,7 @@ use tokio_postgres::{Row, types::Type};
 use super::{
     PostgresStore,
     error::{Trouble, store_error},
-    list::{Place, window_end},
+    list::{ListPosition, window_end},
     sql,
 };
 use crate::stores::routes::{Gathering, KeptRoute, Living};
@@ -56,7 +56,7 @@ impl PostgresStore {
 
     /// Which names live records have, page by page: a page looks at a bounded number of records.
     pub async fn living(&self, after: Option<Cursor>) -> Result<Living, StoreError> {
-        let after = after.map(|Cursor(text)| Place::read(&text)).transpose()?;
+        let after = after.map(|Cursor(text)| ListPosition::read(&text)).transpose()?;
         let link = self.desk().await?;
         let end = window_end(&link, after).await?;
         let question = "
@@ -69,8 +69,8 @@ impl PostgresStore {
                 AND (r.state OPERATOR(pg_catalog.=) 0::pg_catalog.int2 OR r.expires_at IS NULL
                     OR r.expires_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp())
             GROUP BY r.operation, r.scope";
-        let (after_at, after_id) = (after.map(|place| place.at), after.map(Place::id));
-        let (end_at, end_id) = (end.map(|place| place.at), end.map(Place::id));
+        let (after_at, after_id) = (after.map(|place| place.at), after.map(ListPosition::id));
+        let (end_at, end_id) = (end.map(|place| place.at), end.map(ListPosition::id));
         let times = (Type::TIMESTAMPTZ, Type::BYTEA);
         let rows = link
             .ask(
@@ -90,7 +90,7 @@ impl PostgresStore {
                 taken().map_err(|error| store_error(&error))?;
             gathering.add(operation, &scope, u64::try_from(count).unwrap_or_default());
         }
-        Ok(gathering.page(end.map(Place::cursor)))
+        Ok(gathering.page(end.map(ListPosition::cursor)))
     }
 }
 

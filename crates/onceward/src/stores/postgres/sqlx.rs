@@ -12,12 +12,12 @@ use sqlx_core::transaction::TransactionManager as _;
 
 use super::{
     Dialect, OpenError, PostgresStore,
-    inside::{How, Met, SWAP, Value},
+    inside::{ChangeForm, Met, SWAP, Value},
     number,
     rows::{Interval, uuid_of},
     sql,
 };
-use crate::{Together, commit::is_refusal, crashpoint};
+use crate::{CommitOutcome, commit::is_refusal, crashpoint};
 
 /// sqlx waits for each answer before it sends the next statement, so that the end of a claim and its
 /// commit are two round trips here.
@@ -27,7 +27,7 @@ impl Transactional<PgConnection> for PostgresStore {
         connection: &'a mut PgConnection,
         change: &'a Change,
     ) -> BoxFuture<'a, Result<Swap, StoreError>> {
-        Box::pin(self.swap_with_sqlx(connection, change, How::Swap))
+        Box::pin(self.swap_with_sqlx(connection, change, ChangeForm::Swap))
     }
 
     fn claim_in<'a>(
@@ -36,7 +36,7 @@ impl Transactional<PgConnection> for PostgresStore {
         change: &'a Change,
         patience: Duration,
     ) -> BoxFuture<'a, Result<Swap, StoreError>> {
-        Box::pin(self.swap_with_sqlx(connection, change, How::Claim(patience)))
+        Box::pin(self.swap_with_sqlx(connection, change, ChangeForm::Claim(patience)))
     }
 
     fn confirm<'a>(
@@ -72,7 +72,7 @@ impl PostgresStore {
         &self,
         connection: &mut PgConnection,
         change: &Change,
-        how: How,
+        how: ChangeForm,
     ) -> Result<Swap, StoreError> {
         if self.inner.how.dialect == Dialect::Wire {
             let text = "transactions of sqlx need the functions that only PostgreSQL has; use \
@@ -89,7 +89,7 @@ impl PostgresStore {
         &self,
         connection: &mut PgConnection,
         change: &Change,
-        how: How,
+        how: ChangeForm,
     ) -> Result<Met, sqlx::Error> {
         let work = self.work(change);
         let values = self.values(&work, how);
@@ -103,13 +103,13 @@ impl PostgresStore {
         &self,
         mut transaction: Transaction<'t, Postgres>,
         change: &Change,
-    ) -> Result<Together, Transaction<'t, Postgres>> {
+    ) -> Result<CommitOutcome, Transaction<'t, Postgres>> {
         if self.inner.how.dialect == Dialect::Wire {
             return Err(transaction);
         }
         let met = crashpoint!(
             "own.swap",
-            self.met_with_sqlx(&mut transaction, change, How::Swap).await,
+            self.met_with_sqlx(&mut transaction, change, ChangeForm::Swap).await,
             sqlx::Error::WorkerCrashed
         );
         let met = match met {
@@ -117,19 +117,25 @@ impl PostgresStore {
             Ok(_) => return Err(transaction),
             // No commit was sent, so that dropping the transaction rolls it back.
             Err(error) => {
-                return Ok(explained(&error).map_or_else(Together::Failed, |_| Together::Held));
+                return Ok(
+                    explained(&error).map_or_else(CommitOutcome::Failed, |_| CommitOutcome::Held)
+                );
             }
         };
         // Not before: a savepoint that was dropped is rolled back by the next statement.
         if depth(&transaction) > 1 {
-            return Ok(Together::Savepoint);
+            return Ok(CommitOutcome::Savepoint);
         }
         let committed =
             crashpoint!("own.commit", transaction.commit().await, sqlx::Error::WorkerCrashed);
         Ok(match committed {
-            Ok(()) => Together::Committed { at: met.at(), must_be_confirmed: met.has_standbys },
-            Err(error) if is_refused(&error) => Together::Failed(store_error(&error)),
-            Err(error) => Together::Doubtful { error: sqlx_commit_error(&error), was_made: true },
+            Ok(()) => {
+                CommitOutcome::Committed { at: met.at(), must_be_confirmed: met.has_standbys }
+            }
+            Err(error) if is_refused(&error) => CommitOutcome::Failed(store_error(&error)),
+            Err(error) => {
+                CommitOutcome::Doubtful { error: sqlx_commit_error(&error), was_made: true }
+            }
         })
     }
 }

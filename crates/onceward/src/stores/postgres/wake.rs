@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use onceward_core::{Digest, Heard, Wake};
+use onceward_core::{Digest, OnEnded, Wake};
 use tokio::{
     sync::mpsc,
     time::{sleep, timeout},
@@ -20,7 +20,7 @@ use tokio_postgres::types::Type;
 
 use super::{
     Dialect,
-    link::{How, Line, Link},
+    link::{ConnectOptions, Line, Link},
 };
 
 /// How many awaited operations a process remembers, and for how long: nobody waits for longer.
@@ -34,15 +34,15 @@ const QUEUE: usize = 1024;
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Says what has ended, and hears it.
-pub(super) struct Bell {
+pub(super) struct Notifier {
     messages: mpsc::Sender<String>,
-    ears: Arc<Ears>,
+    listeners: Arc<Listeners>,
 }
 
 #[derive(Default)]
-struct Ears {
+struct Listeners {
     awaited: Mutex<Awaited>,
-    listeners: Mutex<Vec<Weak<Heard>>>,
+    listeners: Mutex<Vec<Weak<OnEnded>>>,
 }
 
 /// Operations that somebody elsewhere waits for, oldest first.
@@ -72,25 +72,28 @@ impl Awaited {
     }
 }
 
-impl Bell {
+impl Notifier {
     /// `None`: a pooler would give every message another connection, or the engine has no `NOTIFY`.
-    pub(super) fn start(how: &Arc<How>) -> Option<Self> {
+    pub(super) fn start(how: &Arc<ConnectOptions>) -> Option<Self> {
         if !how.prepares || how.dialect == Dialect::Wire {
             return None;
         }
-        let ears = Arc::new(Ears::default());
-        let hears = Arc::downgrade(&ears);
+        let listeners = Arc::new(Listeners::default());
+        let hears = Arc::downgrade(&listeners);
         let heard = move |message: &str| {
-            if let Some(ears) = hears.upgrade() {
-                ears.hear(message);
+            if let Some(listeners) = hears.upgrade() {
+                listeners.hear(message);
             }
         };
         how.heard.set(Box::new(heard)).ok()?;
         let (messages, waiting) = mpsc::channel(QUEUE);
-        let rope =
-            Rope { line: Line::new(how), ears: Arc::downgrade(&ears), listening: Weak::new() };
+        let rope = NotifyConnection {
+            line: Line::new(how),
+            listeners: Arc::downgrade(&listeners),
+            listening: Weak::new(),
+        };
         tokio::spawn(rope.pull(waiting));
-        Some(Self { messages, ears })
+        Some(Self { messages, listeners })
     }
 
     fn say(&self, kind: char, id: &Digest) {
@@ -99,25 +102,25 @@ impl Bell {
     }
 }
 
-impl Wake for Bell {
+impl Wake for Notifier {
     fn awaited(&self, id: &Digest) {
         self.say('w', id);
     }
 
     fn ended(&self, id: &Digest) {
-        if self.ears.awaited().take(id, Instant::now()) {
+        if self.listeners.awaited().take(id, Instant::now()) {
             self.say('e', id);
         }
     }
 
-    fn listen(&self, heard: &Arc<Heard>) {
-        let mut listeners = self.ears.listeners();
+    fn listen(&self, heard: &Arc<OnEnded>) {
+        let mut listeners = self.listeners.listeners();
         listeners.retain(|listener| listener.strong_count() > 0);
         listeners.push(Arc::downgrade(heard));
     }
 }
 
-impl Ears {
+impl Listeners {
     fn hear(&self, message: &str) {
         let Some((kind, id)) = parse(message) else { return };
         match kind {
@@ -137,22 +140,22 @@ impl Ears {
         self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn listeners(&self) -> MutexGuard<'_, Vec<Weak<Heard>>> {
+    fn listeners(&self) -> MutexGuard<'_, Vec<Weak<OnEnded>>> {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The connection that listens, and on which messages are sent.
-struct Rope {
+struct NotifyConnection {
     line: Line,
-    ears: Weak<Ears>,
+    listeners: Weak<Listeners>,
     listening: Weak<Link>,
 }
 
-impl Rope {
+impl NotifyConnection {
     async fn pull(mut self, mut waiting: mpsc::Receiver<String>) {
         let mut messages = Vec::new();
-        while self.ears.strong_count() > 0 {
+        while self.listeners.strong_count() > 0 {
             let link = self.link().await;
             if timeout(LOOK, waiting.recv_many(&mut messages, QUEUE)).await == Ok(0) {
                 return;

@@ -19,7 +19,7 @@ use uuid::Uuid;
 use super::{
     Dialect,
     error::Trouble,
-    link::{How, Line, Link, UNDONE},
+    link::{ConnectOptions, Line, Link, UNDONE},
     rows::{Interval, Kind, Read, Work, timestamp, uuid_of},
     sql,
 };
@@ -68,7 +68,7 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts this many connections for each line.
-    pub(super) fn start(how: &Arc<How>, lanes: usize, batch: usize) -> Self {
+    pub(super) fn start(how: &Arc<ConnectOptions>, lanes: usize, batch: usize) -> Self {
         let line = || {
             let (sender, receiver) = mpsc::channel(QUEUE);
             let waiting = Arc::new(Mutex::new(receiver));

@@ -28,12 +28,12 @@ const TRY_AGAIN: Duration = Duration::from_millis(500);
 
 /// The checkpointing thread; dropping it stops and joins the thread.
 pub(super) struct Checkpointer {
-    shared: Arc<Shared>,
+    shared: Arc<CheckpointState>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What the writer and the checkpointing thread have in common.
-pub(super) struct Shared {
+pub(super) struct CheckpointState {
     wish: Mutex<Wish>,
     wished: Condvar,
     /// Held while a checkpoint runs: SQLite runs one at a time and refuses the other.
@@ -51,7 +51,7 @@ enum Wish {
 impl Checkpointer {
     pub(super) fn start(options: &Options, presence: &Arc<Presence>) -> Result<Self, OpenError> {
         let connection = schema::open_checkpointer(options)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(CheckpointState {
             wish: Mutex::new(Wish::Nothing),
             wished: Condvar::new(),
             turn: Mutex::new(()),
@@ -63,7 +63,7 @@ impl Checkpointer {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    pub(super) fn shared(&self) -> Arc<Shared> {
+    pub(super) fn shared(&self) -> Arc<CheckpointState> {
         Arc::clone(&self.shared)
     }
 }
@@ -78,7 +78,7 @@ impl Drop for Checkpointer {
     }
 }
 
-impl Shared {
+impl CheckpointState {
     fn wish(&self, wish: Wish) {
         let mut current = lock(&self.wish);
         if *current < wish {
@@ -103,7 +103,7 @@ impl Shared {
     }
 }
 
-fn run(connection: &Connection, shared: &Shared, presence: &Presence) {
+fn run(connection: &Connection, shared: &CheckpointState, presence: &Presence) {
     while shared.wait() {
         // A log without a name can still be saved. With another one in its place, the shared memory
         // may be about that one, and its pages would be copied from the wrong file; as would holes be.
@@ -157,7 +157,7 @@ impl Position {
 /// The writer's view of the log: asks for checkpoints and begins the log anew.
 pub(super) struct Log<'c> {
     connection: &'c Connection,
-    shared: Arc<Shared>,
+    shared: Arc<CheckpointState>,
     position: Statement<'c>,
     restart: Statement<'c>,
     frame_bytes: u64,
@@ -168,7 +168,7 @@ pub(super) struct Log<'c> {
 impl<'c> Log<'c> {
     pub(super) fn new(
         connection: &'c Connection,
-        shared: Arc<Shared>,
+        shared: Arc<CheckpointState>,
         wal_bytes: u64,
     ) -> rusqlite::Result<Self> {
         let page: u32 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;

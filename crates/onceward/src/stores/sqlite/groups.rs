@@ -9,7 +9,7 @@ use onceward_core::{Digest, Filter, Key, OperationId, OperationName, Order, Scop
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::{
-    places::{Batch, Finder, Place, Reached, sort},
+    places::{Batch, Finder, IndexPosition, Reached, sort},
     sql::places as sql,
 };
 
@@ -35,7 +35,7 @@ impl Span {
     }
 
     fn has(self, seq: i64) -> bool {
-        Place::of_row(seq).is_behind(Place::of_row(self.last), self.order)
+        IndexPosition::of_row(seq).is_behind(IndexPosition::of_row(self.last), self.order)
     }
 
     /// The next block with any row of it.
@@ -122,7 +122,11 @@ fn operations(connection: &Connection, block: i64) -> rusqlite::Result<Vec<Strin
 }
 
 /// The places of a group behind this one.
-pub(super) fn places(finder: &Finder<'_>, group: &Group, last: Place) -> rusqlite::Result<Batch> {
+pub(super) fn places(
+    finder: &Finder<'_>,
+    group: &Group,
+    last: IndexPosition,
+) -> rusqlite::Result<Batch> {
     let order = finder.filter.order;
     let (mut span, mut places, mut asked) = (finder.span(last), Vec::new(), 0);
     while asked < MAX_ASKED && places.len() < finder.count as usize {
@@ -130,19 +134,19 @@ pub(super) fn places(finder: &Finder<'_>, group: &Group, last: Place) -> rusqlit
             return Ok(Batch { places, reached: Reached::End });
         };
         let (rows, questions) = group.rows(finder.connection, block)?;
-        let mut found: Vec<Place> =
-            rows.into_iter().filter(|seq| span.has(*seq)).map(Place::of_row).collect();
+        let mut found: Vec<IndexPosition> =
+            rows.into_iter().filter(|seq| span.has(*seq)).map(IndexPosition::of_row).collect();
         sort(&mut found, order);
         places.extend(found);
         span = span.without(block);
         asked += questions + 1;
     }
-    Ok(Batch { places, reached: Reached::Place(Place::of_row(span.last)) })
+    Ok(Batch { places, reached: Reached::IndexPosition(IndexPosition::of_row(span.last)) })
 }
 
 /// The places of a key: every group that is there may have used it. A row is of this batch if it is
 /// in one of the blocks that were gone through, which its group then is as well.
-pub(super) fn places_of_key(finder: &Finder<'_>, last: Place) -> rusqlite::Result<Batch> {
+pub(super) fn places_of_key(finder: &Finder<'_>, last: IndexPosition) -> rusqlite::Result<Batch> {
     let Finder { connection, filter, .. } = finder;
     let (whole, wanted) = (finder.span(last), Group::of(filter));
     let (mut span, mut groups, mut is_last) = (whole, Groups::default(), false);
@@ -161,14 +165,14 @@ pub(super) fn places_of_key(finder: &Finder<'_>, last: Place) -> rusqlite::Resul
                 && whole.has(seq)
                 && (is_last || !span.has(seq))
             {
-                places.push(Place::of_row(seq));
+                places.push(IndexPosition::of_row(seq));
             }
         }
     }
     sort(&mut places, filter.order);
     let reached = match is_last {
         true => Reached::End,
-        false => Reached::Place(Place::of_row(span.last)),
+        false => Reached::IndexPosition(IndexPosition::of_row(span.last)),
     };
     Ok(Batch { places, reached })
 }

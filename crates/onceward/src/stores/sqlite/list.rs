@@ -4,7 +4,7 @@ use onceward_core::{Cursor, Digest, Filter, Found, Listed, Page, Status, StoreEr
 use rusqlite::{CachedStatement, Connection, OptionalExtension as _, types::ValueRef};
 
 use super::{
-    places::{Finder, Place, Plan, Reached},
+    places::{Finder, IndexPosition, Plan, Reached},
     reader::flat,
     rows::{Row, state},
     sql,
@@ -25,7 +25,7 @@ pub(super) fn list(
 ) -> Result<Page, StoreError> {
     let mut last = match &filter.after {
         Some(Cursor(text)) => place_of(text).ok_or_else(|| bad_cursor(text))?,
-        None => Place::start(filter.order),
+        None => IndexPosition::start(filter.order),
     };
     let limit = filter.limit.clamp(1, Filter::MAX_PAGE);
     let plan = Plan::of(filter, now);
@@ -45,7 +45,7 @@ pub(super) fn list(
         }
         match batch.reached {
             Reached::End => return Ok(page),
-            Reached::Place(place) => last = place,
+            Reached::IndexPosition(place) => last = place,
         }
         // The index was asked for as long as one page may take.
         if is_short {
@@ -55,19 +55,19 @@ pub(super) fn list(
     }
 }
 
-fn cursor(place: Place) -> Cursor {
+fn cursor(place: IndexPosition) -> Cursor {
     Cursor(format!("{}.{}", place.time, place.seq))
 }
 
-fn place_of(text: &str) -> Option<Place> {
+fn place_of(text: &str) -> Option<IndexPosition> {
     let (time, seq) = text.split_once('.')?;
-    Some(Place { time: time.parse().ok()?, seq: seq.parse().ok()? })
+    Some(IndexPosition { time: time.parse().ok()?, seq: seq.parse().ok()? })
 }
 
 /// Reads rows and keeps those that are wanted.
 struct Examiner<'a> {
     row: CachedStatement<'a>,
-    wanted: Wanted<'a>,
+    wanted: ListFilter<'a>,
     now: Timestamp,
     codec: &'a Codec,
     examined: u32,
@@ -82,7 +82,7 @@ impl<'a> Examiner<'a> {
         codec: &'a Codec,
     ) -> Result<Self, StoreError> {
         let row = flat(connection.prepare_cached(sql::LIST_ROW))?;
-        Ok(Self { row, wanted: Wanted::of(filter), now, codec, examined: 0, bytes: 0 })
+        Ok(Self { row, wanted: ListFilter::of(filter), now, codec, examined: 0, bytes: 0 })
     }
 
     /// Whether it has seen enough for one page.
@@ -116,12 +116,12 @@ const OPERATION: usize = 3;
 const FIRST_COLUMN_OF_RECORD: usize = 4;
 
 /// A filter in the terms of the columns, and of what they mean.
-struct Wanted<'a> {
+struct ListFilter<'a> {
     filter: &'a Filter,
     scope: Option<String>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> ListFilter<'a> {
     fn of(filter: &'a Filter) -> Self {
         Self { filter, scope: filter.scope.as_ref().map(ToString::to_string) }
     }

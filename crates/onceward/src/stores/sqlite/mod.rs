@@ -89,7 +89,7 @@ use session::{Applied, Work};
 use space::Presence;
 use writer::Writer;
 
-use super::{codec::Codec, known::Known};
+use super::{codec::Codec, known::RecentRecords};
 use crate::clock::Suspicion;
 
 /// The version of SQLite that this library was built with.
@@ -127,7 +127,7 @@ struct Inner {
     reserve_bytes: u64,
     durability: Durability,
     inside: Inside,
-    known: Known,
+    known: RecentRecords,
     codec: Codec,
 }
 
@@ -215,7 +215,7 @@ impl SqliteStore {
         let writer = Writer::start(connection, options, &presence, checkpointer.shared())?;
         let readers = Readers::start(options, &presence)?;
         let (path, inside) = (options.path.clone(), Inside::new(options, &presence));
-        let (_checkpointer, known) = (checkpointer, Known::new());
+        let (_checkpointer, known) = (checkpointer, RecentRecords::new());
         let codec = options.codec.clone();
         let reserve_bytes = options.reserve_bytes;
         let inner = Inner {

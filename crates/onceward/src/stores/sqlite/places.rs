@@ -15,12 +15,12 @@ use super::{
 /// A place in the order of an index: by its time, then by the number of the row. Where the order is
 /// that of the rows, the time is the number too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct IndexPosition {
     pub(super) time: i64,
     pub(super) seq: i64,
 }
 
-impl Place {
+impl IndexPosition {
     const FIRST: Self = Self { time: i64::MIN, seq: i64::MIN };
     const LAST: Self = Self { time: i64::MAX, seq: i64::MAX };
 
@@ -47,7 +47,7 @@ impl Place {
 
 /// Some places in order, and how far the index was gone through for them.
 pub(super) struct Batch {
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<IndexPosition>,
     pub(super) reached: Reached,
 }
 
@@ -56,7 +56,7 @@ pub(super) enum Reached {
     /// Nothing is behind it.
     End,
     /// The next batch begins behind this place.
-    Place(Place),
+    IndexPosition(IndexPosition),
 }
 
 /// The index that knows best what a filter asks for.
@@ -118,7 +118,7 @@ pub(super) struct Finder<'a> {
 
 impl Finder<'_> {
     /// The places behind this one, in the order that was asked for.
-    pub(super) fn behind(&self, plan: &Plan, last: Place) -> rusqlite::Result<Batch> {
+    pub(super) fn behind(&self, plan: &Plan, last: IndexPosition) -> rusqlite::Result<Batch> {
         let order = self.filter.order;
         let pick = |oldest, newest| match order {
             Order::OldestFirst => oldest,
@@ -145,10 +145,10 @@ impl Finder<'_> {
         }
     }
 
-    fn one(&self, id: &Digest, last: Place) -> rusqlite::Result<Batch> {
+    fn one(&self, id: &Digest, last: IndexPosition) -> rusqlite::Result<Batch> {
         let mut places = Vec::new();
         if let Some(seq) = groups::row_of(self.connection, id)? {
-            places.push(Place::of_row(seq));
+            places.push(IndexPosition::of_row(seq));
         }
         places.retain(|place| place.is_behind(last, self.filter.order));
         Ok(Batch { places, reached: Reached::End })
@@ -158,7 +158,7 @@ impl Finder<'_> {
         &self,
         oldest: &str,
         newest: &str,
-        last: Place,
+        last: IndexPosition,
         latest: Timestamp,
     ) -> rusqlite::Result<Batch> {
         let latest = latest.unix_micros();
@@ -167,7 +167,8 @@ impl Finder<'_> {
                 self.ask(oldest, params![last.time, last.seq, self.count, latest])?
             }
             Order::NewestFirst => {
-                let Place { time, seq } = last.min(Place { time: latest, seq: i64::MAX });
+                let IndexPosition { time, seq } =
+                    last.min(IndexPosition { time: latest, seq: i64::MAX });
                 self.ask(newest, params![time, seq, self.count])?
             }
         };
@@ -175,31 +176,36 @@ impl Finder<'_> {
     }
 
     /// The first places of several lists, each of which has as many as are looked for, or all.
-    fn merged(&self, mut places: Vec<Place>) -> Batch {
+    fn merged(&self, mut places: Vec<IndexPosition>) -> Batch {
         let found = places.len();
         sort(&mut places, self.filter.order);
         places.truncate(self.count as usize);
         let reached = match places.last() {
-            Some(last) if found >= self.count as usize => Reached::Place(*last),
+            Some(last) if found >= self.count as usize => Reached::IndexPosition(*last),
             _ => Reached::End,
         };
         Batch { places, reached }
     }
 
-    fn ask(&self, statement: &str, parameters: impl Params) -> rusqlite::Result<Vec<Place>> {
+    fn ask(
+        &self,
+        statement: &str,
+        parameters: impl Params,
+    ) -> rusqlite::Result<Vec<IndexPosition>> {
         let mut statement = self.connection.prepare_cached(statement)?;
-        let found = statement
-            .query_map(parameters, |row| Ok(Place { time: row.get(0)?, seq: row.get(1)? }))?;
+        let found = statement.query_map(parameters, |row| {
+            Ok(IndexPosition { time: row.get(0)?, seq: row.get(1)? })
+        })?;
         found.collect()
     }
 
     /// The rows that a walk in this order has gone through.
-    pub(super) fn span(&self, last: Place) -> Span {
+    pub(super) fn span(&self, last: IndexPosition) -> Span {
         Span::behind(last.seq, self.filter.order)
     }
 }
 
-pub(super) fn sort(places: &mut [Place], order: Order) {
+pub(super) fn sort(places: &mut [IndexPosition], order: Order) {
     match order {
         Order::OldestFirst => places.sort_unstable(),
         Order::NewestFirst => places.sort_unstable_by(|one, other| other.cmp(one)),

@@ -68,17 +68,17 @@ impl Sweep {
 pub(super) struct Sweeper<'c> {
     transactions: Transactions<'c>,
     codec: Codec,
-    broom: Broom<'c>,
+    sweep_clock: SweepClock<'c>,
 }
 
 /// A place in the order of age.
 #[derive(Clone, Copy)]
-struct Place {
+struct SweepPosition {
     time: i64,
     seq: i64,
 }
 
-impl Place {
+impl SweepPosition {
     const START: Self = Self { time: i64::MIN, seq: i64::MIN };
 }
 
@@ -90,7 +90,7 @@ struct Done {
 }
 
 /// What a sweep does with a row whose retention is over.
-enum Fate {
+enum RowAction {
     Delete,
     DeleteSpooled(Digest, Fence),
     Unreadable(Digest),
@@ -106,22 +106,22 @@ impl<'c> Sweeper<'c> {
         Ok(Self {
             transactions: Transactions::new(connection, options, presence)?,
             codec: options.codec.clone(),
-            broom: Broom::new(connection)?,
+            sweep_clock: SweepClock::new(connection)?,
         })
     }
 
     /// Takes one step of a sweep, in a transaction of its own; gives the sweep back if there is
     /// more to do.
     pub(super) fn step(&mut self, mut sweep: Sweep, is_busy: bool) -> Option<Sweep> {
-        let Self { transactions, codec, broom } = self;
+        let Self { transactions, codec, sweep_clock } = self;
         let rows = if is_busy { BUSY_STEP_ROWS } else { STEP_ROWS };
         codec.watch().look();
         let trusted = codec.watch().check_for_sweep();
         let stepped = transactions.run(|now| match (&trusted, sweep.records_left) {
-            (Err(_), _) => broom.suspect(now).map(|()| None),
-            (Ok(()), _) if broom.is_suspected(now)? => Ok(None),
-            (Ok(()), 0) => broom.sweep_chunks(sweep.chunks_left.min(rows), now).map(Some),
-            (Ok(()), left) => broom.sweep_records(left.min(rows), now).map(Some),
+            (Err(_), _) => sweep_clock.suspect(now).map(|()| None),
+            (Ok(()), _) if sweep_clock.is_suspected(now)? => Ok(None),
+            (Ok(()), 0) => sweep_clock.sweep_chunks(sweep.chunks_left.min(rows), now).map(Some),
+            (Ok(()), left) => sweep_clock.sweep_records(left.min(rows), now).map(Some),
         });
         let stepped = stepped.map_err(Trouble::into_error);
         let done = match trusted.and_then(|()| stepped?.ok_or_else(suspected_elsewhere)) {
@@ -149,7 +149,7 @@ impl<'c> Sweeper<'c> {
 }
 
 /// The statements of a step, and where the next one goes on.
-struct Broom<'c> {
+struct SweepClock<'c> {
     sweepable: Statement<'c>,
     delete: Statement<'c>,
     keep_unreadable: Statement<'c>,
@@ -158,11 +158,11 @@ struct Broom<'c> {
     delete_chunk: Statement<'c>,
     suspect_clock: Statement<'c>,
     clock_suspected: Statement<'c>,
-    next_record: Place,
-    next_chunk: Place,
+    next_record: SweepPosition,
+    next_chunk: SweepPosition,
 }
 
-impl<'c> Broom<'c> {
+impl<'c> SweepClock<'c> {
     fn new(connection: &'c Connection) -> rusqlite::Result<Self> {
         Ok(Self {
             sweepable: connection.prepare(sql::SWEEPABLE)?,
@@ -173,8 +173,8 @@ impl<'c> Broom<'c> {
             delete_chunk: connection.prepare(sql::DELETE_CHUNK)?,
             suspect_clock: connection.prepare(sql::SUSPECT_CLOCK)?,
             clock_suspected: connection.prepare(sql::CLOCK_SUSPECTED)?,
-            next_record: Place::START,
-            next_chunk: Place::START,
+            next_record: SweepPosition::START,
+            next_chunk: SweepPosition::START,
         })
     }
 
@@ -190,12 +190,12 @@ impl<'c> Broom<'c> {
     fn sweep_records(&mut self, limit: u32, now: Timestamp) -> rusqlite::Result<Done> {
         let start = Instant::now();
         let before = now.minus(SWEEP_MARGIN).unix_micros();
-        let Place { time, seq } = self.next_record;
+        let SweepPosition { time, seq } = self.next_record;
         let mut found = Vec::with_capacity(limit as usize);
         let mut rows = self.sweepable.query(params![time, seq, before, limit])?;
         let mut is_last = true;
         while let Some(row) = rows.next()? {
-            found.push((Place { seq: row.get(0)?, time: row.get(1)? }, fate_of(row)?));
+            found.push((SweepPosition { seq: row.get(0)?, time: row.get(1)? }, fate_of(row)?));
             is_last = found.len() < limit as usize;
             if start.elapsed() > STEP {
                 is_last = false;
@@ -206,25 +206,25 @@ impl<'c> Broom<'c> {
         let mut deleted = 0;
         for (place, fate) in &found {
             match fate {
-                Fate::Newer => {
+                RowAction::Newer => {
                     self.next_record = *place;
                     continue;
                 }
-                Fate::Unreadable(id) => {
+                RowAction::Unreadable(id) => {
                     raise_unreadable(id, Unreadable::Damaged);
                     self.keep_unreadable.execute([place.seq])?;
                     continue;
                 }
-                Fate::DeleteSpooled(id, fence) => {
+                RowAction::DeleteSpooled(id, fence) => {
                     self.discard_chunks.execute(params![id.0, fence.as_bytes()])?;
                 }
-                Fate::Delete => {}
+                RowAction::Delete => {}
             }
             self.delete.execute([place.seq])?;
             deleted += 1;
         }
         if is_last {
-            self.next_record = Place::START;
+            self.next_record = SweepPosition::START;
         }
         // What is kept does not count: `limit` is about deleting.
         Ok(Done { examined: deleted, deleted, is_last })
@@ -233,12 +233,12 @@ impl<'c> Broom<'c> {
     fn sweep_chunks(&mut self, limit: u32, now: Timestamp) -> rusqlite::Result<Done> {
         let start = Instant::now();
         let before = now.minus(ORPHAN_AGE).unix_micros();
-        let Place { time, seq } = self.next_chunk;
+        let SweepPosition { time, seq } = self.next_chunk;
         let mut found = Vec::with_capacity(limit as usize);
         let mut rows = self.old_chunks.query(params![time, seq, before, limit])?;
         while let Some(row) = rows.next()? {
             let is_orphan: bool = row.get(2)?;
-            found.push((Place { seq: row.get(0)?, time: row.get(1)? }, is_orphan));
+            found.push((SweepPosition { seq: row.get(0)?, time: row.get(1)? }, is_orphan));
         }
         drop(rows);
         let (mut examined, mut deleted) = (0, 0);
@@ -255,7 +255,7 @@ impl<'c> Broom<'c> {
         }
         let is_last = examined < limit && examined as usize == found.len();
         if is_last {
-            self.next_chunk = Place::START;
+            self.next_chunk = SweepPosition::START;
         }
         Ok(Done { examined, deleted, is_last })
     }
@@ -263,19 +263,19 @@ impl<'c> Broom<'c> {
 
 /// A record is deleted only if it can be read and has ended: corruption is not absence, and what
 /// newer software wrote is not ours to judge.
-fn fate_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<Fate> {
+fn fate_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<RowAction> {
     let (id, fence) = (Digest(row.get(2)?), Fence::from_random(row.get(3)?));
     let body = row.get_ref(4)?.as_blob().unwrap_or_default();
     Ok(match read_ended(&id, fence, body).map(|record| record.state) {
-        Err(WireError::Newer(_)) => Fate::Newer,
-        Err(WireError::Damaged) | Ok(State::InProgress) => Fate::Unreadable(id),
+        Err(WireError::Newer(_)) => RowAction::Newer,
+        Err(WireError::Damaged) | Ok(State::InProgress) => RowAction::Unreadable(id),
         // It has ended, and there may be chunks: the retention is kept without the key as well.
-        Err(WireError::Sealed) => Fate::DeleteSpooled(id, fence),
+        Err(WireError::Sealed) => RowAction::DeleteSpooled(id, fence),
         Ok(State::Succeeded(outcome) | State::FailedFinal(outcome))
             if matches!(outcome.body, Body::Spooled { .. }) =>
         {
-            Fate::DeleteSpooled(id, fence)
+            RowAction::DeleteSpooled(id, fence)
         }
-        Ok(_) => Fate::Delete,
+        Ok(_) => RowAction::Delete,
     })
 }

@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use super::{
     OpenError,
     builder::Options,
-    checkpoint::{Log, Shared},
+    checkpoint::{CheckpointState, Log},
     error::stopped,
     schema,
     session::{Applied, Session, Work},
@@ -53,7 +53,7 @@ impl Writer {
         connection: Connection,
         options: &Options,
         presence: &Arc<Presence>,
-        log: Arc<Shared>,
+        log: Arc<CheckpointState>,
     ) -> Result<Self, OpenError> {
         let sweeping = schema::open_sweeper(options)?;
         let (queue, waiting) = mpsc::unbounded_channel();
@@ -146,7 +146,7 @@ impl<'c> Loop<'c> {
     fn new(
         (writing, sweeping): (&'c Connection, &'c Connection),
         (options, presence): (&Options, Arc<Presence>),
-        log: Arc<Shared>,
+        log: Arc<CheckpointState>,
         waiting: mpsc::UnboundedReceiver<Request>,
         room: &'c Semaphore,
     ) -> rusqlite::Result<Self> {

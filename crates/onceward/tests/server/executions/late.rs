@@ -11,7 +11,7 @@ use std::{
 use axum::body::Body as AxumBody;
 use http::{Response, StatusCode};
 use onceward::{
-    Cause, Effect, Force, FoundOut, Outcome, Resolution, Status, Terms,
+    Cause, Effect, Force, Outcome, Resolution, ResolveRequest, Status, Terms,
     server::{Body, CompleteWithin, Idempotency, IdempotencyBuilder, InFlight, NoAnswer},
 };
 use tokio::time::{Instant, sleep};
@@ -144,7 +144,7 @@ async fn an_operators_word_ends_listening() {
     let late = Late::begin(|layer| layer, charged).await;
     let terms = Terms::of(Effect::External).build().unwrap();
     let unknown = stored(&late.charges.store, "k").await.unwrap();
-    let found_out = FoundOut {
+    let found_out = ResolveRequest {
         resolution: Resolution::Applied(Outcome::inline(202, b"operator".to_vec())),
         terms: &terms,
         actor: Some("ada"),

@@ -13,14 +13,14 @@ use crate::{
     },
 };
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PROCESS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The same service once more, as in another process: its own store, its own connections.
 fn another(shop: &Shop, way: Way) -> Router {
     service_on(
         shop.another_store(),
         Till::new(shop.till.path.clone()),
-        |layer| layer.in_flight(InFlight::Wait(PATIENCE)),
+        |layer| layer.in_flight(InFlight::Wait(PROCESS_TIMEOUT)),
         move |till, claim| async move { till.charge(way, &claim, created("charge 1")).await },
     )
 }

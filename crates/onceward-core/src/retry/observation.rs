@@ -6,7 +6,7 @@ use super::{Answer, Class, Rules};
 
 /// What one attempt has shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct Observation {
     /// What it says about trying again.
     pub class: Class,
     /// After which time the target asks to come back: `Retry-After`, as a duration from now.
@@ -23,7 +23,7 @@ pub struct Seen {
     pub last: bool,
 }
 
-impl From<Class> for Seen {
+impl From<Class> for Observation {
     fn from(class: Class) -> Self {
         Self { class, hint: None, alive: false, doubt: false, unprotected: false, last: false }
     }
@@ -32,10 +32,10 @@ impl From<Class> for Seen {
 impl Answer<'_> {
     /// Everything that the decision is told of it, by rules that know no statuses of their own.
     #[must_use]
-    pub fn seen(&self, hint: Option<Duration>) -> Seen {
+    pub fn observation(&self, hint: Option<Duration>) -> Observation {
         let (class, doubt) = (self.class(), self.leaves_doubt());
         let refused = class.is_failure() && self.retryable == Some(false);
-        Seen {
+        Observation {
             class,
             hint,
             alive: self.status == 500,
@@ -57,25 +57,25 @@ impl Rules {
     /// use onceward_core::retry::{Answer, Class, Rules};
     ///
     /// let rules = Rules::standard().to_builder().retry_status([404]).no_retry_status([500]).build()?;
-    /// assert_eq!(rules.seen(&Answer::of(404), None).class, Class::ServerFault);
-    /// assert!(rules.seen(&Answer::of(500), None).last);
+    /// assert_eq!(rules.observation(&Answer::of(404), None).class, Class::ServerFault);
+    /// assert!(rules.observation(&Answer::of(500), None).last);
     /// # Ok::<(), onceward_core::retry::RulesError>(())
     /// ```
     #[must_use]
-    pub fn seen(&self, answer: &Answer<'_>, hint: Option<Duration>) -> Seen {
-        let seen = answer.seen(hint);
-        match seen.class {
+    pub fn observation(&self, answer: &Answer<'_>, hint: Option<Duration>) -> Observation {
+        let observation = answer.observation(hint);
+        match observation.class {
             Class::Conflict | Class::Unauthorised | Class::Final
                 if self.names_retry_status(answer.status)
                     && answer.code != Some("result-unavailable") =>
             {
                 // Somebody has looked at it: that is no sign of a target that is down.
-                Seen { class: Class::ServerFault, alive: true, ..seen }
+                Observation { class: Class::ServerFault, alive: true, ..observation }
             }
             class if class.is_failure() && self.no_retry_status.contains(&answer.status) => {
-                Seen { last: true, ..seen }
+                Observation { last: true, ..observation }
             }
-            _ => seen,
+            _ => observation,
         }
     }
 
@@ -94,43 +94,51 @@ mod tests {
     fn a_named_status_is_tried_again_unless_the_answer_says_more_than_its_status() {
         let rules = Rules::standard().to_builder().retry_status([401, 404, 409, 501]);
         let rules = rules.build().expect("they are statuses");
-        let seen = |answer: Answer<'_>| rules.seen(&answer, None);
+        let observation = |answer: Answer<'_>| rules.observation(&answer, None);
         for status in [401, 404, 409, 501] {
-            let seen = seen(Answer::of(status));
-            assert_eq!((seen.class, seen.alive), (Class::ServerFault, true), "{status}");
+            let observation = observation(Answer::of(status));
+            assert_eq!(
+                (observation.class, observation.alive),
+                (Class::ServerFault, true),
+                "{status}"
+            );
             let bound = Answer { bound: true, ..Answer::of(status) };
-            assert_eq!(rules.seen(&bound, None).class, Class::Bound, "{status}");
+            assert_eq!(rules.observation(&bound, None).class, Class::Bound, "{status}");
         }
         for (code, class) in [
             ("in-progress", Class::InProgress),
             ("outcome-unknown", Class::Unknown),
             ("result-unavailable", Class::Final),
         ] {
-            assert_eq!(seen(Answer { code: Some(code), ..Answer::of(409) }).class, class, "{code}");
+            assert_eq!(
+                observation(Answer { code: Some(code), ..Answer::of(409) }).class,
+                class,
+                "{code}"
+            );
         }
         let theirs = Answer { code: Some("locked"), ..Answer::of(409) };
-        assert_eq!(seen(theirs).class, Class::ServerFault);
-        assert_eq!(seen(Answer::of(422)).class, Class::Final, "it was not named");
+        assert_eq!(observation(theirs).class, Class::ServerFault);
+        assert_eq!(observation(Answer::of(422)).class, Class::Final, "it was not named");
     }
 
     #[test]
     fn what_the_server_or_the_rules_forbid_is_the_last_and_still_a_failure() {
         let rules = Rules::standard().to_builder().no_retry_status([503]);
         let rules = rules.build().expect("it is a status");
-        let named = rules.seen(&Answer::of(503), None);
+        let named = rules.observation(&Answer::of(503), None);
         assert_eq!((named.class, named.last), (Class::Overload, true));
-        assert!(!rules.seen(&Answer::of(500), None).last);
-        let refused = Answer { retryable: Some(false), ..Answer::of(500) }.seen(None);
+        assert!(!rules.observation(&Answer::of(500), None).last);
+        let refused = Answer { retryable: Some(false), ..Answer::of(500) }.observation(None);
         assert_eq!((refused.class, refused.last), (Class::ServerFault, true));
-        assert!(!Answer { retryable: Some(true), ..Answer::of(500) }.seen(None).last);
+        assert!(!Answer { retryable: Some(true), ..Answer::of(500) }.observation(None).last);
     }
 
     #[test]
     fn a_server_that_may_have_run_it_and_forbids_a_repeat_does_not_keep_the_key() {
         let failed = Answer { code: Some("upstream-failed"), ..Answer::of(502) };
-        assert!(!failed.seen(None).unprotected);
-        assert!(Answer { retryable: Some(false), ..failed }.seen(None).unprotected);
+        assert!(!failed.observation(None).unprotected);
+        assert!(Answer { retryable: Some(false), ..failed }.observation(None).unprotected);
         let unprotected = Answer { unprotected: true, retryable: Some(true), ..failed };
-        assert!(unprotected.seen(None).unprotected, "whatever it says about a repeat");
+        assert!(unprotected.observation(None).unprotected, "whatever it says about a repeat");
     }
 }

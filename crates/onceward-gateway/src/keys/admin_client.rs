@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use tokio::{sync::OnceCell, time::timeout};
 use tower_service::Service as _;
 
-use super::{Failure, Place};
+use super::{BoxError, StoreLocation};
 use crate::{
     admin::{self, InEffect, Operator, Repair},
     config::{Config, Guarantee, Overrides, Role, Sources, StoreUrl},
@@ -32,7 +32,7 @@ pub(crate) const DEFAULT_TOKEN: &str = "ONCEWARD_ADMIN_TOKEN";
 /// What is asked if nothing is said.
 const USUAL: &str = "onceward.toml";
 
-pub(crate) enum Desk {
+pub(crate) enum AdminClient {
     There {
         listener: Box<Upstream>,
         token: Option<HeaderValue>,
@@ -43,9 +43,9 @@ pub(crate) enum Desk {
     Here(Router),
 }
 
-impl Desk {
-    pub(super) async fn open(place: &Place) -> Result<Self, Failure> {
-        let Place { config, store, admin, token_env, .. } = place;
+impl AdminClient {
+    pub(super) async fn open(place: &StoreLocation) -> Result<Self, BoxError> {
+        let StoreLocation { config, store, admin, token_env, .. } = place;
         match (config, store, admin) {
             (_, _, Some(url)) => Self::there(url, token_env),
             (_, Some(store), _) => Self::here(&StoreUrl::of_argument(store)?, None, None).await,
@@ -60,7 +60,7 @@ impl Desk {
         }
     }
 
-    async fn of_file(file: &Path) -> Result<Self, Failure> {
+    async fn of_file(file: &Path) -> Result<Self, BoxError> {
         let sources = Sources::gather(Some(file), Overrides::default());
         let config = sources.and_then(|sources| Config::load(&sources)).map_err(|mistakes| {
             let said: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
@@ -74,7 +74,7 @@ impl Desk {
         store: &StoreUrl,
         keys: Option<Arc<Keyring>>,
         config: Option<Arc<Config>>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, BoxError> {
         let guarantee = config.as_ref().map_or(Guarantee::Strict, |config| config.guarantee);
         let store = records::open(store, keys, Tables::AsTheyAre, guarantee).await?;
         let in_effect: InEffect = Arc::new(move || config.clone());
@@ -87,7 +87,7 @@ impl Desk {
     }
 
     /// The operators' listener at this address, with the token of this variable, if it is set.
-    pub(crate) fn there(url: &str, token_env: &str) -> Result<Self, Failure> {
+    pub(crate) fn there(url: &str, token_env: &str) -> Result<Self, BoxError> {
         let wrong = "--admin is a URL without a path, as http://127.0.0.1:8081";
         let uri: Uri = url.parse().map_err(|_| wrong)?;
         let is_right = matches!(uri.scheme_str(), Some("http" | "https")) && uri.path() == "/";
@@ -105,11 +105,11 @@ impl Desk {
         Ok(Self::There { listener, token, actor, known: OnceCell::new() })
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Result<Value, Failure> {
+    pub(crate) async fn get(&self, path: &str) -> Result<Value, BoxError> {
         self.ask(Method::GET, path, Body::empty()).await
     }
 
-    pub(crate) async fn post(&self, path: &str, document: &Value) -> Result<Value, Failure> {
+    pub(crate) async fn post(&self, path: &str, document: &Value) -> Result<Value, BoxError> {
         self.ask(Method::POST, path, Body::from(document.to_string().into_bytes())).await
     }
 
@@ -118,7 +118,7 @@ impl Desk {
         &self,
         mut filter: Map<String, Value>,
         most: usize,
-    ) -> Result<Vec<Value>, Failure> {
+    ) -> Result<Vec<Value>, BoxError> {
         let mut found = Vec::new();
         while found.len() < most {
             let left = (most - found.len()).min(Filter::MAX_PAGE as usize);
@@ -133,7 +133,7 @@ impl Desk {
         Ok(found)
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Body) -> Result<Value, Failure> {
+    async fn ask(&self, method: Method, path: &str, body: Body) -> Result<Value, BoxError> {
         let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = path.parse().map_err(|_| "this is not a reference of an operation")?;
@@ -159,7 +159,7 @@ impl Desk {
 }
 
 /// A token is sent to nobody else: the public listener would pass it on to the service behind it.
-async fn recognised(listener: &Upstream) -> Result<(), Failure> {
+async fn recognised(listener: &Upstream) -> Result<(), BoxError> {
     let mut request = Request::new(Body::empty());
     *request.uri_mut() = Uri::from_static("/health");
     let (_, body) = sent(listener, request).await?;
@@ -172,7 +172,10 @@ async fn recognised(listener: &Upstream) -> Result<(), Failure> {
     }
 }
 
-async fn sent(listener: &Upstream, request: Request<Body>) -> Result<(StatusCode, Bytes), Failure> {
+async fn sent(
+    listener: &Upstream,
+    request: Request<Body>,
+) -> Result<(StatusCode, Bytes), BoxError> {
     let response = listener.send(Lane::Other, request, PATIENCE).await;
     let response = response.map_err(|failure| {
         format!("{failure}; is the gateway running, with `admin` at this address?")
@@ -182,7 +185,7 @@ async fn sent(listener: &Upstream, request: Request<Body>) -> Result<(StatusCode
     Ok((head.status, body.map_err(|_| "the answer took too long")??.to_bytes()))
 }
 
-fn understood(status: StatusCode, body: &[u8]) -> Result<Value, Failure> {
+fn understood(status: StatusCode, body: &[u8]) -> Result<Value, BoxError> {
     let document: Value = serde_json::from_slice(body).unwrap_or_default();
     if status.is_success() && !document.is_null() {
         return Ok(document);

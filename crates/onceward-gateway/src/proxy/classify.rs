@@ -6,7 +6,7 @@ use http::{HeaderName, Response};
 use hyper::body::Incoming;
 use onceward::{
     Effect, Meaning, Policy, Reply, client,
-    retry::{Answer, Class, Method, Rules, Seen},
+    retry::{Answer, Class, Method, Observation, Rules},
     server::Claim,
     telemetry::UpstreamFailure,
 };
@@ -14,12 +14,12 @@ use tokio::time::Instant;
 
 use super::{
     headers::{self, Outcome},
-    upstream::{Failure, Lane},
-    wishes::Wishes,
+    hints::RequestHints,
+    upstream::{Lane, SendFailure},
 };
 
 /// What may happen if a request is sent twice.
-pub(super) enum Stakes {
+pub(super) enum RetrySafety {
     /// Its method says.
     Unkeyed(Method),
     /// It runs under a claim, and the route says what its answers mean.
@@ -28,26 +28,26 @@ pub(super) enum Stakes {
 
 /// What an attempt has shown.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Judged {
-    pub(super) seen: Seen,
+pub(super) struct Classified {
+    pub(super) observation: Observation,
     /// It is what counts, though it is a failure.
     pub(super) is_last: bool,
 }
 
-impl Judged {
+impl Classified {
     /// Whether nobody would want another answer instead.
     pub(super) fn is_good(&self) -> bool {
-        !self.seen.class.is_failure()
+        !self.observation.class.is_failure()
     }
 }
 
-impl From<Class> for Judged {
+impl From<Class> for Classified {
     fn from(class: Class) -> Self {
-        Self { seen: class.into(), is_last: false }
+        Self { observation: class.into(), is_last: false }
     }
 }
 
-impl Stakes {
+impl RetrySafety {
     /// Under a claim, for a call that takes at most so long.
     pub(super) fn keyed(claim: &Claim, policy: &Policy, timeout: Duration) -> Self {
         let is_repeatable = match claim.effect() {
@@ -105,8 +105,8 @@ impl Stakes {
     }
 
     /// Whether it has been tried before, as the client or the record counts.
-    pub(super) fn is_retry(&self, wishes: &Wishes) -> bool {
-        wishes.is_retry() || matches!(self, Self::Keyed { is_rerun: true, .. })
+    pub(super) fn is_retry(&self, hints: &RequestHints) -> bool {
+        hints.is_retry() || matches!(self, Self::Keyed { is_rerun: true, .. })
     }
 
     /// How long one attempt is waited for. What may change something is not cut off because its client
@@ -123,69 +123,83 @@ impl Stakes {
     }
 
     /// `may_wait`: an earlier attempt may be running still, and there is one left to ask for its answer.
-    pub(super) fn judge(
+    pub(super) fn classify(
         &self,
-        result: &Result<Response<Incoming>, Failure>,
+        result: &Result<Response<Incoming>, SendFailure>,
         rules: &Rules,
         may_wait: bool,
-    ) -> Judged {
+    ) -> Classified {
         match result {
-            Ok(response) => self.judge_answer(response, rules, may_wait),
+            Ok(response) => self.classify_answer(response, rules, may_wait),
             // It is the request that cannot be sent, and its client that broke off.
-            Err(Failure::NotSent(UpstreamFailure::Malformed, _) | Failure::BrokenOff(_)) => {
-                Class::Final.into()
-            }
-            Err(Failure::NotSent(..)) => Class::NeverSent { reused: false }.into(),
-            Err(Failure::MaybeSent(_) | Failure::TimedOut(_)) => Class::Ambiguous.into(),
+            Err(
+                SendFailure::NotSent(UpstreamFailure::Malformed, _) | SendFailure::BrokenOff(_),
+            ) => Class::Final.into(),
+            Err(SendFailure::NotSent(..)) => Class::NeverSent { reused: false }.into(),
+            Err(SendFailure::MaybeSent(_) | SendFailure::TimedOut(_)) => Class::Ambiguous.into(),
         }
     }
 
-    fn judge_answer(&self, response: &Response<Incoming>, rules: &Rules, may_wait: bool) -> Judged {
-        let (status, lines) = (response.status().as_u16(), response.headers());
-        let hint = client::hint(lines);
-        let has = |name: &'static str| lines.contains_key(HeaderName::from_static(name));
+    fn classify_answer(
+        &self,
+        response: &Response<Incoming>,
+        rules: &Rules,
+        may_wait: bool,
+    ) -> Classified {
+        let (status, headers) = (response.status().as_u16(), response.headers());
+        let hint = client::hint(headers);
+        let has = |name: &'static str| headers.contains_key(HeaderName::from_static(name));
         let bound = has("idempotent-replayed") || has("idempotency-expires");
         let answer = Answer { hinted: hint.is_some(), bound, ..Answer::of(status) };
-        let (seen, is_named) = (rules.seen(&answer, hint), rules.names_retry_status(status));
-        let class = match seen.class {
+        let (observation, is_named) =
+            (rules.observation(&answer, hint), rules.names_retry_status(status));
+        let class = match observation.class {
             // Too many requests, say: that is between the upstream and one client. A lock is not.
             class if class.is_failure() && status < 500 && status != 423 && !is_named => {
                 Class::Final
             }
             // Else it is nobody of ours that it is busy with, and the answer is the client's.
             Class::InProgress
-                if !may_wait || !self.is_repeatable() || headers::outcome(lines).is_some() =>
+                if !may_wait || !self.is_repeatable() || headers::outcome(headers).is_some() =>
             {
                 Class::Conflict
             }
             class => class,
         };
-        let seen = Seen { class, ..seen };
+        let observation = Observation { class, ..observation };
         match self {
             Self::Keyed { policy, claim, .. } if class.is_failure() => {
-                let said = headers::outcome(lines);
+                let said = headers::outcome(headers);
                 let by_policy = policy.meaning(Reply::Complete(status));
-                let judged = judge_failure(seen, said, by_policy, claim.effect());
+                let classified = classify_failure(observation, said, by_policy, claim.effect());
                 // A status that the route names is stored only when no attempt is left.
-                Judged { is_last: judged.is_last && (said.is_some() || !is_named), ..judged }
+                Classified {
+                    is_last: classified.is_last && (said.is_some() || !is_named),
+                    ..classified
+                }
             }
-            _ => Judged { seen, is_last: false },
+            _ => Classified { observation, is_last: false },
         }
     }
 }
 
 /// A server error under a claim: what its route makes of it decides whether it is the end.
-fn judge_failure(seen: Seen, said: Option<Outcome>, by_policy: Meaning, effect: Effect) -> Judged {
-    let nothing_was_done = Seen { class: Class::NeverSent { reused: false }, ..seen };
-    let once_more = Judged { seen, is_last: false };
+fn classify_failure(
+    observation: Observation,
+    said: Option<Outcome>,
+    by_policy: Meaning,
+    effect: Effect,
+) -> Classified {
+    let nothing_was_done = Observation { class: Class::NeverSent { reused: false }, ..observation };
+    let once_more = Classified { observation, is_last: false };
     match said {
         // The commit says more than any answer.
         _ if effect == Effect::Transactional => once_more,
-        Some(Outcome::Retryable) => Judged { seen: nothing_was_done, is_last: false },
-        Some(Outcome::Final | Outcome::Unknown) => Judged { seen, is_last: true },
+        Some(Outcome::Retryable) => Classified { observation: nothing_was_done, is_last: false },
+        Some(Outcome::Final | Outcome::Unknown) => Classified { observation, is_last: true },
         Some(Outcome::NoStore) | None => match by_policy {
-            Meaning::Released => Judged { seen: nothing_was_done, is_last: false },
-            Meaning::Succeeded | Meaning::FailedFinal => Judged { seen, is_last: true },
+            Meaning::Released => Classified { observation: nothing_was_done, is_last: false },
+            Meaning::Succeeded | Meaning::FailedFinal => Classified { observation, is_last: true },
             Meaning::FailedRetryable | Meaning::Unknown => once_more,
         },
     }
@@ -197,7 +211,7 @@ mod tests {
 
     #[test]
     fn what_a_server_error_under_a_claim_means_decides_whether_it_is_the_end() {
-        let seen = Seen::from(Class::ServerFault);
+        let observation = Observation::from(Class::ServerFault);
         let never_sent = Class::NeverSent { reused: false };
         let (external, repeatable) =
             (Effect::External, Effect::Repeatable { within: Duration::from_secs(60) });
@@ -217,9 +231,9 @@ mod tests {
                 false,
             ),
         ] {
-            let judged = judge_failure(seen, said, by_policy, effect);
+            let classified = classify_failure(observation, said, by_policy, effect);
             assert_eq!(
-                (judged.seen.class, judged.is_last),
+                (classified.observation.class, classified.is_last),
                 (class, is_last),
                 "{said:?} {by_policy:?}"
             );

@@ -13,7 +13,7 @@ pub(super) const ATTEMPT: HeaderName = AttemptHeaders::ATTEMPT;
 
 /// What a client wishes; whatever it says that cannot be read was not said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wishes {
+pub(super) struct RequestHints {
     /// When nobody waits for the answer any more.
     pub(super) deadline: Option<Instant>,
     pub(super) priority: Option<Priority>,
@@ -25,20 +25,20 @@ pub(super) struct Wishes {
     pub(super) is_trusted: bool,
 }
 
-impl Wishes {
+impl RequestHints {
     /// Nothing was said.
     pub(super) const NONE: Self =
         Self { deadline: None, priority: None, attempt: 1, counts: false, is_trusted: false };
 
     /// Takes them out of the headers.
-    pub(super) fn take(lines: &mut HeaderMap, is_trusted: bool, arrived: Instant) -> Self {
+    pub(super) fn take(headers: &mut HeaderMap, is_trusted: bool, arrived: Instant) -> Self {
         // Most requests say nothing of it.
-        if !lines.keys().any(|name| name.as_str().starts_with("onceward-")) {
+        if !headers.keys().any(|name| name.as_str().starts_with("onceward-")) {
             return Self { is_trusted, ..Self::NONE };
         }
-        let AttemptHeaders { attempt, time, priority } = AttemptHeaders::of(lines);
+        let AttemptHeaders { attempt, time, priority } = AttemptHeaders::of(headers);
         for name in [DEADLINE, PRIORITY, ATTEMPT] {
-            lines.remove(name);
+            headers.remove(name);
         }
         Self {
             deadline: time.map(|time| arrived + time),
@@ -73,14 +73,14 @@ impl Wishes {
     }
 
     /// Tells the upstream: how long somebody waits for this attempt, and how important it is.
-    pub(super) fn tell(&self, lines: &mut HeaderMap, patience: Duration, of_route: Priority) {
+    pub(super) fn tell(&self, headers: &mut HeaderMap, patience: Duration, of_route: Priority) {
         if let Some(left) = self.left() {
             let millis = u64::try_from(left.min(patience).as_millis()).unwrap_or(u64::MAX);
-            lines.insert(DEADLINE, HeaderValue::from(millis));
+            headers.insert(DEADLINE, HeaderValue::from(millis));
         }
         if self.priority.is_some() || of_route != Priority::NORMAL {
             let priority = u16::from(self.priority(of_route).number());
-            lines.insert(PRIORITY, HeaderValue::from(priority));
+            headers.insert(PRIORITY, HeaderValue::from(priority));
         }
     }
 }
@@ -89,25 +89,25 @@ impl Wishes {
 mod tests {
     use super::*;
 
-    fn taken(pairs: &[(&'static str, &'static str)], is_trusted: bool) -> (Wishes, Instant) {
-        let mut lines = HeaderMap::new();
+    fn taken(pairs: &[(&'static str, &'static str)], is_trusted: bool) -> (RequestHints, Instant) {
+        let mut headers = HeaderMap::new();
         for (name, value) in pairs {
-            lines.append(*name, HeaderValue::from_static(value));
+            headers.append(*name, HeaderValue::from_static(value));
         }
         let now = Instant::now();
-        let wishes = Wishes::take(&mut lines, is_trusted, now);
-        assert!(lines.is_empty(), "they are made anew: {lines:?}");
-        (wishes, now)
+        let hints = RequestHints::take(&mut headers, is_trusted, now);
+        assert!(headers.is_empty(), "they are made anew: {headers:?}");
+        (hints, now)
     }
 
     #[tokio::test]
     async fn what_a_client_says_is_counted_from_its_arrival() {
         let said = [("onceward-deadline", "250"), ("onceward-attempt", "3")];
-        let (wishes, arrived) = taken(&said, false);
-        assert_eq!(wishes.deadline, Some(arrived + Duration::from_millis(250)));
-        assert_eq!((wishes.attempt, wishes.counts), (3, true));
+        let (hints, arrived) = taken(&said, false);
+        assert_eq!(hints.deadline, Some(arrived + Duration::from_millis(250)));
+        assert_eq!((hints.attempt, hints.counts), (3, true));
         let (silent, _) = taken(&[("onceward-deadline", "soon"), ("onceward-attempt", "0")], false);
-        assert_eq!(silent, Wishes::NONE);
+        assert_eq!(silent, RequestHints::NONE);
     }
 
     #[tokio::test]
@@ -119,8 +119,8 @@ mod tests {
             ("1", true, Priority::HIGHEST, Priority::LOW),
             ("9", true, Priority::LOW, Priority::LOW),
         ] {
-            let (wishes, _) = taken(&[("onceward-priority", said)], is_trusted);
-            assert_eq!(wishes.priority(of_route), expected, "{said}");
+            let (hints, _) = taken(&[("onceward-priority", said)], is_trusted);
+            assert_eq!(hints.priority(of_route), expected, "{said}");
         }
     }
 }

@@ -31,7 +31,7 @@ const MAX_KEPT: usize = 64 << 10;
 const READ_AHEAD: ReadAhead =
     ReadAhead { nothing: Duration::from_secs(2), something: Duration::from_millis(250) };
 
-pub(super) struct Parcel {
+pub(super) struct ReplayableRequest {
     parts: Parts,
     body: Contents,
     is_arriving: bool,
@@ -47,7 +47,7 @@ enum Contents {
     Kept(Bytes, Option<HeaderMap>),
 }
 
-impl Parcel {
+impl ReplayableRequest {
     /// A request without a key. Its body is kept only if it may be of use, and is small and announced.
     ///
     /// Before it takes a place at the upstream its body is read, to the end or until it is clear that

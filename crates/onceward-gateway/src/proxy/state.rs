@@ -11,14 +11,16 @@ use std::{
 };
 
 use onceward::{
-    retry::{Breaker, Call, Circuit, Context, Hedge, Limit, Moment, Rules, Share, Shared, Target},
-    telemetry::{self, CircuitState, TurnedAway},
+    retry::{
+        Breaker, Call, Circuit, Context, Hedge, Limit, Moment, Rules, Share, ShareCounter, Target,
+    },
+    telemetry::{self, CircuitState, RejectReason},
 };
 use serde_json::{Value, json};
 
 use super::{
     answers::{Answer, Answers},
-    deliver::Way,
+    deliver::UpstreamPolicy,
     shares::{Holder, Shares},
     sockets::Sockets,
 };
@@ -38,8 +40,8 @@ const UNMATCHED: &str = "unmatched";
 
 /// All rooms; clones are the same. They outlive a configuration: what is at the upstream stays counted.
 #[derive(Clone)]
-pub(crate) struct Rooms {
-    known: Arc<Mutex<Known>>,
+pub(crate) struct UpstreamStates {
+    known: Arc<Mutex<KnownStates>>,
     /// The answers of all rooms.
     pub(super) answers: Answers,
     pub(super) sockets: Sockets,
@@ -47,16 +49,16 @@ pub(crate) struct Rooms {
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownStates {
     /// Where they lead to, when they were last asked for.
     upstream: String,
-    rooms: BTreeMap<String, Arc<Room>>,
+    upstream_states: BTreeMap<String, Arc<UpstreamState>>,
     /// Each route has a number of its own, for as long as the process lives.
     numbers: HashMap<String, u32>,
 }
 
 /// One room.
-pub(crate) struct Room {
+pub(crate) struct UpstreamState {
     rules: Rules,
     started: Instant,
     inside: Mutex<Inside>,
@@ -65,7 +67,7 @@ pub(crate) struct Room {
 pub(super) struct Inside {
     target: Target,
     /// For each route, how many of its requests were retries of clients: rule 27.
-    traffic: BTreeMap<u32, (Share, Shared)>,
+    traffic: BTreeMap<u32, (Share, ShareCounter)>,
     /// Who is at the upstream.
     shares: Shares,
     pub(super) counts: Counts,
@@ -77,10 +79,10 @@ pub(super) struct Counts {
     pub(super) attempts: u64,
     pub(super) retries: u64,
     pub(super) hedges: u64,
-    pub(super) turned_away: u64,
+    pub(super) rejected: u64,
 }
 
-impl Rooms {
+impl UpstreamStates {
     pub(super) fn new(descriptors: Descriptors) -> Self {
         let sockets = Sockets::new(descriptors.upstream());
         Self { known: Arc::default(), answers: Answers::new(), sockets, descriptors }
@@ -92,11 +94,11 @@ impl Rooms {
         upstream: &str,
         label: Option<&str>,
         delivery: &Delivery,
-    ) -> (Arc<Room>, u32) {
+    ) -> (Arc<UpstreamState>, u32) {
         let mut known = lock(&self.known);
         if known.upstream != upstream {
             // Another upstream is not to be judged by this one.
-            known.rooms.clear();
+            known.upstream_states.clear();
             known.upstream = upstream.to_owned();
         }
         let next = u32::try_from(known.numbers.len()).unwrap_or(u32::MAX);
@@ -108,40 +110,41 @@ impl Rooms {
             None => UNMATCHED,
         };
         let rules = rules(delivery);
-        let room = known.rooms.get(name).filter(|room| room.rules == rules).cloned();
-        let room = room.unwrap_or_else(|| {
-            let room = Arc::new(Room::new(rules));
-            known.rooms.insert(name.to_owned(), room.clone());
-            room
+        let state = known.upstream_states.get(name).filter(|state| state.rules == rules).cloned();
+        let state = state.unwrap_or_else(|| {
+            let state = Arc::new(UpstreamState::new(rules));
+            known.upstream_states.insert(name.to_owned(), state.clone());
+            state
         });
-        (room, number)
+        (state, number)
     }
 
     /// Forgets the rooms that no route uses any more.
-    pub(super) fn keep<'a>(&self, used: impl Iterator<Item = &'a Way>) {
-        let used: Vec<&Arc<Room>> = used.map(|way| &way.room).collect();
-        let is_used = |room: &Arc<Room>| used.iter().any(|used| Arc::ptr_eq(used, room));
-        lock(&self.known).rooms.retain(|_, room| is_used(room));
+    pub(super) fn keep<'a>(&self, used: impl Iterator<Item = &'a UpstreamPolicy>) {
+        let used: Vec<&Arc<UpstreamState>> = used.map(|way| &way.state).collect();
+        let is_used = |state: &Arc<UpstreamState>| used.iter().any(|used| Arc::ptr_eq(used, state));
+        lock(&self.known).upstream_states.retain(|_, state| is_used(state));
     }
 
     /// Everything about them, for operators.
     pub(crate) fn document(&self) -> Value {
         let known = lock(&self.known);
-        let rooms = known.rooms.iter().map(|(name, room)| room.document(name));
-        json!({ "upstream": known.upstream, "rooms": rooms.collect::<Vec<_>>() })
+        let upstream_states =
+            known.upstream_states.iter().map(|(name, state)| state.document(name));
+        json!({ "upstream": known.upstream, "rooms": upstream_states.collect::<Vec<_>>() })
     }
 
     /// Sets the gauges.
     pub(crate) fn measure(&self) {
-        let rooms: Vec<_> = lock(&self.known).rooms.values().cloned().collect();
+        let upstream_states: Vec<_> = lock(&self.known).upstream_states.values().cloned().collect();
         let (mut in_flight, mut left) = (0, None);
         let mut circuits = [0; 4];
-        for room in rooms {
-            let now = room.now();
-            let mut inside = room.enter();
+        for state in upstream_states {
+            let now = state.now();
+            let mut inside = state.enter();
             in_flight += u64::from(inside.target.in_flight());
             left = left.into_iter().chain(inside.target.budget_left()).min();
-            circuits[state(inside.target.circuit(now)) as usize] += 1;
+            circuits[circuit_state(inside.target.circuit(now)) as usize] += 1;
         }
         telemetry::UPSTREAM_IN_FLIGHT.set(in_flight);
         telemetry::RETRY_BUDGET.set(left.unwrap_or_default().into());
@@ -168,7 +171,7 @@ fn rules(delivery: &Delivery) -> Rules {
     builder.build().expect("the limit was checked with the configuration")
 }
 
-fn state(circuit: Circuit) -> CircuitState {
+fn circuit_state(circuit: Circuit) -> CircuitState {
     match circuit {
         Circuit::Closed => CircuitState::Closed,
         Circuit::Guarded => CircuitState::Guarded,
@@ -177,7 +180,7 @@ fn state(circuit: Circuit) -> CircuitState {
     }
 }
 
-impl Room {
+impl UpstreamState {
     fn new(rules: Rules) -> Self {
         let target = Target::new(&rules);
         let inside = Inside {
@@ -199,16 +202,16 @@ impl Room {
     }
 
     /// Why this request would not be let through now: a look, which changes nothing.
-    pub(super) fn is_shut(&self, holder: &Holder) -> Option<TurnedAway> {
+    pub(super) fn is_shut(&self, holder: &Holder) -> Option<RejectReason> {
         let now = self.now();
         let inside = &mut *self.enter();
         if inside.target.circuit(now) == Circuit::Open {
-            return Some(TurnedAway::Breaker);
+            return Some(RejectReason::Breaker);
         }
         if inside.target.in_flight() >= inside.target.limit() {
-            return Some(TurnedAway::Limit);
+            return Some(RejectReason::Limit);
         }
-        (!inside.has_share(holder)).then_some(TurnedAway::Share)
+        (!inside.has_share(holder)).then_some(RejectReason::Share)
     }
 
     /// One call by these rules can use all its attempts.
@@ -222,9 +225,9 @@ impl Room {
         inside: &mut Inside,
         holder: Holder,
         answer: Answer,
-    ) -> Flight {
+    ) -> InFlightPermit {
         inside.shares.take(&holder);
-        Flight { room: self.clone(), holder, answer }
+        InFlightPermit { state: self.clone(), holder, answer }
     }
 
     fn document(&self, name: &str) -> Value {
@@ -241,7 +244,7 @@ impl Room {
             "attempts": counts.attempts,
             "retries": counts.retries,
             "hedges": counts.hedges,
-            "turned_away": counts.turned_away,
+            "rejected": counts.rejected,
         })
     }
 }
@@ -258,7 +261,7 @@ impl Inside {
 
     /// Counts a request of a client; `false`: it is a retry, and there are too many of them.
     pub(super) fn admits(&mut self, route: u32, share: Share, is_retry: bool, now: Moment) -> bool {
-        let fresh = || (share, Shared::new(share));
+        let fresh = || (share, ShareCounter::new(share));
         let traffic = self.traffic.entry(route).or_insert_with(fresh);
         if traffic.0 != share {
             *traffic = fresh();
@@ -273,16 +276,16 @@ impl Inside {
 
 /// A request at the upstream: it is there until its answer has begun, or with a limit of its own until it
 /// was read to the end, or dropped.
-pub(super) struct Flight {
-    room: Arc<Room>,
+pub(super) struct InFlightPermit {
+    state: Arc<UpstreamState>,
     holder: Holder,
     /// What it is to be answered with.
     pub(super) answer: Answer,
 }
 
-impl Drop for Flight {
+impl Drop for InFlightPermit {
     fn drop(&mut self) {
-        let mut inside = self.room.enter();
+        let mut inside = self.state.enter();
         inside.target.landed();
         inside.shares.give_back(&self.holder);
     }
