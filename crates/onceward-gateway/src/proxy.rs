@@ -110,7 +110,7 @@ struct Routes {
     upstream: Upstream,
     root: Idempotency,
     /// How requests go that no route speaks of.
-    way: UpstreamPolicy,
+    policy: UpstreamPolicy,
     /// For each route of the configuration.
     planned: Vec<Planned>,
     /// The headers in which routes look for keys.
@@ -120,7 +120,7 @@ struct Routes {
 
 /// What becomes of the requests of one route.
 struct Planned {
-    way: Arc<UpstreamPolicy>,
+    policy: Arc<UpstreamPolicy>,
     /// `None`: it takes no keys.
     covered: Option<Covered>,
 }
@@ -157,7 +157,7 @@ impl Gateway {
         Ok(Self { engine, store, keys, upstream_states, routes })
     }
 
-    /// Goes by another configuration from now on; requests that are under way end by the old one. What
+    /// Goes by another configuration from now on; requests that are under policy end by the old one. What
     /// counts only after a restart stays as it is.
     pub(crate) fn reload(&self, config: Config) -> Result<(), BoxError> {
         let now = self.config();
@@ -294,16 +294,16 @@ impl Gateway {
         let Some(_head) = head_held(&routes, &parts, &body) else {
             return body::Unread::Full.into_problem().into_response();
         };
-        let (way, covered) = routes.find(&parts);
+        let (policy, covered) = routes.find(&parts);
         let Some((covered, parameters)) = covered else {
             let is_unprotected = is_keyed_write(&routes.config.routes, &parts);
-            let is_unmatched = is_unprotected && way.is_unmatched;
+            let is_unmatched = is_unprotected && policy.is_unmatched;
             if is_unmatched && routes.config.unmatched == Unmatched::Refuse {
                 telemetry::UNMATCHED.add(telemetry::Unmatched::Refused);
-                return route_missing().errors(way.errors).into_response();
+                return route_missing().errors(policy.errors).into_response();
             }
             let request = Request::from_parts(parts, body);
-            let mut response = Box::pin(routes.pass(way, request, &hints, &floor)).await;
+            let mut response = Box::pin(routes.pass(policy, request, &hints, &floor)).await;
             if is_unmatched {
                 telemetry::UNMATCHED.add(telemetry::Unmatched::Passed);
             }
@@ -320,11 +320,11 @@ impl Gateway {
         if covered.route.key == KeyRule::Optional && !may_have_key {
             covered.counted.count(Answered::Passed);
             let request = Request::from_parts(parts, body);
-            return Box::pin(routes.pass(way, request, &hints, &floor)).await;
+            return Box::pin(routes.pass(policy, request, &hints, &floor)).await;
         }
         parts.extensions.insert(hints);
         let request = Request::from_parts(parts, body);
-        Box::pin(covered.answer((&routes, way), request, caller, parameters, &floor)).await
+        Box::pin(covered.answer((&routes, policy), request, caller, parameters, &floor)).await
     }
 }
 
@@ -332,7 +332,7 @@ impl Covered {
     /// One request that its route's layer answers.
     async fn answer(
         &self,
-        (routes, way): (&Routes, &UpstreamPolicy),
+        (routes, policy): (&Routes, &UpstreamPolicy),
         request: Request<Body>,
         caller: Arc<Caller>,
         parameters: BTreeMap<String, String>,
@@ -346,7 +346,7 @@ impl Covered {
             Ok(read) => read,
             Err(problem) => {
                 self.counted.count(Answered::Refused(problem.code()));
-                return problem.errors(way.errors).into_response();
+                return problem.errors(policy.errors).into_response();
             }
         };
         let source = &self.route.key_source;
@@ -356,7 +356,7 @@ impl Covered {
             let hints =
                 parts.extensions.get::<RequestHints>().copied().unwrap_or(RequestHints::NONE);
             let request = Request::from_parts(parts, body);
-            return Box::pin(routes.pass(way, request, &hints, floor)).await;
+            return Box::pin(routes.pass(policy, request, &hints, floor)).await;
         }
         key::tell_upstream(source, &key, &mut parts.headers);
         let (parameters, json) = (Arc::new(parameters), Arc::new(json));
@@ -364,10 +364,10 @@ impl Covered {
         let method = retry::Method::of(parts.method.as_str());
         let answered = self.service.clone().call(Request::from_parts(parts, body)).await;
         let response = answered.unwrap_or_else(|failure| {
-            forward::unanswered(&failure, method).errors(way.errors).into_response()
+            forward::unanswered(&failure, method).errors(policy.errors).into_response()
         });
         if let Some(Answered::Refused(code)) = response.extensions().get() {
-            way.count_turned_away(*code, origin);
+            policy.count_rejected(*code, origin);
         }
         response
     }
@@ -399,7 +399,7 @@ impl Routes {
             let label = label(route);
             let (timeout, errors) = (route.timeout, route.errors);
             let of_route = OfRoute { label: Some(&label), timeout, peer_share, errors };
-            let way = Arc::new(UpstreamPolicy::new(
+            let policy = Arc::new(UpstreamPolicy::new(
                 &upstream,
                 upstream_states,
                 of_route,
@@ -407,39 +407,49 @@ impl Routes {
             )?);
             if route.key == KeyRule::Off {
                 root.tell_uncovered(&label, &route.methods);
-                return Ok(Planned { way, covered: None });
+                return Ok(Planned { policy, covered: None });
             }
-            let (route, gate) = (Arc::new(route.clone()), way.clone());
+            let (route, gate) = (Arc::new(route.clone()), policy.clone());
             let counted = telemetry::Route::named(&label);
             let chosen = |options| chosen(options, &route, &upstream, &memory).route_label(label);
             let layer =
                 root.with(|options| chosen(options).reject(move |parts| gate.rejects(parts)))?;
-            let service = layer.layer(Forward::new(way.clone(), route.policy()?));
-            Ok(Planned { way, covered: Some(Covered { route, service, counted }) })
+            let service = layer.layer(Forward::new(policy.clone(), route.policy()?));
+            Ok(Planned { policy, covered: Some(Covered { route, service, counted }) })
         };
         let planned = config.routes.iter().map(plan).collect::<Result<Vec<_>, _>>()?;
         let errors = config.errors;
         let unmatched = OfRoute { label: None, timeout: UNMATCHED_TIMEOUT, peer_share, errors };
-        let way = UpstreamPolicy::new(&upstream, upstream_states, unmatched, &Delivery::default())?;
+        let policy =
+            UpstreamPolicy::new(&upstream, upstream_states, unmatched, &Delivery::default())?;
         upstream_states.answers.allow(answers);
-        upstream_states.keep(planned.iter().map(|planned| &*planned.way).chain([&way]));
+        upstream_states.keep(planned.iter().map(|planned| &*planned.policy).chain([&policy]));
         let key_headers = key::header_names(&config.routes);
-        Ok(Self { identity, upstream, root, way, planned, key_headers, config: Arc::new(config) })
+        Ok(Self {
+            identity,
+            upstream,
+            root,
+            policy,
+            planned,
+            key_headers,
+            config: Arc::new(config),
+        })
     }
 
     /// Passes on a request that has no key.
     async fn pass(
         &self,
-        way: &UpstreamPolicy,
+        policy: &UpstreamPolicy,
         request: Request<Body>,
         hints: &RequestHints,
         floor: &Floor,
     ) -> Response<Body> {
         telemetry::PASSED.add(());
         let memory = self.root.memory_of(deliver::origin(request.extensions()).address);
-        let response = match ReplayableRequest::passing(request, way.may_repeat(), &memory).await {
-            Ok(replayable) => forward::pass(way, replayable, hints).await,
-            Err(unread) => unread.into_problem().errors(way.errors).into_response(),
+        let response = match ReplayableRequest::passing(request, policy.may_repeat(), &memory).await
+        {
+            Ok(replayable) => forward::pass(policy, replayable, hints).await,
+            Err(unread) => unread.into_problem().errors(policy.errors).into_response(),
         };
         floor.lift();
         response
@@ -452,10 +462,10 @@ impl Routes {
         let found =
             routes.find_map(|(route, planned)| Some((planned, route.matches(method, path)?)));
         match found {
-            None => (&self.way, None),
+            None => (&self.policy, None),
             Some((planned, parameters)) => {
                 let covered = planned.covered.as_ref().map(|covered| (covered, parameters));
-                (&planned.way, covered)
+                (&planned.policy, covered)
             }
         }
     }

@@ -9,8 +9,6 @@
 //! [`Engine`] for anything else, and with `client::Retry` (features `client`, `reqwest`) on the side
 //! that calls; `docs/guarantees.md` in the repository says what is promised.
 
-#[cfg(any(feature = "client", feature = "tower"))]
-mod attempt_headers;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod clock;
@@ -20,6 +18,8 @@ pub mod conformance;
 #[doc(hidden)]
 pub mod crashpoint;
 mod engine;
+#[cfg(any(feature = "client", feature = "tower"))]
+mod http;
 #[cfg(feature = "tower")]
 mod open;
 mod repair;
@@ -32,7 +32,7 @@ mod sweeper;
 pub mod telemetry;
 
 #[cfg(any(feature = "client", feature = "tower"))]
-pub use attempt_headers::{AttemptHeaders, Incoming};
+pub use self::http::{AttemptHeaders, Incoming};
 pub use commit::{CommitError, CommitOutcome, Transaction};
 pub use engine::{AdmitError, Drained, Engine, Renewal, Tracked, Unsettled};
 pub use onceward_core as core;

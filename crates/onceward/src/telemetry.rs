@@ -270,16 +270,6 @@ labels! {
         Malformed = "malformed",
     }
 
-    /// Why a request was sent to the upstream.
-    Sending is "kind" {
-        /// It is the first of its call.
-        First = "first",
-        /// The one before it failed.
-        Retry = "retry",
-        /// The one before it is late.
-        Hedge = "hedge",
-    }
-
     /// What became of a second request beside a late one.
     Hedged is "result" {
         /// Its answer was taken.
@@ -291,7 +281,7 @@ labels! {
     }
 
     /// Why a request was not sent to the upstream at all.
-    RejectReason is "why" {
+    RejectReason is "reason" {
         /// The upstream does nothing but fail.
         Breaker = "breaker",
         /// As many are there as may be.
@@ -304,30 +294,6 @@ labels! {
         RetryShare = "retry_share",
         /// Its deadline was over.
         Deadline = "deadline",
-        /// Anything else.
-        Other = "other",
-    }
-
-    /// Why a failed call was not tried again.
-    GivenUp is "why" {
-        /// Its answer is what counts, whatever it says.
-        Answered = "answered",
-        /// It may have been carried out, and another run might double it.
-        Unsafe = "unsafe",
-        /// Its body could be sent once only.
-        BodyGone = "body_gone",
-        /// The client tries again itself.
-        Nested = "nested",
-        /// All attempts were made; also where there is only one.
-        Attempts = "attempts",
-        /// There was no time for another.
-        Deadline = "deadline",
-        /// Too few succeed for another to be worth it.
-        Budget = "budget",
-        /// The upstream does nothing but fail.
-        Breaker = "breaker",
-        /// There is too much to do.
-        Shed = "shed",
         /// Anything else.
         Other = "other",
     }
@@ -369,8 +335,8 @@ macro_rules! metrics {
 }
 
 // Below the macro that it uses.
-mod client;
-pub use client::*;
+mod attempts;
+pub use attempts::*;
 
 metrics! { LIBRARY:
     /// Claims that were made: executions begun.
@@ -445,11 +411,11 @@ metrics! { GATEWAY:
     /// Requests to the upstream that got no answer.
     UPSTREAM_FAILURES = "onceward_gateway_upstream_failures_total", Counter, (UpstreamLane, UpstreamFailure);
     /// Requests that were sent to the upstream, or were about to be when no connection could be made.
-    UPSTREAM_ATTEMPTS = "onceward_gateway_upstream_attempts_total", Counter, Sending;
+    UPSTREAM_ATTEMPTS = "onceward_gateway_upstream_attempts_total", Counter, SentAs;
     /// Second requests beside late ones by what became of them.
     UPSTREAM_HEDGES = "onceward_gateway_upstream_hedges_total", Counter, Hedged;
     /// Failed calls by why they were not tried again.
-    UPSTREAM_GIVEN_UP = "onceward_gateway_upstream_given_up_total", Counter, GivenUp;
+    UPSTREAM_GIVEN_UP = "onceward_gateway_upstream_given_up_total", Counter, StopLabel;
     /// Requests that were not sent to the upstream at all.
     REJECTED = "onceward_gateway_rejected_total", Counter, RejectReason;
     /// Answers that a route gave instead of the upstream.
@@ -574,7 +540,7 @@ pub fn prometheus() -> String {
     #[cfg(feature = "tower")]
     requests::write(&mut text);
     LIBRARY.iter().for_each(|metric| metric.write(&mut text));
-    if CLIENT_ATTEMPTS.get(ClientAttempt::First) > 0 {
+    if CLIENT_ATTEMPTS.get(SentAs::First) > 0 {
         CLIENT.iter().for_each(|metric| metric.write(&mut text));
     }
     if START_TIME.get() > 0 {

@@ -42,7 +42,7 @@ fn every_metric_is_documented_and_nothing_else_is() {
     let declared = telemetry::names();
     assert_eq!(names, declared.iter().copied().collect(), "the page and the code");
     telemetry::gateway_started();
-    telemetry::CLIENT_ATTEMPTS.add(telemetry::ClientAttempt::First);
+    telemetry::CLIENT_ATTEMPTS.add(telemetry::SentAs::First);
     let text = Exposition::parse(&telemetry::prometheus()).unwrap();
     for (name, kind) in &documented {
         assert_eq!(text.kind(name), Some(kind.as_str()), "{name}");

@@ -224,7 +224,7 @@ impl BreakerState {
             State::Closed => self.count(observation.failed, now),
             State::Guarded { .. } => self.count_guarded(observation, now, random),
             State::Open { .. } | State::HalfOpen { .. } => {
-                self.count_trial(observation, now, random)
+                self.count_trial(observation, now, random);
             }
         }
     }

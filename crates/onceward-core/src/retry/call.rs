@@ -150,6 +150,12 @@ impl Call {
         self.attempts
     }
 
+    /// What its method promises about repeats.
+    #[must_use]
+    pub fn method(&self) -> Method {
+        self.method
+    }
+
     /// What is left of its time.
     #[must_use]
     pub fn remaining(&self, now: Moment) -> Duration {

@@ -104,6 +104,7 @@ impl Context<'_> {
         let hedge_after = self
             .target
             .late_after(self.call.route)
+            .filter(|_| self.rules.hedge.is_some() && !self.call.body_gone)
             .filter(|after| self.call.may_repeat(Class::Ambiguous) && *after < timeout);
         Ok(Permit { timeout, hedge_after })
     }

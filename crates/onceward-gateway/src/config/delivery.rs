@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode};
-use onceward::retry::{Priority, Rules, RulesError};
+use onceward::retry::{Hedge, Priority, Rules, RulesError};
 
 use super::{
     backoff::{self, BackoffRule},
@@ -86,8 +86,9 @@ impl Delivery {
             RetryRule::Off | RetryRule::Standard => (Rules::standard(), backoff::CAP),
             RetryRule::Patient => (Rules::patient(), backoff::PATIENT_CAP),
         };
-        named
-            .to_builder()
+        let builder = named.to_builder();
+        let builder = if self.hedge { builder.hedge(Hedge::standard()) } else { builder };
+        builder
             .attempts(self.attempts)
             .deadline(timeout)
             .attempt_timeout(self.attempt_timeout(timeout))

@@ -1,26 +1,27 @@
-//! One call to the upstream, over all its attempts. What to do after each says the core's [`decide`];
-//! what is here sends, waits, and keeps what the caller gets in the end.
+//! One request to the upstream, over all its attempts. The library's driver repeats and hedges; what is here
+//! sends, and keeps what the caller gets in the end.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use http::{HeaderValue, Request, Response, request::Parts};
+use http::{Extensions, HeaderValue, Request, Response, request::Parts};
 use hyper::body::Incoming;
 use onceward::{
     Cause,
-    retry::{Action, Call, Class, Permit, Priority, Rules, Share, Stop, StopReason, decide},
+    client::driver::{self, Attempts, End, Ended, Environment as _, HedgeEnd, Launch, Sender},
+    retry::{Call, Class, Priority, Rules, Share, Stop, StopReason},
     server::{Body, Code, Errors, Problem},
-    telemetry::{self, GivenUp, Hedged, RejectReason, Sending, UpstreamFailure},
+    telemetry::{self, Hedged, RejectReason, SentAs, StopLabel, UpstreamFailure},
 };
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::Instant;
 
 use super::{
     answers::{Answer, Answers},
-    classify::{Classified, RetrySafety},
+    classify::RetrySafety,
     forward::refusal,
     hints::{ATTEMPT, RequestHints},
     replayable::ReplayableRequest,
     shares::Holder,
-    state::{InFlightPermit, Inside, UpstreamState, UpstreamStates},
+    state::{HeldShare, InFlight, UpstreamState, UpstreamStates},
     upstream::{Lane, Line, Pending, SendFailure, Upstream},
 };
 use crate::{
@@ -42,7 +43,6 @@ pub(crate) struct UpstreamPolicy {
     route: u32,
     share: Share,
     repeats: bool,
-    hedges: bool,
     /// How many may be at the upstream was said for this route.
     pub(super) is_limited: bool,
     pub(super) is_unmatched: bool,
@@ -52,11 +52,11 @@ pub(crate) struct UpstreamPolicy {
     pub(super) errors: Errors,
 }
 
-/// An answer's head; what comes behind it still flies.
+/// An answer's head; its body is still on its way.
 pub(super) struct Delivered {
     pub(super) response: Response<Incoming>,
     /// `None`: it is a failure, and gave its place back so that another attempt could be made.
-    pub(super) flight: Option<InFlightPermit>,
+    pub(super) in_flight: Option<InFlight>,
     pub(super) answer: Answer,
     pub(super) class: Class,
     /// Why an earlier attempt may have been carried out.
@@ -66,7 +66,7 @@ pub(super) struct Delivered {
 /// There is no answer.
 pub(super) enum Undelivered {
     /// Nothing was sent, for this reason; perhaps it is better after that time.
-    RejectReason(RejectReason, Option<Duration>),
+    Rejected(RejectReason, Option<Duration>),
     Failed(SendFailure),
     /// What came of the last attempt proves nothing about an earlier one, which is in doubt for this cause.
     InDoubt(SendFailure, Cause),
@@ -74,27 +74,7 @@ pub(super) enum Undelivered {
     Late(Pending, Answer),
 }
 
-/// What one attempt came to, with its place at the upstream.
-type Attempted = (Result<Response<Incoming>, SendFailure>, InFlightPermit);
-
-/// A call, and what the room still has to hear of it.
-struct Trying<'a> {
-    way: &'a UpstreamPolicy,
-    call: Call,
-    phase: Phase,
-    holder: Holder,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Idle,
-    /// An attempt has begun.
-    Running,
-    /// Another attempt is paid for.
-    Waiting,
-}
-
-/// What a way is made of besides how its requests are delivered.
+/// What a policy is made of besides how its requests are delivered.
 #[derive(Clone, Copy)]
 pub(super) struct OfRoute<'a> {
     /// `None`: it is for requests that no route speaks of.
@@ -107,13 +87,13 @@ pub(super) struct OfRoute<'a> {
 impl UpstreamPolicy {
     pub(super) fn new(
         upstream: &Upstream,
-        upstream_states: &UpstreamStates,
+        states: &UpstreamStates,
         of_route: OfRoute<'_>,
         delivery: &Delivery,
     ) -> Result<Self, super::BoxError> {
         let OfRoute { label, timeout, peer_share, errors } = of_route;
         let rules = delivery.rules(timeout)?;
-        let (state, route) = upstream_states.of(upstream.address(), label, delivery);
+        let (state, route) = states.of(upstream.address(), label, delivery);
         state.fit(&rules);
         Ok(Self {
             upstream: upstream.clone(),
@@ -121,12 +101,11 @@ impl UpstreamPolicy {
             fallback: delivery.fallback.clone().map(Arc::new),
             priority: delivery.priority,
             state,
-            answers: upstream_states.answers.clone(),
+            answers: states.answers.clone(),
             rules: Arc::new(rules),
             route,
             share: Share::of(delivery.retry_share),
             repeats: delivery.retry != RetryRule::Off,
-            hedges: delivery.hedge,
             is_limited: delivery.limit.is_some(),
             is_unmatched: label.is_none(),
             peer_share,
@@ -134,9 +113,49 @@ impl UpstreamPolicy {
         })
     }
 
+    /// Sends a request, again where that is safe and worth it.
+    pub(super) async fn deliver(
+        &self,
+        request: ReplayableRequest,
+        safety: &RetrySafety,
+        hints: &RequestHints,
+    ) -> Result<Delivered, Undelivered> {
+        let call = self.call(safety, &request, hints);
+        let holder = self.holder(request.origin(), request.is_arriving());
+        let (share, answer) = self
+            .admit(holder, safety.is_retry(hints))
+            .map_err(|reason| self.rejected(reason, None))?;
+        let until = Instant::now() + self.timeout;
+        let mut delivery = UpstreamRequest {
+            policy: self,
+            request,
+            safety,
+            hints,
+            holder,
+            places: Some((Some(share), answer)),
+            until,
+            attempt_until: until,
+            doubt: None,
+        };
+        let mut attempts = Attempts::new(&*self.state, &self.rules, &self.state.target, call);
+        let End { stop, last } = driver::drive(&mut attempts, &mut delivery).await;
+        let Some(last) = last else {
+            let reason = stop.map_or(RejectReason::Other, rejection);
+            return Err(self.rejected(reason, attempts.call().hint()));
+        };
+        if let Some(stop) = stop.filter(|_| last.observation.class.is_failure()) {
+            telemetry::UPSTREAM_GIVEN_UP.add(StopLabel::of(stop.reason()));
+        }
+        ended(last, delivery.doubt)
+    }
+
     /// Whether a request may be sent more than once, so that it has to be kept.
     pub(super) fn may_repeat(&self) -> bool {
-        self.repeats || self.hedges
+        self.repeats || self.hedges()
+    }
+
+    fn hedges(&self) -> bool {
+        self.rules.hedge().is_some()
     }
 
     /// Why an operation with a key would not be run, before anything is written for it.
@@ -149,16 +168,15 @@ impl UpstreamPolicy {
         reason.map(|reason| refusal(reason, None))
     }
 
-    /// Counts what was turned away so.
-    pub(super) fn count_turned_away(&self, code: Code, origin: Origin) {
+    /// Counts what was refused so.
+    pub(super) fn count_rejected(&self, code: Code, origin: Origin) {
         let reason = match code {
             Code::DeadlineExceeded => Some(RejectReason::Deadline),
             Code::Overloaded => self.is_shut(origin),
             _ => None,
         };
         if let Some(reason) = reason {
-            self.state.enter().counts.rejected += 1;
-            telemetry::REJECTED.add(reason);
+            self.rejected(reason, None);
         }
     }
 
@@ -173,10 +191,23 @@ impl UpstreamPolicy {
         Holder { origin, peer_share, is_unmatched, is_arriving }
     }
 
+    /// What a request takes up at the upstream before it is sent. The client's own retries are counted here.
+    fn admit(&self, holder: Holder, is_retry: bool) -> Result<(HeldShare, Answer), RejectReason> {
+        let share = self.state.admit(holder, (self.route, self.share), is_retry)?;
+        Ok((share, self.answers.take(holder)?))
+    }
+
+    /// Counts a request that is not sent.
+    fn rejected(&self, reason: RejectReason, hint: Option<Duration>) -> Undelivered {
+        self.state.counts.reject();
+        telemetry::REJECTED.add(reason);
+        Undelivered::Rejected(reason, hint)
+    }
+
     fn call(
         &self,
         safety: &RetrySafety,
-        replayable: &ReplayableRequest,
+        request: &ReplayableRequest,
         hints: &RequestHints,
     ) -> Call {
         let now = self.state.now();
@@ -184,106 +215,167 @@ impl UpstreamPolicy {
         let call = call.route(self.route).priority(hints.priority(self.priority));
         let call = if safety.is_repeatable() { call.keyed() } else { call };
         let call = if hints.is_retry() { call.nested() } else { call };
-        let call = if replayable.is_kept() { call } else { call.body_gone() };
+        let call = if request.is_kept() { call } else { call.body_gone() };
         // Nothing is begun when its client or its claim has no time left.
         let bounds = [hints.left(), safety.time_left()];
         bounds.into_iter().flatten().fold(call, |call, left| call.within(left, now))
     }
 
-    /// Sends it, again where that is safe and worth it.
-    pub(super) async fn deliver(
-        &self,
-        mut replayable: ReplayableRequest,
-        safety: &RetrySafety,
-        hints: &RequestHints,
-    ) -> Result<Delivered, Undelivered> {
-        let call = self.call(safety, &replayable, hints);
-        let until = Instant::now() + self.timeout;
-        let holder = self.holder(replayable.origin(), replayable.is_arriving());
-        let mut trying = Trying { way: self, call, phase: Phase::Idle, holder };
-        let (permit, flight) = trying.begin_first(safety.is_retry(hints))?;
-        let mut next = (permit, flight);
-        let mut doubt: Option<(SendFailure, Cause)> = None;
-        loop {
-            let (permit, flight) = next;
-            let patience = safety.patience(permit.timeout, self.rules.attempt_timeout(), until);
-            let attempt = Attempt { safety, hints, patience, hedge_after: permit.hedge_after };
-            let (result, flight) = trying.attempt(&mut replayable, &attempt, flight).await;
-            let may_wait = doubt.is_some() && trying.call.attempts() < self.rules.attempts();
-            let (classified, answer) =
-                (safety.classify(&result, &self.rules, may_wait), flight.answer.clone());
-            let is_of_client = match &result {
-                Err(SendFailure::TimedOut(_)) => {
-                    let is_hurried = patience < self.rules.attempt_timeout() && hints.is_over();
-                    (safety.is_safe() && is_hurried) || replayable.kept_waiting(patience)
-                }
-                result => is_of_client(result),
-            };
-            if is_of_client {
-                trying.abandon();
-                return ended(result, (Some(flight), answer), classified, doubt);
-            }
-            // Or with a small limit a retry would stand in its own way.
-            let flight = classified.is_good().then_some(flight);
-            let Some(wait) = trying.decide(classified) else {
-                return ended(result, (flight, answer), classified, doubt);
-            };
-            drop(flight);
-            sleep(wait).await;
-            // It may have been taken over, or this process may have been stopped for a while.
-            if safety.time_left().is_some_and(|left| left.is_zero()) {
-                return ended(result, (None, answer), classified, doubt);
-            }
-            match trying.begin(answer.clone()) {
-                Ok(begun) => next = begun,
-                Err(_) => return ended(result, (None, answer), classified, doubt),
-            }
-            if doubt.is_none() && self.leaves_doubt(&result, classified) {
-                doubt = Some(in_doubt(result, patience));
-            }
-        }
-    }
-}
-
-impl UpstreamPolicy {
     /// Whether an attempt that is made again may have been carried out. An upstream that answers with a
     /// client error has not done it; of two requests at once it may so refuse one because of the other.
-    fn leaves_doubt(
-        &self,
-        result: &Result<Response<Incoming>, SendFailure>,
-        classified: Classified,
-    ) -> bool {
-        let is_refused = matches!(result, Ok(response) if response.status().is_client_error());
-        let is_unsent = matches!(classified.observation.class, Class::NeverSent { .. });
-        !is_unsent && (!is_refused || self.hedges)
+    fn leaves_doubt(&self, ended: &Ended<Reply>) -> bool {
+        let is_refused =
+            matches!(&ended.reply.result, Ok(response) if response.status().is_client_error());
+        let is_unsent = matches!(ended.observation.class, Class::NeverSent { .. });
+        !is_unsent && (!is_refused || self.hedges())
     }
 }
 
 /// Where a request comes from; it was found out before its layer saw it.
-pub(super) fn origin(extensions: &http::Extensions) -> Origin {
+pub(super) fn origin(extensions: &Extensions) -> Origin {
     extensions.get().copied().unwrap_or(Origin { address: None, connection: None })
 }
 
-/// Whether the request could not be sent, or its client broke off: that says nothing about the upstream.
-fn is_of_client(result: &Result<Response<Incoming>, SendFailure>) -> bool {
-    matches!(
-        result,
-        Err(SendFailure::NotSent(UpstreamFailure::Malformed, _) | SendFailure::BrokenOff(_))
-    )
+/// What an attempt came to, with its places at the upstream.
+struct Reply {
+    result: Result<Response<Incoming>, SendFailure>,
+    in_flight: Option<InFlight>,
+    answer: Answer,
+    /// How long the upstream had to answer.
+    patience: Duration,
+}
+
+/// A request to the upstream, as the driver sends it.
+struct UpstreamRequest<'a> {
+    policy: &'a UpstreamPolicy,
+    request: ReplayableRequest,
+    safety: &'a RetrySafety,
+    hints: &'a RequestHints,
+    holder: Holder,
+    /// What the next request takes up; without a share, that is taken when it is sent.
+    places: Option<(Option<HeldShare>, Answer)>,
+    /// When the last attempt has to be answered.
+    until: Instant,
+    /// When this attempt has to be answered.
+    attempt_until: Instant,
+    /// An earlier attempt that may have been carried out, and why.
+    doubt: Option<(SendFailure, Cause)>,
+}
+
+impl UpstreamRequest<'_> {
+    fn patience(&mut self, launch: &Launch) -> Duration {
+        let now = Instant::now();
+        if launch.sent_as != SentAs::Hedge {
+            let whole = self.policy.rules.attempt_timeout();
+            self.attempt_until = now + self.safety.patience(launch.timeout, whole, self.until);
+        }
+        self.attempt_until.saturating_duration_since(now)
+    }
+
+    /// The request of one attempt.
+    fn pack(&mut self, launch: &Launch, answer: &Answer, patience: Duration) -> Request<Body> {
+        let mut request = self.request.request(answer);
+        request.extensions_mut().insert(Line::of(answer.number()));
+        let headers = request.headers_mut();
+        self.hints.tell(headers, patience, self.policy.priority);
+        // With a key it is the record's count, which is there already.
+        if self.safety.lane() == Lane::Other {
+            let tries = self.hints.attempt.saturating_add(launch.number - 1);
+            if self.hints.counts || tries > 1 {
+                headers.insert(ATTEMPT, HeaderValue::from(tries));
+            }
+        }
+        request
+    }
+}
+
+impl<'a> Sender for UpstreamRequest<'a> {
+    type Environment = UpstreamState;
+    type Reply = Reply;
+
+    fn launch(
+        &mut self,
+        launch: Launch,
+        attempts: &Attempts<'_, UpstreamState>,
+    ) -> impl Future<Output = Ended<Reply>> + Send + use<'a> {
+        let (policy, safety) = (self.policy, self.safety);
+        let (share, answer) =
+            self.places.take().expect("a request has its places before it is sent");
+        let share = share.unwrap_or_else(|| policy.state.take_share(self.holder));
+        let patience = self.patience(&launch);
+        let request = self.pack(&launch, &answer, patience);
+        policy.state.counts.sent(launch.sent_as);
+        telemetry::UPSTREAM_ATTEMPTS.add(launch.sent_as);
+        let may_wait = self.doubt.is_some() && attempts.call().attempts() < policy.rules.attempts();
+        async move {
+            let in_flight = InFlight::new(launch.permit, share);
+            let result = policy.upstream.send(safety.lane(), request, patience).await;
+            let classified = safety.classify(&result, &policy.rules, may_wait);
+            // Or with a small limit a retry would stand in its own way.
+            let in_flight = classified.is_good().then_some(in_flight);
+            let reply = Reply { result, in_flight, answer, patience };
+            let (observation, is_last) = (classified.observation, classified.is_last);
+            Ended { reply, observation, at: policy.state.now(), is_last }
+        }
+    }
+
+    fn may_hedge(&mut self) -> bool {
+        self.places = self.policy.answers.take(self.holder).ok().map(|answer| (None, answer));
+        self.places.is_some()
+    }
+
+    fn hedged(&mut self, end: HedgeEnd<Reply>, _: &Attempts<'_, UpstreamState>) {
+        telemetry::UPSTREAM_HEDGES.add(match end {
+            HedgeEnd::Lost => Hedged::Lost,
+            HedgeEnd::Won(_) => Hedged::Won,
+            HedgeEnd::Failed(_) => Hedged::Failed,
+        });
+    }
+
+    /// Whether the request could not be sent, or its client broke off or is in a hurry.
+    fn is_by_caller(&self, ended: &Ended<Reply>) -> bool {
+        let patience = ended.reply.patience;
+        match &ended.reply.result {
+            Err(SendFailure::TimedOut(_)) => {
+                let is_hurried =
+                    patience < self.policy.rules.attempt_timeout() && self.hints.is_over();
+                (self.safety.is_safe() && is_hurried) || self.request.kept_waiting(patience)
+            }
+            result => matches!(
+                result,
+                Err(SendFailure::NotSent(UpstreamFailure::Malformed, _) | SendFailure::BrokenOff(_))
+            ),
+        }
+    }
+
+    /// The client gets the upstream's own words if no other attempt is allowed.
+    fn keep(&mut self, ended: Ended<Reply>) -> Option<Ended<Reply>> {
+        // The next answer is one with this one.
+        self.places = Some((None, ended.reply.answer.clone()));
+        Some(ended)
+    }
+
+    /// The claim may have been taken over, or this process may have been stopped for a while.
+    fn may_go_on(&mut self) -> bool {
+        !self.safety.time_left().is_some_and(|left| left.is_zero())
+    }
+
+    fn again(&mut self, before: Ended<Reply>) {
+        if self.doubt.is_none() && self.policy.leaves_doubt(&before) {
+            self.doubt = Some(in_doubt(before.reply));
+        }
+    }
 }
 
 /// An attempt after which another one is made. Also a server that answers with an error may have done it.
-fn in_doubt(
-    result: Result<Response<Incoming>, SendFailure>,
-    patience: Duration,
-) -> (SendFailure, Cause) {
-    match result {
+fn in_doubt(reply: Reply) -> (SendFailure, Cause) {
+    match reply.result {
         Ok(response) => {
             let reason = "an earlier attempt was answered with an error".to_owned();
             (SendFailure::MaybeSent(reason), Cause::Answered(response.status().as_u16()))
         }
         Err(failure @ SendFailure::TimedOut(_)) => {
-            (failure, Cause::NoAnswer { within: patience, awaited_until: None })
+            (failure, Cause::NoAnswer { within: reply.patience, awaited_until: None })
         }
         Err(failure) => (failure, Cause::ConnectionLost),
     }
@@ -291,15 +383,14 @@ fn in_doubt(
 
 /// What the caller gets: a failure that proves nothing counts more than a later one that does.
 fn ended(
-    result: Result<Response<Incoming>, SendFailure>,
-    (flight, answer): (Option<InFlightPermit>, Answer),
-    classified: Classified,
+    last: Ended<Reply>,
     doubt: Option<(SendFailure, Cause)>,
 ) -> Result<Delivered, Undelivered> {
+    let (class, Reply { result, in_flight, answer, .. }) = (last.observation.class, last.reply);
     match (result, doubt) {
         (Ok(response), doubt) => {
             let doubt = doubt.map(|(_, cause)| cause);
-            Ok(Delivered { response, flight, answer, class: classified.observation.class, doubt })
+            Ok(Delivered { response, in_flight, answer, class, doubt })
         }
         (Err(SendFailure::TimedOut(Some(pending))), _) => Err(Undelivered::Late(pending, answer)),
         (Err(SendFailure::NotSent(..)), Some((failure, cause))) => {
@@ -309,247 +400,12 @@ fn ended(
     }
 }
 
-/// One attempt, as it is to be made.
-struct Attempt<'a> {
-    safety: &'a RetrySafety,
-    hints: &'a RequestHints,
-    patience: Duration,
-    hedge_after: Option<Duration>,
-}
-
-impl Trying<'_> {
-    /// The first attempt: also the client's own retries are counted here.
-    fn begin_first(&mut self, is_retry: bool) -> Result<(Permit, InFlightPermit), Undelivered> {
-        let now = self.way.state.now();
-        let mut inside = self.way.state.enter();
-        if !inside.admits(self.way.route, self.way.share, is_retry, now) {
-            return Err(not_begun(&mut inside, RejectReason::RetryShare, None));
-        }
-        if !inside.has_share(&self.holder) {
-            return Err(not_begun(&mut inside, RejectReason::Share, None));
-        }
-        let taken = self.way.answers.take(self.holder);
-        let answer = taken.map_err(|reason| not_begun(&mut inside, reason, None))?;
-        let begun = inside.context(&self.way.rules, &mut self.call).begin(now, fastrand::u64(..));
-        match begun {
-            Ok(permit) => {
-                inside.counts.attempts += 1;
-                let flight = self.way.state.flight(&mut inside, self.holder, answer);
-                drop(inside);
-                self.started(Sending::First);
-                Ok((permit, flight))
-            }
-            Err(stop) => Err(not_begun(&mut inside, rejected(stop), self.call.hint())),
-        }
-    }
-
-    /// Another attempt, after its wait; its answer is one with that of the one before.
-    fn begin(&mut self, answer: Answer) -> Result<(Permit, InFlightPermit), Stop> {
-        let now = self.way.state.now();
-        let mut inside = self.way.state.enter();
-        let begun = inside.context(&self.way.rules, &mut self.call).begin(now, fastrand::u64(..));
-        match begun {
-            Ok(permit) => {
-                inside.counts.attempts += 1;
-                inside.counts.retries += 1;
-                let flight = self.way.state.flight(&mut inside, self.holder, answer);
-                drop(inside);
-                self.started(Sending::Retry);
-                Ok((permit, flight))
-            }
-            Err(stop) => {
-                drop(inside);
-                self.phase = Phase::Idle;
-                telemetry::UPSTREAM_GIVEN_UP.add(given_up(stop.reason()));
-                Err(stop)
-            }
-        }
-    }
-
-    fn started(&mut self, kind: Sending) {
-        self.phase = Phase::Running;
-        telemetry::UPSTREAM_ATTEMPTS.add(kind);
-    }
-
-    /// How long to wait before the next attempt; `None`: there is none.
-    fn decide(&mut self, classified: Classified) -> Option<Duration> {
-        if classified.is_last {
-            self.call = self.call.clone().last();
-        }
-        let (state, random) = (&self.way.state, fastrand::u64(..));
-        let now = state.now();
-        let mut inside = state.enter();
-        let mut context = inside.context(&self.way.rules, &mut self.call);
-        let action = decide(&mut context, classified.observation, now, random);
-        drop(inside);
-        self.phase = Phase::Idle;
-        match action {
-            Action::Attempt { wait } => {
-                self.phase = Phase::Waiting;
-                Some(wait)
-            }
-            Action::Stop(stop) if classified.observation.class.is_failure() => {
-                telemetry::UPSTREAM_GIVEN_UP.add(given_up(stop.reason()));
-                None
-            }
-            _ => None,
-        }
-    }
-
-    /// One attempt, and perhaps a second one beside it.
-    async fn attempt(
-        &mut self,
-        replayable: &mut ReplayableRequest,
-        attempt: &Attempt<'_>,
-        flight: InFlightPermit,
-    ) -> Attempted {
-        let Some(after) = attempt.hedge_after.filter(|_| self.way.hedges && replayable.is_kept())
-        else {
-            let request = self.pack(replayable, attempt, &flight.answer);
-            let sent = self.way.upstream.send(attempt.safety.lane(), request, attempt.patience);
-            return (sent.await, flight);
-        };
-        // In a box: few are hedged, and the others shall not carry it along.
-        Box::pin(self.attempt_or_hedge(replayable, attempt, flight, after)).await
-    }
-
-    async fn attempt_or_hedge(
-        &mut self,
-        replayable: &mut ReplayableRequest,
-        attempt: &Attempt<'_>,
-        flight: InFlightPermit,
-        after: Duration,
-    ) -> Attempted {
-        let (way, safety) = (self.way, attempt.safety);
-        let request = self.pack(replayable, attempt, &flight.answer);
-        let mut first = pin!(way.upstream.send(safety.lane(), request, attempt.patience));
-        if let Ok(answer) = timeout(after, first.as_mut()).await {
-            return (answer, flight);
-        }
-        let Some(second_flight) = self.hedge() else { return (first.await, flight) };
-        let rest = Attempt { patience: attempt.patience.saturating_sub(after), ..*attempt };
-        let request = self.pack(replayable, &rest, &second_flight.answer);
-        let mut second = pin!(way.upstream.send(safety.lane(), request, rest.patience));
-        tokio::select! {
-            answer = first.as_mut() => {
-                if safety.classify(&answer, &way.rules, false).is_good() {
-                    telemetry::UPSTREAM_HEDGES.add(Hedged::Lost);
-                    return (answer, flight);
-                }
-                // The second may still make it good.
-                let other = second.await;
-                match self.hedge_is_taken(safety.classify(&other, &way.rules, false)) {
-                    true => (other, second_flight),
-                    false => (answer, flight),
-                }
-            }
-            other = second.as_mut() => match self.hedge_is_taken(safety.classify(&other, &way.rules, false)) {
-                true => (other, second_flight),
-                false => (first.await, flight),
-            },
-        }
-    }
-
-    /// Leave for a second request beside the first.
-    fn hedge(&mut self) -> Option<InFlightPermit> {
-        let answer = self.way.answers.take(self.holder).ok()?;
-        let now = self.way.state.now();
-        let mut inside = self.way.state.enter();
-        let may = inside.context(&self.way.rules, &mut self.call).hedge(now);
-        may.then(|| {
-            inside.counts.attempts += 1;
-            inside.counts.hedges += 1;
-            telemetry::UPSTREAM_ATTEMPTS.add(Sending::Hedge);
-            self.way.state.flight(&mut inside, self.holder, answer)
-        })
-    }
-
-    /// What the second request came to; one that failed changes nothing.
-    fn hedge_is_taken(&mut self, classified: Classified) -> bool {
-        let now = self.way.state.now();
-        let mut inside = self.way.state.enter();
-        let mut context = inside.context(&self.way.rules, &mut self.call);
-        match classified.is_good() {
-            true => context.hedge_won(),
-            false => context.hedge_failed(classified.observation, now, fastrand::u64(..)),
-        }
-        drop(inside);
-        let result = if classified.is_good() { Hedged::Won } else { Hedged::Failed };
-        telemetry::UPSTREAM_HEDGES.add(result);
-        classified.is_good()
-    }
-
-    /// The request of one attempt.
-    fn pack(
-        &self,
-        replayable: &mut ReplayableRequest,
-        attempt: &Attempt<'_>,
-        answer: &Answer,
-    ) -> Request<Body> {
-        let mut request = replayable.request(answer);
-        request.extensions_mut().insert(Line::of(answer.number()));
-        let headers = request.headers_mut();
-        attempt.hints.tell(headers, attempt.patience, self.way.priority);
-        // With a key it is the record's count, which is there already.
-        if attempt.safety.lane() == Lane::Other {
-            let tries =
-                attempt.hints.attempt.saturating_add(self.call.attempts().saturating_sub(1));
-            if attempt.hints.counts || tries > 1 {
-                headers.insert(ATTEMPT, HeaderValue::from(tries));
-            }
-        }
-        request
-    }
-
-    fn abandon(&mut self) {
-        let phase = std::mem::replace(&mut self.phase, Phase::Idle);
-        if phase == Phase::Idle {
-            return;
-        }
-        let mut inside = self.way.state.enter();
-        let mut context = inside.context(&self.way.rules, &mut self.call);
-        match phase {
-            Phase::Waiting => context.forgo(),
-            Phase::Idle | Phase::Running => context.abandon(),
-        }
-    }
-}
-
-impl Drop for Trying<'_> {
-    /// Its client is gone, or its claim: nobody will say how the attempt ended, or begin another one.
-    fn drop(&mut self) {
-        self.abandon();
-    }
-}
-
-/// Counts a request that is not sent.
-fn not_begun(inside: &mut Inside, reason: RejectReason, hint: Option<Duration>) -> Undelivered {
-    inside.counts.rejected += 1;
-    telemetry::REJECTED.add(reason);
-    Undelivered::RejectReason(reason, hint)
-}
-
-fn rejected(stop: Stop) -> RejectReason {
+fn rejection(stop: Stop) -> RejectReason {
     match stop.reason() {
         StopReason::Deadline => RejectReason::Deadline,
         StopReason::Breaker => RejectReason::Breaker,
         StopReason::Limit => RejectReason::Limit,
         StopReason::Shed => RejectReason::Shed,
         _ => RejectReason::Other,
-    }
-}
-
-fn given_up(reason: StopReason) -> GivenUp {
-    match reason {
-        StopReason::Answered => GivenUp::Answered,
-        StopReason::Unsafe => GivenUp::Unsafe,
-        StopReason::BodyGone => GivenUp::BodyGone,
-        StopReason::Nested => GivenUp::Nested,
-        StopReason::Attempts => GivenUp::Attempts,
-        StopReason::Deadline => GivenUp::Deadline,
-        StopReason::Budget => GivenUp::Budget,
-        StopReason::Breaker => GivenUp::Breaker,
-        StopReason::Shed => GivenUp::Shed,
-        _ => GivenUp::Other,
     }
 }

@@ -28,7 +28,7 @@ use super::{
     headers::{self, Outcome},
     hints::{ATTEMPT, RequestHints},
     replayable::ReplayableRequest,
-    state::InFlightPermit,
+    state::InFlight,
     timed::Timed,
     upstream::SendFailure,
 };
@@ -49,18 +49,18 @@ const ANSWER_BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Sends keyed requests of one route to the upstream.
 #[derive(Clone)]
 pub(crate) struct Forward {
-    way: Arc<UpstreamPolicy>,
+    policy: Arc<UpstreamPolicy>,
     /// What the upstream's answers mean.
-    policy: Arc<Policy>,
+    meanings: Arc<Policy>,
 }
 
 impl Forward {
-    pub(super) fn new(way: Arc<UpstreamPolicy>, policy: Policy) -> Self {
-        Self { way, policy: Arc::new(policy) }
+    pub(super) fn new(policy: Arc<UpstreamPolicy>, meanings: Policy) -> Self {
+        Self { policy, meanings: Arc::new(meanings) }
     }
 
     async fn run(self, mut request: Request<Body>) -> Result<Response<Body>, SendFailure> {
-        let way = &*self.way;
+        let policy = &*self.policy;
         let hints =
             request.extensions().get::<RequestHints>().copied().unwrap_or(RequestHints::NONE);
         let claim = request.extensions().get::<Claim>().cloned();
@@ -68,20 +68,20 @@ impl Forward {
             prepare(request.headers_mut(), claim);
         }
         let begun = Instant::now();
-        let replayable = ReplayableRequest::held(request, way.may_repeat()).await;
+        let replayable = ReplayableRequest::held(request, policy.may_repeat()).await;
         let replayable = replayable.map_err(|error| SendFailure::BrokenOff(error.to_string()))?;
-        let Some(claim) = claim else { return Ok(pass(way, replayable, &hints).await) };
-        let safety = RetrySafety::keyed(&claim, &self.policy, way.timeout);
-        let delivered = match way.deliver(replayable, &safety, &hints).await {
+        let Some(claim) = claim else { return Ok(pass(policy, replayable, &hints).await) };
+        let safety = RetrySafety::keyed(&claim, &self.meanings, policy.timeout);
+        let delivered = match policy.deliver(replayable, &safety, &hints).await {
             Ok(delivered) => delivered,
-            Err(Undelivered::RejectReason(reason, hint)) => {
+            Err(Undelivered::Rejected(reason, hint)) => {
                 return Ok(released(refusal(reason, hint)));
             }
             Err(Undelivered::Failed(SendFailure::NotSent(_, reason))) => {
                 return Ok(not_sent(&reason));
             }
             Err(Undelivered::Late(pending, answer)) => {
-                let cause = Cause::NoAnswer { within: way.timeout, awaited_until: None };
+                let cause = Cause::NoAnswer { within: policy.timeout, awaited_until: None };
                 let until = claim.deadline().instant();
                 let late = async move {
                     let body = |body| flying(Timed::whole(body, until), answer, None);
@@ -95,18 +95,18 @@ impl Forward {
             }
             Err(Undelivered::InDoubt(failure, cause)) => return Ok(unknown(&failure, cause)),
         };
-        let Delivered { response, flight, answer, class, doubt } = delivered;
-        let flight = flight.filter(|_| way.is_limited);
+        let Delivered { response, in_flight, answer, class, doubt } = delivered;
+        let in_flight = in_flight.filter(|_| policy.is_limited);
         // The layer leaves what is not complete at `timeout`, or listens on.
         let until = match safety.listens() {
             true => claim.deadline().instant(),
-            false => begun + way.timeout * 2,
+            false => begun + policy.timeout * 2,
         };
         // What is late has no place at the upstream any more: others shall go on.
-        let flight = flight.map(|flight| (flight, Some(begun + way.timeout)));
+        let in_flight = in_flight.map(|in_flight| (in_flight, Some(begun + policy.timeout)));
         let mut response =
-            received(response.map(|body| flying(Timed::whole(body, until), answer, flight)));
-        response.extensions_mut().insert(CompleteWithin::since(begun, way.timeout));
+            received(response.map(|body| flying(Timed::whole(body, until), answer, in_flight)));
+        response.extensions_mut().insert(CompleteWithin::since(begun, policy.timeout));
         if let Some(cause) = doubt {
             self.bind(&mut response, class, cause);
         }
@@ -116,7 +116,7 @@ impl Forward {
     fn cause_of(&self, failure: &SendFailure) -> Cause {
         match failure {
             SendFailure::TimedOut(_) => {
-                Cause::NoAnswer { within: self.way.timeout, awaited_until: None }
+                Cause::NoAnswer { within: self.policy.timeout, awaited_until: None }
             }
             _ => Cause::ConnectionLost,
         }
@@ -127,15 +127,15 @@ impl Forward {
     fn bind(&self, response: &mut Response<Body>, class: Class, cause: Cause) {
         let said = response.extensions().get::<Meaning>().copied();
         let reply = Reply::Complete(response.status().as_u16());
-        let no_answer = self.policy.meaning(Reply::Incomplete);
+        let no_answer = self.meanings.meaning(Reply::Incomplete);
         let is_busy = matches!(response.status(), StatusCode::CONFLICT | StatusCode::TOO_EARLY);
         let meaning = match said {
             None if is_busy && class != Class::Bound => no_answer,
-            None => self.policy.meaning_in_doubt(reply),
+            None => self.meanings.meaning_in_doubt(reply),
             Some(Meaning::Released) => no_answer,
             Some(said) => said,
         };
-        if meaning != said.unwrap_or_else(|| self.policy.meaning(reply)) {
+        if meaning != said.unwrap_or_else(|| self.meanings.meaning(reply)) {
             response.extensions_mut().insert(meaning);
             response.extensions_mut().insert(InDoubt(cause));
         }
@@ -164,36 +164,36 @@ impl Service<Request<Body>> for Forward {
 
 /// Passes a request on that has no key, and its answer back, both as they come.
 pub(super) async fn pass(
-    way: &UpstreamPolicy,
+    policy: &UpstreamPolicy,
     replayable: ReplayableRequest,
     hints: &RequestHints,
 ) -> Response<Body> {
     let method = retry::Method::of(replayable.method().as_str());
     let safety = RetrySafety::Unkeyed(method);
-    let delivered = way.deliver(replayable, &safety, hints).await;
-    if let Some(fallback) = way.fallback.as_ref().filter(|_| calls_for_fallback(&delivered)) {
+    let delivered = policy.deliver(replayable, &safety, hints).await;
+    if let Some(fallback) = policy.fallback.as_ref().filter(|_| calls_for_fallback(&delivered)) {
         return instead(fallback);
     }
-    let Delivered { response, flight, answer, .. } = match delivered {
+    let Delivered { response, in_flight, answer, .. } = match delivered {
         Ok(delivered) => delivered,
         Err(undelivered) => {
             let problem = match undelivered {
-                Undelivered::RejectReason(reason, hint) => refusal(reason, hint),
+                Undelivered::Rejected(reason, hint) => refusal(reason, hint),
                 Undelivered::Failed(failure) | Undelivered::InDoubt(failure, _) => {
                     unanswered(&failure, method)
                 }
                 Undelivered::Late(..) => unanswered(&SendFailure::TimedOut(None), method),
             };
-            let mut response = problem.clone().errors(way.errors).into_response();
+            let mut response = problem.clone().errors(policy.errors).into_response();
             // While the store is down, the layer writes it, and names the operation in it.
             response.extensions_mut().insert(problem);
             return response;
         }
     };
-    let flight = flight.filter(|_| way.is_limited);
-    let flight = flight.map(|flight| (flight, None));
+    let in_flight = in_flight.filter(|_| policy.is_limited);
+    let in_flight = in_flight.map(|in_flight| (in_flight, None));
     let mut response =
-        response.map(|body| flying(Timed::pieces(body, ANSWER_BODY_TIMEOUT), answer, flight));
+        response.map(|body| flying(Timed::pieces(body, ANSWER_BODY_TIMEOUT), answer, in_flight));
     headers::strip_hop_by_hop(response.headers_mut(), &[]);
     headers::strip_own(response.headers_mut());
     response
@@ -203,7 +203,7 @@ pub(super) async fn pass(
 fn calls_for_fallback(delivered: &Result<Delivered, Undelivered>) -> bool {
     match delivered {
         Ok(delivered) => delivered.class.is_failure(),
-        Err(Undelivered::RejectReason(
+        Err(Undelivered::Rejected(
             RejectReason::Deadline | RejectReason::RetryShare | RejectReason::Share,
             _,
         )) => false,
@@ -265,16 +265,16 @@ fn released(problem: Problem) -> Response<Body> {
 
 /// A body that counts until it has ended. Only with a limit of its own a route also counts it as a request
 /// at the upstream, until that time: clients that do not read would take the places of all others.
-fn flying<B>(body: B, answer: Answer, flight: Option<(InFlightPermit, Option<Instant>)>) -> Body
+fn flying<B>(body: B, answer: Answer, in_flight: Option<(InFlight, Option<Instant>)>) -> Body
 where
     B: http_body::Body<Data = Bytes, Error = BoxError> + Send + Unpin + 'static,
 {
     match body.is_end_stream() {
         true => Body::new(body),
         false => {
-            let (flight, until) = flight.unzip();
+            let (in_flight, until) = in_flight.unzip();
             let over = until.flatten().map(|until| Box::pin(sleep_until(until)));
-            Body::new(Flying { body, answer, has_ended: false, flight, over })
+            Body::new(Flying { body, answer, has_ended: false, in_flight, over })
         }
     }
 }
@@ -283,7 +283,7 @@ struct Flying<B> {
     body: B,
     answer: Answer,
     has_ended: bool,
-    flight: Option<InFlightPermit>,
+    in_flight: Option<InFlight>,
     /// When its place at the upstream ends.
     over: Option<Pin<Box<Sleep>>>,
 }
@@ -300,7 +300,7 @@ where
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if self.over.as_mut().is_some_and(|over| over.as_mut().poll(context).is_ready()) {
-            (self.flight, self.over) = (None, None);
+            (self.in_flight, self.over) = (None, None);
         }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         let has_more = matches!(&frame, Some(Ok(frame)) if frame.is_data());

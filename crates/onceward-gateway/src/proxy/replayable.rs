@@ -11,10 +11,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, header, request::Parts};
+use http::{HeaderValue, Method, Request, header, request::Parts};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;
-use onceward::server::{Body, BoxError, PeerMemory};
+use onceward::{
+    client::driver::ReplayableBody,
+    server::{Body, BoxError, PeerMemory},
+};
 use tokio::time::Instant;
 
 use super::{
@@ -33,18 +36,10 @@ const READ_AHEAD: ReadAhead =
 
 pub(super) struct ReplayableRequest {
     parts: Parts,
-    body: Contents,
+    body: ReplayableBody,
     is_arriving: bool,
     /// Until when the upstream waited for the body, while that is passed on.
     waited: Waited,
-}
-
-enum Contents {
-    /// To be sent once.
-    Stream(Body),
-    /// It was sent.
-    Gone,
-    Kept(Bytes, Option<HeaderMap>),
 }
 
 impl ReplayableRequest {
@@ -63,9 +58,9 @@ impl ReplayableRequest {
         let is_arriving = matches!(begun, Begun::Some(..));
         let body = match begun {
             Begun::All(bytes, trailers, reserved) if keeps => {
-                Contents::Kept(reserved.hold(bytes), trailers)
+                ReplayableBody::Whole(reserved.hold(bytes), trailers)
             }
-            begun => Contents::Stream(begun.into_body()),
+            begun => ReplayableBody::Once(Some(begun.into_body())),
         };
         Ok(Self { parts, body, is_arriving, waited: Waited::default() })
     }
@@ -77,9 +72,9 @@ impl ReplayableRequest {
             true => {
                 let whole = body.collect().await?;
                 let trailers = whole.trailers().cloned();
-                Contents::Kept(whole.to_bytes(), trailers)
+                ReplayableBody::Whole(whole.to_bytes(), trailers)
             }
-            false => Contents::Stream(body),
+            false => ReplayableBody::Once(Some(body)),
         };
         Ok(Self { parts, body, is_arriving: false, waited: Waited::default() })
     }
@@ -104,34 +99,27 @@ impl ReplayableRequest {
 
     /// Whether it can be sent again.
     pub(super) fn is_kept(&self) -> bool {
-        matches!(self.body, Contents::Kept(..))
+        self.body.is_kept()
     }
 
     /// The request, as it is sent now, for this answer.
     pub(super) fn request(&mut self, answer: &Answer) -> Request<Body> {
-        match &self.body {
-            Contents::Kept(bytes, None) => {
-                Request::from_parts(self.parts.clone(), Body::from(bytes.clone()))
-            }
-            Contents::Kept(bytes, Some(trailers)) => {
-                let whole = Whole { bytes: Some(bytes.clone()), trailers: Some(trailers.clone()) };
-                Request::from_parts(self.parts.clone(), Body::new(whole))
-            }
-            Contents::Stream(_) | Contents::Gone => {
-                let (mut parts, ()) = Request::new(()).into_parts();
-                std::mem::swap(&mut parts, &mut self.parts);
-                let body = match std::mem::replace(&mut self.body, Contents::Gone) {
-                    Contents::Stream(body) if body.is_end_stream() => body,
-                    Contents::Stream(body) => {
-                        self.waited.begin();
-                        let (waited, answer) = (self.waited.clone(), answer.clone());
-                        Body::new(Passing { body, waited, answer })
-                    }
-                    _ => Body::empty(),
-                };
-                Request::from_parts(parts, body)
-            }
+        if self.body.is_kept() {
+            let body = self.body.next_body().unwrap_or_default();
+            return Request::from_parts(self.parts.clone(), body);
         }
+        let (mut parts, ()) = Request::new(()).into_parts();
+        std::mem::swap(&mut parts, &mut self.parts);
+        let body = match self.body.next_body() {
+            None => Body::empty(),
+            Some(body) if body.is_end_stream() => body,
+            Some(body) => {
+                self.waited.begin();
+                let (waited, answer) = (self.waited.clone(), answer.clone());
+                Body::new(Passing { body, waited, answer })
+            }
+        };
+        Request::from_parts(parts, body)
     }
 }
 
@@ -212,33 +200,5 @@ impl http_body::Body for Passing {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
-    }
-}
-
-/// A body with trailers.
-struct Whole {
-    bytes: Option<Bytes>,
-    trailers: Option<HeaderMap>,
-}
-
-impl http_body::Body for Whole {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let bytes = self.bytes.take().filter(|bytes| !bytes.is_empty()).map(Frame::data);
-        let next = bytes.or_else(|| self.trailers.take().map(Frame::trailers));
-        Poll::Ready(next.map(Ok))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.bytes.is_none() && self.trailers.is_none()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
     }
 }

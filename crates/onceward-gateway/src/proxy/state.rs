@@ -1,25 +1,27 @@
-//! What is known of the upstream: one room for all routes, one for what has no route, and one for each
+//! What is known of the upstream: one state for all routes, one for what has no route, and one for each
 //! route that wants its own.
 //!
-//! A room is a [`Target`] of the core with its budget, breaker and bulkhead. Requests go through it in
-//! short sections under a mutex: one before an attempt, one after it, one when its answer has ended.
+//! A state has a [`TargetHandle`] of the library with budget, breaker and bulkhead, and beside it who holds how
+//! many of the places at the upstream. Each is looked at in short sections under a mutex, never across an await.
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use onceward::{
-    retry::{
-        Breaker, Call, Circuit, Context, Hedge, Limit, Moment, Rules, Share, ShareCounter, Target,
-    },
-    telemetry::{self, CircuitState, RejectReason},
+    client::driver::{Environment, InFlightPermit, TargetHandle},
+    retry::{Breaker, Circuit, Hedge, Limit, Moment, Rules, Share, ShareCounter},
+    telemetry::{self, CircuitState, RejectReason, SentAs},
 };
 use serde_json::{Value, json};
 
 use super::{
-    answers::{Answer, Answers},
+    answers::Answers,
     deliver::UpstreamPolicy,
     shares::{Holder, Shares},
     sockets::Sockets,
@@ -31,18 +33,18 @@ use crate::{config::Delivery, descriptors::Descriptors};
 const OPEN: Duration = Duration::from_secs(1);
 const OPEN_MOST: Duration = Duration::from_secs(5);
 
-/// The room of all routes that have none of their own.
+/// The state of all routes that have none of their own.
 const SHARED: &str = "shared";
 
-/// The room of requests that no route speaks of: anybody may send them anywhere, and what becomes of them
+/// The state of requests that no route speaks of: anybody may send them anywhere, and what becomes of them
 /// shall not close the upstream for others.
 const UNMATCHED: &str = "unmatched";
 
-/// All rooms; clones are the same. They outlive a configuration: what is at the upstream stays counted.
+/// All states; clones are the same. They outlive a configuration: what is at the upstream stays counted.
 #[derive(Clone)]
 pub(crate) struct UpstreamStates {
     known: Arc<Mutex<KnownStates>>,
-    /// The answers of all rooms.
+    /// The answers of all states.
     pub(super) answers: Answers,
     pub(super) sockets: Sockets,
     pub(super) descriptors: Descriptors,
@@ -52,34 +54,35 @@ pub(crate) struct UpstreamStates {
 struct KnownStates {
     /// Where they lead to, when they were last asked for.
     upstream: String,
-    upstream_states: BTreeMap<String, Arc<UpstreamState>>,
+    states: BTreeMap<String, Arc<UpstreamState>>,
     /// Each route has a number of its own, for as long as the process lives.
     numbers: HashMap<String, u32>,
 }
 
-/// One room.
+/// What is known of the upstream by the requests of some routes.
 pub(crate) struct UpstreamState {
     rules: Rules,
     started: Instant,
-    inside: Mutex<Inside>,
+    pub(super) target: Arc<TargetHandle>,
+    places: Mutex<Places>,
+    pub(super) counts: Counts,
 }
 
-pub(super) struct Inside {
-    target: Target,
+#[derive(Default)]
+struct Places {
     /// For each route, how many of its requests were retries of clients: rule 27.
     traffic: BTreeMap<u32, (Share, ShareCounter)>,
     /// Who is at the upstream.
     shares: Shares,
-    pub(super) counts: Counts,
 }
 
 /// Since the process started.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Counts {
-    pub(super) attempts: u64,
-    pub(super) retries: u64,
-    pub(super) hedges: u64,
-    pub(super) rejected: u64,
+    attempts: AtomicU64,
+    retries: AtomicU64,
+    hedges: AtomicU64,
+    rejected: AtomicU64,
 }
 
 impl UpstreamStates {
@@ -88,7 +91,7 @@ impl UpstreamStates {
         Self { known: Arc::default(), answers: Answers::new(), sockets, descriptors }
     }
 
-    /// The room for a route, and the route's number. Without a label it is for what has no route.
+    /// The state for a route, and the route's number. Without a label it is for what has no route.
     pub(super) fn of(
         &self,
         upstream: &str,
@@ -98,7 +101,7 @@ impl UpstreamStates {
         let mut known = lock(&self.known);
         if known.upstream != upstream {
             // Another upstream is not to be judged by this one.
-            known.upstream_states.clear();
+            known.states.clear();
             known.upstream = upstream.to_owned();
         }
         let next = u32::try_from(known.numbers.len()).unwrap_or(u32::MAX);
@@ -110,41 +113,41 @@ impl UpstreamStates {
             None => UNMATCHED,
         };
         let rules = rules(delivery);
-        let state = known.upstream_states.get(name).filter(|state| state.rules == rules).cloned();
+        let state = known.states.get(name).filter(|state| state.rules == rules).cloned();
         let state = state.unwrap_or_else(|| {
             let state = Arc::new(UpstreamState::new(rules));
-            known.upstream_states.insert(name.to_owned(), state.clone());
+            known.states.insert(name.to_owned(), state.clone());
             state
         });
         (state, number)
     }
 
-    /// Forgets the rooms that no route uses any more.
+    /// Forgets the states that no route uses any more.
     pub(super) fn keep<'a>(&self, used: impl Iterator<Item = &'a UpstreamPolicy>) {
-        let used: Vec<&Arc<UpstreamState>> = used.map(|way| &way.state).collect();
+        let used: Vec<&Arc<UpstreamState>> = used.map(|policy| &policy.state).collect();
         let is_used = |state: &Arc<UpstreamState>| used.iter().any(|used| Arc::ptr_eq(used, state));
-        lock(&self.known).upstream_states.retain(|_, state| is_used(state));
+        lock(&self.known).states.retain(|_, state| is_used(state));
     }
 
     /// Everything about them, for operators.
     pub(crate) fn document(&self) -> Value {
         let known = lock(&self.known);
-        let upstream_states =
-            known.upstream_states.iter().map(|(name, state)| state.document(name));
-        json!({ "upstream": known.upstream, "rooms": upstream_states.collect::<Vec<_>>() })
+        let states = known.states.iter().map(|(name, state)| state.document(name));
+        json!({ "upstream": known.upstream, "states": states.collect::<Vec<_>>() })
     }
 
     /// Sets the gauges.
     pub(crate) fn measure(&self) {
-        let upstream_states: Vec<_> = lock(&self.known).upstream_states.values().cloned().collect();
+        let states: Vec<_> = lock(&self.known).states.values().cloned().collect();
         let (mut in_flight, mut left) = (0, None);
         let mut circuits = [0; 4];
-        for state in upstream_states {
+        for state in states {
             let now = state.now();
-            let mut inside = state.enter();
-            in_flight += u64::from(inside.target.in_flight());
-            left = left.into_iter().chain(inside.target.budget_left()).min();
-            circuits[circuit_state(inside.target.circuit(now)) as usize] += 1;
+            state.target.with(|target| {
+                in_flight += u64::from(target.in_flight());
+                left = left.into_iter().chain(target.budget_left()).min();
+                circuits[circuit_state(target.circuit(now)) as usize] += 1;
+            });
         }
         telemetry::UPSTREAM_IN_FLIGHT.set(in_flight);
         telemetry::RETRY_BUDGET.set(left.unwrap_or_default().into());
@@ -159,7 +162,7 @@ impl UpstreamStates {
     }
 }
 
-/// What a room is made by; the numbers of a call are its route's.
+/// What a state is made by; the numbers of a call are its route's.
 fn rules(delivery: &Delivery) -> Rules {
     let limit = delivery.limit.map_or(Limit::standard(), Limit::Fixed);
     let breaker = Breaker { open: OPEN, open_most: OPEN_MOST, ..Breaker::standard() };
@@ -182,85 +185,109 @@ fn circuit_state(circuit: Circuit) -> CircuitState {
 
 impl UpstreamState {
     fn new(rules: Rules) -> Self {
-        let target = Target::new(&rules);
-        let inside = Inside {
-            target,
-            traffic: BTreeMap::new(),
-            shares: Shares::default(),
-            counts: Counts::default(),
-        };
-        Self { rules, started: Instant::now(), inside: Mutex::new(inside) }
-    }
-
-    /// The time as the core counts it.
-    pub(super) fn now(&self) -> Moment {
-        self.started.elapsed()
-    }
-
-    pub(super) fn enter(&self) -> MutexGuard<'_, Inside> {
-        lock(&self.inside)
+        let (target, started) = (TargetHandle::new(&rules), Instant::now());
+        Self { rules, started, target, places: Mutex::default(), counts: Counts::default() }
     }
 
     /// Why this request would not be let through now: a look, which changes nothing.
     pub(super) fn is_shut(&self, holder: &Holder) -> Option<RejectReason> {
         let now = self.now();
-        let inside = &mut *self.enter();
-        if inside.target.circuit(now) == Circuit::Open {
+        let (circuit, in_flight, limit) =
+            self.target.with(|target| (target.circuit(now), target.in_flight(), target.limit()));
+        if circuit == Circuit::Open {
             return Some(RejectReason::Breaker);
         }
-        if inside.target.in_flight() >= inside.target.limit() {
+        if in_flight >= limit {
             return Some(RejectReason::Limit);
         }
-        (!inside.has_share(holder)).then_some(RejectReason::Share)
+        (!lock(&self.places).shares.admit(holder, limit)).then_some(RejectReason::Share)
     }
 
     /// One call by these rules can use all its attempts.
     pub(super) fn fit(&self, rules: &Rules) {
-        self.enter().target.fit(rules);
+        self.target.with(|target| target.fit(rules));
     }
 
-    /// Counts a request that is sent, until it is dropped.
-    pub(super) fn flight(
+    /// Counts a request of a client, and takes a place for it, if its shares allow that.
+    pub(super) fn admit(
         self: &Arc<Self>,
-        inside: &mut Inside,
         holder: Holder,
-        answer: Answer,
-    ) -> InFlightPermit {
-        inside.shares.take(&holder);
-        InFlightPermit { state: self.clone(), holder, answer }
+        (route, share): (u32, Share),
+        is_retry: bool,
+    ) -> Result<HeldShare, RejectReason> {
+        let now = self.now();
+        let limit = self.target.with(|target| target.limit());
+        let mut places = lock(&self.places);
+        if !places.admits(route, share, is_retry, now) {
+            return Err(RejectReason::RetryShare);
+        }
+        if !places.shares.admit(&holder, limit) {
+            return Err(RejectReason::Share);
+        }
+        places.shares.take(&holder);
+        drop(places);
+        Ok(HeldShare { state: self.clone(), holder })
+    }
+
+    /// A place for another request of one that was admitted.
+    pub(super) fn take_share(self: &Arc<Self>, holder: Holder) -> HeldShare {
+        lock(&self.places).shares.take(&holder);
+        HeldShare { state: self.clone(), holder }
     }
 
     fn document(&self, name: &str) -> Value {
         let now = self.now();
-        let Inside { target, counts, .. } = &mut *self.enter();
-        let budget = target.budget_capacity().zip(target.budget_left());
-        json!({
-            "name": name,
-            "circuit": target.circuit(now).name(),
-            "in_flight": target.in_flight(),
-            "limit": target.limit(),
-            "saturation": (target.saturation(now) * 1000.0).round() / 1000.0,
-            "budget": budget.map(|(capacity, left)| json!({"left": left, "capacity": capacity})),
-            "attempts": counts.attempts,
-            "retries": counts.retries,
-            "hedges": counts.hedges,
-            "rejected": counts.rejected,
+        self.target.with(|target| {
+            let budget = target.budget_capacity().zip(target.budget_left());
+            let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            json!({
+                "name": name,
+                "circuit": target.circuit(now).name(),
+                "in_flight": target.in_flight(),
+                "limit": target.limit(),
+                "saturation": (target.saturation(now) * 1000.0).round() / 1000.0,
+                "budget": budget.map(|(capacity, left)| json!({"left": left, "capacity": capacity})),
+                "attempts": count(&self.counts.attempts),
+                "retries": count(&self.counts.retries),
+                "hedges": count(&self.counts.hedges),
+                "rejected": count(&self.counts.rejected),
+            })
         })
     }
 }
 
-impl Inside {
-    pub(super) fn context<'a>(&'a mut self, rules: &'a Rules, call: &'a mut Call) -> Context<'a> {
-        Context { rules, call, target: &mut self.target }
+impl Environment for UpstreamState {
+    fn now(&self) -> Moment {
+        self.started.elapsed()
     }
 
-    /// Whether the shares of a request leave a place for it.
-    pub(super) fn has_share(&self, holder: &Holder) -> bool {
-        self.shares.admit(holder, self.target.limit())
+    fn random(&self) -> u64 {
+        fastrand::u64(..)
+    }
+}
+
+impl Counts {
+    pub(super) fn sent(&self, sent_as: SentAs) {
+        self.attempts.fetch_add(1, Ordering::Relaxed);
+        match sent_as {
+            SentAs::First => {}
+            SentAs::Retry => add_one(&self.retries),
+            SentAs::Hedge => add_one(&self.hedges),
+        }
     }
 
+    pub(super) fn reject(&self) {
+        add_one(&self.rejected);
+    }
+}
+
+fn add_one(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Places {
     /// Counts a request of a client; `false`: it is a retry, and there are too many of them.
-    pub(super) fn admits(&mut self, route: u32, share: Share, is_retry: bool, now: Moment) -> bool {
+    fn admits(&mut self, route: u32, share: Share, is_retry: bool, now: Moment) -> bool {
         let fresh = || (share, ShareCounter::new(share));
         let traffic = self.traffic.entry(route).or_insert_with(fresh);
         if traffic.0 != share {
@@ -274,20 +301,28 @@ impl Inside {
     }
 }
 
-/// A request at the upstream: it is there until its answer has begun, or with a limit of its own until it
-/// was read to the end, or dropped.
-pub(super) struct InFlightPermit {
+/// A place at the upstream, until it is dropped.
+pub(super) struct HeldShare {
     state: Arc<UpstreamState>,
     holder: Holder,
-    /// What it is to be answered with.
-    pub(super) answer: Answer,
 }
 
-impl Drop for InFlightPermit {
+impl Drop for HeldShare {
     fn drop(&mut self) {
-        let mut inside = self.state.enter();
-        inside.target.landed();
-        inside.shares.give_back(&self.holder);
+        lock(&self.state.places).shares.give_back(&self.holder);
+    }
+}
+
+/// A request at the upstream: it is there until its answer has begun, or with a limit of its own until it
+/// was read to the end, or dropped.
+pub(super) struct InFlight {
+    _permit: InFlightPermit,
+    _share: HeldShare,
+}
+
+impl InFlight {
+    pub(super) fn new(permit: InFlightPermit, share: HeldShare) -> Self {
+        Self { _permit: permit, _share: share }
     }
 }
 

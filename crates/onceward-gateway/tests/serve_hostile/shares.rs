@@ -78,7 +78,7 @@ fn bodies_that_never_end_leave_places_for_everybody() {
             held.push((endless(&sender, STREAMS, "/nowhere").await, sender));
         }
         // Some are at the upstream, and others were turned away: nothing moves any more.
-        let rejected = "onceward_gateway_rejected_total{why=\"share\"}";
+        let rejected = "onceward_gateway_rejected_total{reason=\"share\"}";
         eventually("all have come", || async {
             gateway.metric("onceward_gateway_upstream_in_flight").await > 0
                 && gateway.metric(rejected).await > 0
@@ -105,7 +105,7 @@ async fn behind_proxy(
     count: u64,
     lines: &[(&str, &str)],
 ) -> (Vec<ResponseFuture>, u64) {
-    let refused = "onceward_gateway_rejected_total{why=\"share\"}";
+    let refused = "onceward_gateway_rejected_total{reason=\"share\"}";
     let held = "onceward_gateway_upstream_answers";
     let of = async || (gateway.metric(held).await, gateway.metric(refused).await);
     let (held_before, refused_before) = of().await;

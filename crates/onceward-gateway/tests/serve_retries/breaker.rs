@@ -52,7 +52,7 @@ async fn it_opens_answers_by_itself_and_recovers() {
     let replay = gateway.send(&pay("done")).await;
     assert!(replay.is_replay() && replay.body == done.body, "a replay needs no upstream");
     assert_eq!(upstream.count(), before, "it was left alone");
-    assert!(gateway.metric("onceward_gateway_rejected_total{why=\"breaker\"}").await >= 2);
+    assert!(gateway.metric("onceward_gateway_rejected_total{reason=\"breaker\"}").await >= 2);
     assert_eq!(gateway.metric("onceward_gateway_circuits{state=\"open\"}").await, 1);
 
     upstream.mode(Mode::Good);

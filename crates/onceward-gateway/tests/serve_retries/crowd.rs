@@ -38,7 +38,7 @@ async fn a_limit_is_a_room_of_its_own() {
     upstream.mode(Mode::Good);
     assert_eq!(gateway.send(&get("/elsewhere")).await.status, 200, "the others have room");
     assert_eq!(upstream.count(), 4);
-    assert!(gateway.metric("onceward_gateway_rejected_total{why=\"limit\"}").await >= 2);
+    assert!(gateway.metric("onceward_gateway_rejected_total{reason=\"limit\"}").await >= 2);
     assert_eq!(gateway.metric("onceward_gateway_upstream_in_flight").await, 3);
 
     upstream.release();
@@ -68,7 +68,7 @@ async fn the_least_important_gives_way_first() {
     upstream.arrival(9).await;
 
     assert_eq!(gateway.send(&lowest).await.problem(), (503, "overloaded".into()), "at nine tenths");
-    assert_eq!(gateway.metric("onceward_gateway_rejected_total{why=\"shed\"}").await, 1);
+    assert_eq!(gateway.metric("onceward_gateway_rejected_total{reason=\"shed\"}").await, 1);
     let normal = gateway.begin(&get("/x/1").header("onceward-priority", "3"));
     upstream.arrival(10).await;
     let told = upstream.seen()[9].line("onceward-priority").map(str::to_owned);

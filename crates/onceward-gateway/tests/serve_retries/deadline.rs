@@ -26,7 +26,7 @@ async fn expired_work_is_refused_before_it_is_run() {
     let replay = gateway.send(&pay("done").header("onceward-deadline", "0")).await;
     assert!(replay.is_replay(), "a replay runs nothing");
     assert_eq!(gateway.send(&pay("a")).await.status, 201, "and its key was not bound");
-    assert_eq!(gateway.metric("onceward_gateway_rejected_total{why=\"deadline\"}").await, 4);
+    assert_eq!(gateway.metric("onceward_gateway_rejected_total{reason=\"deadline\"}").await, 4);
 }
 
 #[tokio::test]

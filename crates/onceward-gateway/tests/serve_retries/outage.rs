@@ -96,7 +96,7 @@ async fn outage(length: Duration, mode: Mode, is_over: impl Fn(&[Sent]) -> bool)
         let (asked, good) = during(end + second * *after, end + second * (*after + 1));
         good as f64 >= 0.99 * asked as f64
     });
-    let refused = gateway.metric("onceward_gateway_rejected_total{why=\"breaker\"}").await;
+    let refused = gateway.metric("onceward_gateway_rejected_total{reason=\"breaker\"}").await;
     eprintln!(
         "{requests} requests, {attempts} attempts; in the outage {asked} requests, \
          {attempts_in_outage} attempts; {refused} turned away; 99 % again in second {recovery:?} \

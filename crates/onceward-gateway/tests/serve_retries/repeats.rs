@@ -23,7 +23,7 @@ async fn an_external_effect_is_not_repeated_after_a_reset() {
         assert_eq!(gateway.send(&call).await.problem(), (409, "outcome-unknown".into()));
         assert_eq!(upstream.count(), number, "a method that is idempotent changes nothing of it");
     }
-    let series = "onceward_gateway_upstream_given_up_total{why=\"unsafe\"}";
+    let series = "onceward_gateway_upstream_given_up_total{reason=\"unsafe\"}";
     assert_eq!(gateway.metric(series).await, 2);
 }
 
@@ -204,7 +204,7 @@ async fn a_body_that_was_not_kept_is_sent_once() {
     let answer = link.stream(&Call::new("PUT", "/x/1"), body).await.unwrap();
     let seen = (answer.status().as_u16(), upstream.count());
     assert_eq!(seen, (201, 3), "a small one is there before it is sent, and is sent again");
-    let series = "onceward_gateway_upstream_given_up_total{why=\"body_gone\"}";
+    let series = "onceward_gateway_upstream_given_up_total{reason=\"body_gone\"}";
     assert_eq!(gateway.metric(series).await, 1);
 }
 
@@ -216,7 +216,7 @@ async fn a_request_that_is_itself_a_retry_is_tried_once() {
     let retry = get("/x/1").header("onceward-attempt", "2");
     assert_eq!((gateway.send(&retry).await.status, upstream.count()), (502, 1));
     assert_eq!(upstream.seen()[0].line("onceward-attempt"), Some("2"));
-    let series = "onceward_gateway_upstream_given_up_total{why=\"nested\"}";
+    let series = "onceward_gateway_upstream_given_up_total{reason=\"nested\"}";
     assert_eq!(gateway.metric(series).await, 1);
 }
 

@@ -36,7 +36,7 @@ async fn without_a_key_the_client_says_that_it_is_a_retry() {
     assert_eq!(gateway.send(&get("/x/1")).await.status, 200, "a first attempt is never refused");
     assert_eq!(gateway.send(&again(get("/else"))).await.status, 200, "nor where there is no crowd");
     assert_eq!(upstream.count(), 60 + 15 + 2);
-    let series = "onceward_gateway_rejected_total{why=\"retry_share\"}";
+    let series = "onceward_gateway_rejected_total{reason=\"retry_share\"}";
     assert_eq!(gateway.metric(series).await, 25);
 }
 

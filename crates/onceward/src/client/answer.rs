@@ -4,29 +4,37 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Response, Uri};
-use onceward_core::retry::{Class, Moment, Observation};
+use onceward_core::retry::Observation;
 use tokio::time::timeout;
 
 use super::{
     AnswerBody, Attempt, BoxError, Retry,
-    body::read_up_to,
+    driver::{Ended, Environment as _, InFlightPermit, Launch},
     exchange::Sent,
     failure::{self, CutShort, TimedOut},
     said::Head,
-    target::InFlightPermit,
 };
-use crate::telemetry;
+use crate::{
+    http::read,
+    telemetry::{self, SentAs},
+};
 
 /// Up to this length the body of an answer is read for what it says about trying again.
 const MAX_READ: usize = 64 << 10;
 
-/// How an attempt has ended.
-pub(super) struct Ended<B> {
-    pub(super) reply: Result<Response<AnswerBody<B>>, BoxError>,
-    pub(super) observation: Observation,
-    pub(super) attempt: Attempt,
-    /// When it ended.
-    pub(super) at: Moment,
+/// What an attempt gives to its caller, and what the report will say about it.
+pub(super) struct Replied<B> {
+    pub(super) answer: Result<Response<AnswerBody<B>>, BoxError>,
+    /// Until the report has it.
+    pub(super) attempt: Option<Attempt>,
+}
+
+/// What is known of an attempt before it is sent.
+pub(super) struct About {
+    pub(super) launch: Launch,
+    pub(super) started: Duration,
+    pub(super) retry: Retry,
+    pub(super) uri: Uri,
 }
 
 /// Sends one request and waits for its answer, no longer than its time.
@@ -34,15 +42,16 @@ pub(super) async fn one<B>(
     answer: impl Future<Output = Result<Response<B>, BoxError>> + Send,
     sent: Sent,
     about: About,
-) -> Ended<B>
+) -> Ended<Replied<B>>
 where
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send,
 {
-    let About { number, hedge, started, begun, timeout: time, flight, retry, uri } = about;
+    let About { launch, started, retry, uri } = about;
+    let Launch { number, sent_as, timeout: time, at: begun, permit } = launch;
     let mut head = None;
-    let understood = async { understand(answer.await?, (&uri, &retry), flight, &mut head).await };
-    let reply = match timeout(time, understood).await {
-        Ok(reply) => reply,
+    let understood = async { understand(answer.await?, (&uri, &retry), permit, &mut head).await };
+    let answer = match timeout(time, understood).await {
+        Ok(answer) => answer,
         Err(_) => {
             let late = TimedOut { after: time, unsent: !sent.is_raised() };
             if !late.unsent {
@@ -51,7 +60,7 @@ where
             Err(late.into())
         }
     };
-    let (reply, observation) = match reply {
+    let (answer, observation) = match answer {
         Ok((response, observation)) => (Ok(response), observation),
         Err(error) => {
             let known = retry.options().classify.as_ref().and_then(|known| known(&*error));
@@ -63,35 +72,24 @@ where
     let at = retry.now();
     let attempt = Attempt {
         number,
-        hedge,
+        hedge: sent_as == SentAs::Hedge,
         started,
         took: at.saturating_sub(begun),
         class: observation.class,
-        status: reply.as_ref().ok().map(Response::status),
-        failure: reply.as_ref().err().map(|error| failure::text(&**error)),
+        status: answer.as_ref().ok().map(Response::status),
+        failure: answer.as_ref().err().map(|error| failure::text(&**error)),
         hint: observation.hint,
         wait: None,
     };
-    Ended { reply, observation, attempt, at }
-}
-
-/// What is known of an attempt before it is sent.
-pub(super) struct About {
-    pub(super) number: u32,
-    pub(super) hedge: bool,
-    pub(super) started: Duration,
-    pub(super) begun: Moment,
-    pub(super) timeout: Duration,
-    pub(super) flight: InFlightPermit,
-    pub(super) retry: Retry,
-    pub(super) uri: Uri,
+    let reply = Replied { answer, attempt: Some(attempt) };
+    Ended { reply, observation, at, is_last: false }
 }
 
 /// What an answer says; its body is read only where that says more. What its head says is told at once.
 async fn understand<B>(
     response: Response<B>,
     (uri, retry): (&Uri, &Retry),
-    flight: InFlightPermit,
+    permit: InFlightPermit,
     told: &mut Option<Head>,
 ) -> Result<(Response<AnswerBody<B>>, Observation), BoxError>
 where
@@ -102,23 +100,11 @@ where
     *told = Some(head);
     let whole = retry.options().whole_answers;
     let body = if let Some(most) = whole.or_else(|| head.asks_for_body().then_some(MAX_READ)) {
-        let read = read_up_to(Box::pin(body), most).await;
-        AnswerBody::read(read.map_err(|error| CutShort(error.into()))?, flight)
+        let read = read(body, |length| length <= most).await;
+        AnswerBody::read(read.map_err(|error| CutShort(error.into()))?, permit)
     } else {
-        AnswerBody::streamed(body, flight)
+        AnswerBody::streamed(body, permit)
     };
     let observation = head.observation(body.whole(), retry.rules());
     Ok((Response::from_parts(parts, body), observation))
-}
-
-/// Whether the answer to one of two requests may be taken for the answer of the call.
-///
-/// The other one may have been carried out already, so an answer that this alone could explain
-/// (a 404 to the second DELETE, a 412, a busy key) is not taken while the other one runs.
-pub(super) fn is_acceptable(class: Class, safe: bool) -> bool {
-    match class {
-        Class::Success | Class::Accepted | Class::Bound => true,
-        Class::Final => safe,
-        _ => false,
-    }
 }

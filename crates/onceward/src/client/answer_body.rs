@@ -10,10 +10,8 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 
-use super::{
-    body::{BoxError, Read},
-    target::InFlightPermit,
-};
+use super::driver::InFlightPermit;
+use crate::http::{BoxError, Read};
 
 /// The body of an answer. The call counts as in flight until it was read to the end, or dropped.
 ///
@@ -31,22 +29,22 @@ pub struct AnswerBody<B> {
     first: Option<Bytes>,
     rest: Option<Pin<Box<B>>>,
     trailers: Option<HeaderMap>,
-    flight: Option<InFlightPermit>,
+    permit: Option<InFlightPermit>,
 }
 
 impl<B: http_body::Body<Data = Bytes>> AnswerBody<B> {
-    pub(super) fn streamed(body: B, flight: InFlightPermit) -> Self {
-        Self::read(Read::More(Bytes::new(), Box::pin(body)), flight)
+    pub(super) fn streamed(body: B, permit: InFlightPermit) -> Self {
+        Self::read(Read::More(Bytes::new(), Box::pin(body)), permit)
     }
 
     /// A body of which a part was read, or all of it: then the call has landed.
-    pub(super) fn read(read: Read<B>, flight: InFlightPermit) -> Self {
+    pub(super) fn read(read: Read<B>, permit: InFlightPermit) -> Self {
         let (first, rest, trailers) = match read {
             Read::Whole(bytes, trailers) => (bytes, None, trailers),
             Read::More(first, rest) => (first, Some(rest), None),
         };
         let first = Some(first).filter(|first| !first.is_empty());
-        let mut body = Self { first, rest, trailers, flight: Some(flight) };
+        let mut body = Self { first, rest, trailers, permit: Some(permit) };
         body.land();
         body
     }
@@ -65,22 +63,15 @@ impl<B: http_body::Body<Data = Bytes>> AnswerBody<B> {
 
     fn land(&mut self) {
         if self.rest_has_ended() {
-            self.flight = None;
+            self.permit = None;
         }
-    }
-}
-
-impl<B> AnswerBody<B> {
-    /// What was read of a body already, and the rest of it.
-    pub(super) fn after(first: Bytes, rest: Pin<Box<B>>) -> Self {
-        Self { first: Some(first), rest: Some(rest), trailers: None, flight: None }
     }
 }
 
 impl<B> From<Bytes> for AnswerBody<B> {
     fn from(bytes: Bytes) -> Self {
         let first = Some(bytes).filter(|bytes| !bytes.is_empty());
-        Self { first, rest: None, trailers: None, flight: None }
+        Self { first, rest: None, trailers: None, permit: None }
     }
 }
 
@@ -106,7 +97,7 @@ where
         let frame = std::task::ready!(rest.as_mut().poll_frame(context));
         match &frame {
             Some(Ok(_)) => body.land(),
-            None | Some(Err(_)) => body.flight = None,
+            None | Some(Err(_)) => body.permit = None,
         }
         Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }

@@ -4,16 +4,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Extensions, Request, Response};
-use onceward_core::retry::{Action, Stop, StopReason};
+use onceward_core::retry::{Stop, StopReason};
 use tokio::time::timeout;
 
 use super::{
-    AnswerBody, BoxError, CallError, Incoming, Report, Retry, Within, answer::Ended, body::Replay,
-    exchange::Exchange, follow, hedge, run::Run,
+    AnswerBody, BoxError, CallError, Incoming, Report, Retry, Within,
+    driver::{Attempts, Environment as _, ReplayableBody, drive},
+    exchange::Exchange,
+    run::Run,
 };
-
-/// How a call ends: why it stopped, if it did not succeed, and the last answer or failure.
-type End<B> = (Option<Stop>, Option<Result<Response<AnswerBody<B>>, BoxError>>);
 
 /// Sends a request, again if that is safe and may help, and says what it did.
 pub(super) async fn call<X, B>(
@@ -27,7 +26,7 @@ where
 {
     let start = retry.now();
     let (parts, body) = request.into_parts();
-    let kept = Replay::of(body, retry.options().max_body);
+    let kept = ReplayableBody::of(body, retry.options().max_body);
     let body = match timeout(time(retry, &parts.extensions), kept).await {
         Ok(Ok(body)) => body,
         Ok(Err(error)) => return Err(CallError::new(Report::default(), Some(error))),
@@ -36,12 +35,14 @@ where
             return Err(CallError::new(Report { stop, ..Report::default() }, None));
         }
     };
-    let mut run = Run::new(retry, parts, body, start);
+    let (mut run, call) = Run::new(retry, exchange, (parts, body), start);
+    let target = retry.known(&run.parts.uri, &run.parts.headers, retry.now());
+    let mut attempts = Attempts::new(retry, retry.rules(), &target, call);
     if retry.options().remember.is_some() {
-        Box::pin(run.remember()).await?;
+        Box::pin(run.remember(&mut attempts)).await?;
     }
-    let (stop, reply) = attempts(&mut run, exchange).await;
-    run.finish(stop, reply).await
+    let end = drive(&mut attempts, &mut run).await;
+    run.finish(&attempts, end).await
 }
 
 /// How long the whole call may take, and so also the reading of its body.
@@ -50,41 +51,4 @@ fn time(retry: &Retry, extensions: &Extensions) -> Duration {
     let own = extensions.get::<Within>().map(|Within(time)| *time);
     let left = incoming.and_then(|incoming| incoming.remaining());
     [own, left].into_iter().flatten().fold(retry.rules().deadline(), Duration::min)
-}
-
-async fn attempts<X: Exchange>(run: &mut Run<'_>, exchange: &mut X) -> End<X::Body> {
-    let mut before = None;
-    loop {
-        let permit = match run.begin() {
-            Ok(permit) => permit,
-            Err(stop) => return (Some(stop), before),
-        };
-        let Ended { reply, observation, attempt, at } = hedge::attempt(run, exchange, permit).await;
-        let mut action = run.decide(attempt, observation, at);
-        if let Action::Poll { wait } = action {
-            let status = reply.as_ref().ok();
-            let status = status.and_then(|reply| follow::location(reply.headers(), &run.parts.uri));
-            let status = status.expect("an answer without a status URL is not followed");
-            // In a box, as everything that is rare: a call is as large as its largest step.
-            action = Box::pin(follow::until_ended(run, exchange, status, wait)).await;
-        }
-        match action {
-            Action::Succeed => return (None, Some(reply)),
-            Action::Stop(stop) => return (Some(stop), Some(reply)),
-            Action::Attempt { wait } => {
-                // An answer that is not read would keep its connection from the next attempt. What is
-                // left is why there was none, for the case that no other attempt is allowed.
-                before = reply.err().map(Err);
-                run.wait(wait).await;
-            }
-            Action::Refresh => {
-                if let Err(stop) = Box::pin(run.refresh()).await {
-                    return (Some(stop), Some(reply));
-                }
-            }
-            Action::Poll { .. } => {
-                unreachable!("only an answer is followed, and until it has ended")
-            }
-        }
-    }
 }

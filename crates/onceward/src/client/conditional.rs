@@ -15,7 +15,10 @@ use onceward_core::retry::{Backoff, Stop};
 use serde_json::Value;
 use tower_service::Service;
 
-use super::{Body, BoxError, CallError, ETag, Report, Retry, call::call, exchange::Served};
+use super::{
+    Body, BoxError, CallError, ETag, Report, Retry, call::call, driver::Environment as _,
+    exchange::Served,
+};
 
 /// How often a state is read anew after a conflict, if not said otherwise.
 const ROUNDS: u32 = 5;
@@ -192,7 +195,7 @@ where
             if status != StatusCode::PRECONDITION_FAILED && status != StatusCode::CONFLICT {
                 return Err(ConditionalError::Refused(answer));
             }
-            waited = BETWEEN.wait(round, waited, self.retry.chance());
+            waited = BETWEEN.wait(round, waited, self.retry.random());
             tokio::time::sleep(waited).await;
         }
         Err(ConditionalError::Conflict(self.rounds))

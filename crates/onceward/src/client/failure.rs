@@ -10,7 +10,7 @@ use std::{error::Error, fmt, io, iter};
 
 use onceward_core::retry::Class;
 
-use super::body::BoxError;
+use crate::http::BoxError;
 
 /// No answer within the time of the attempt.
 #[derive(Debug)]

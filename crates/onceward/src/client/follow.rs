@@ -8,33 +8,36 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::{
-    Body, BoxError, Event,
-    body::{Read, read_up_to},
+    BoxError, Event, Retry,
+    driver::Attempts,
     exchange::{Exchange, Sent},
-    key, retry_after,
+    key,
     run::Run,
 };
+use crate::http::{Body, Read, hint, read};
 
 /// No status document is longer.
 const MAX_READ: usize = 64 << 10;
 
 /// Asks until the decision is something else than to ask again.
 pub(super) async fn until_ended<X: Exchange>(
-    run: &mut Run<'_>,
-    exchange: &mut X,
+    run: &mut Run<'_, X>,
+    attempts: &mut Attempts<'_, Retry>,
     status: Uri,
     mut wait: Duration,
 ) -> Action {
     loop {
         run.retry.tell(Event::Following { wait });
         tokio::time::sleep(wait).await;
-        run.tick();
-        let time = run.remaining().min(run.retry.rules().attempt_timeout());
+        attempts.tick();
+        let time = attempts.remaining().min(attempts.rules().attempt_timeout());
         let request = question(&run.parts.headers, &status);
-        let asked = timeout(time, ask(exchange, request)).await;
+        let asked = timeout(time, ask(run.exchange, request)).await;
         // No answer is no news.
         let observation = asked.ok().and_then(Result::ok).unwrap_or(Class::Pending.into());
-        match run.polled(observation) {
+        attempts.tick();
+        run.report.polls += 1;
+        match attempts.learn(observation) {
             Action::Poll { wait: next } => wait = next,
             action => return action,
         }
@@ -47,12 +50,14 @@ async fn ask<X: Exchange>(
 ) -> Result<Observation, BoxError> {
     let response = exchange.send(request, Sent::default()).await?;
     let (parts, body) = response.into_parts();
-    let hint = retry_after::hint(&parts.headers);
+    let hint = hint(&parts.headers);
     let class = match parts.status {
-        StatusCode::OK => match read_up_to(Box::pin(body), MAX_READ).await.map_err(Into::into)? {
-            Read::Whole(bytes, _) => class(&bytes),
-            Read::More(..) => Class::Pending,
-        },
+        StatusCode::OK => {
+            match read(body, |length| length <= MAX_READ).await.map_err(Into::into)? {
+                Read::Whole(bytes, _) => class(&bytes),
+                Read::More(..) => Class::Pending,
+            }
+        }
         // Nothing is remembered of it any more: its key says what comes next.
         StatusCode::NOT_FOUND | StatusCode::GONE => Class::Ended,
         _ => Class::Pending,

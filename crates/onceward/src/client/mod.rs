@@ -18,18 +18,17 @@
 
 mod answer;
 mod answer_body;
-mod body;
 mod call;
 mod chance;
 mod conditional;
 mod credentials;
+pub mod driver;
 mod error;
 mod etag;
 mod event;
 mod exchange;
 mod failure;
 mod follow;
-mod hedge;
 mod key;
 #[cfg(feature = "reqwest-middleware")]
 mod middleware;
@@ -40,20 +39,14 @@ mod reqwest;
 #[cfg(feature = "sqlite")]
 mod resume;
 mod retry;
-mod retry_after;
 mod run;
 mod said;
-mod sync;
-mod target;
-#[cfg(test)]
-mod target_tests;
 mod tower;
 
 #[cfg(feature = "reqwest")]
 pub use self::reqwest::{ReqwestService, SendWith, redirects, reqwest_client};
-pub use crate::Incoming;
+pub use crate::http::{Body, BoxError, Incoming, hint};
 pub use answer_body::AnswerBody;
-pub use body::{Body, BoxError};
 pub use conditional::{Conditional, ConditionalError, Current, Next, Updated};
 pub use error::CallError;
 pub use etag::{ETag, NoETag};
@@ -64,5 +57,4 @@ pub use report::{Attempt, Report};
 #[cfg(feature = "sqlite")]
 pub use resume::{Pending, Resume, ResumeError};
 pub use retry::{Retry, Route, TargetState, Within};
-pub use retry_after::hint;
 pub use tower::{RetryLayer, Retrying};

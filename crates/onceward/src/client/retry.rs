@@ -16,8 +16,8 @@ use tokio::time::Instant;
 use super::{
     BoxError, Event, Incoming, Report, RetryLayer,
     chance::Chance,
+    driver::{Environment, TargetHandle, Targets},
     remember::Remember,
-    target::{TargetHandle, Targets},
 };
 
 /// Retries calls: rules, what is known of each target, and hooks. Cheap to clone.
@@ -313,15 +313,6 @@ impl Retry {
         &self.options
     }
 
-    /// Monotonic time: a wall clock that is set changes nothing here.
-    pub(super) fn now(&self) -> Moment {
-        Instant::now().saturating_duration_since(self.shared.start)
-    }
-
-    pub(super) fn chance(&self) -> u64 {
-        self.options.chance.next()
-    }
-
     pub(super) fn is_observed(&self) -> bool {
         self.options.observe.is_some()
     }
@@ -335,6 +326,16 @@ impl Retry {
     fn change(mut self, change: impl FnOnce(&mut Options)) -> Self {
         change(Arc::make_mut(&mut self.options));
         self
+    }
+}
+
+impl Environment for Retry {
+    fn now(&self) -> Moment {
+        Instant::now().saturating_duration_since(self.shared.start)
+    }
+
+    fn random(&self) -> u64 {
+        self.options.chance.next()
     }
 }
 

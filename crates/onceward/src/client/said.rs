@@ -6,7 +6,8 @@ use http::{HeaderMap, HeaderName, StatusCode, Uri, header};
 use onceward_core::retry::{Answer, Class, Observation, Rules};
 use serde_json::{Map, Value};
 
-use super::{follow, retry_after};
+use super::follow;
+use crate::http::hint;
 
 const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
 const OPERATION: HeaderName = HeaderName::from_static("onceward-operation");
@@ -48,7 +49,7 @@ impl Head {
         let mut links = headers.get_all(header::LINK).iter().filter_map(|link| link.to_str().ok());
         Self {
             status,
-            hint: retry_after::hint(headers),
+            hint: hint(headers),
             bound: headers.contains_key(REPLAYED) || headers.contains_key(EXPIRES),
             is_accepted: status == StatusCode::ACCEPTED
                 && names_operation

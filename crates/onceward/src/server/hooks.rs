@@ -9,7 +9,8 @@ use onceward_core::{
     Outcome, Resolution, Scope, Timestamp,
 };
 
-use super::{body::BoxError, problem::Problem};
+use super::problem::Problem;
+use crate::http::BoxError;
 
 pub(super) type ScopeHook = Arc<dyn Fn(&Parts) -> Result<Scope, String> + Send + Sync>;
 pub(super) type NameHook = Arc<dyn Fn(&Parts) -> Result<OperationName, String> + Send + Sync>;

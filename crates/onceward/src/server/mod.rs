@@ -70,7 +70,8 @@ mod stripe;
 mod unknown;
 mod wait;
 
-pub use body::{Body, BoxError, WholeBody};
+pub use crate::http::{Body, BoxError};
+pub use body::WholeBody;
 pub use claim::Claim;
 pub use commit::{Completed, IntoAnswer};
 pub(crate) use common::Common;

@@ -7,8 +7,7 @@ use http::{Method, request::Parts};
 use onceward_core::{Effect, OperationName, Outcome, Profile, Resolution, Scope, Spool};
 
 use super::{
-    Errors, Idempotency, OptionsError, Problem,
-    body::BoxError,
+    BoxError, Errors, Idempotency, OptionsError, Problem,
     checked::{Chosen, Name},
     hooks::{NameHook, Peers, Redaction, Resource, Unresolved, boxed},
     key::KeyPlace,
@@ -480,7 +479,7 @@ impl IdempotencyBuilder {
     /// # let store = MemoryStore::not_durable();
     /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
     /// static IS_DOWN: AtomicBool = AtomicBool::new(false);
-    /// let layer = Idempotency::builder(store, scope).reject(|_| {
+    /// let layer = Idempotency::builder(store, scope).turn_away(|_| {
     ///     let is_down = IS_DOWN.load(Relaxed);
     ///     is_down.then(|| Problem::new(Code::Overloaded, "the ledger is down; try again later"))
     /// });

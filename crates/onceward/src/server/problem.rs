@@ -6,7 +6,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use onceward_core::Digest;
 
 use super::{
-    body::Body,
+    Body,
     headers::{OUTCOME, UNKNOWN},
     respond, stripe,
 };

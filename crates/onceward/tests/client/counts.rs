@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use onceward::{
     client::Event,
-    telemetry::{self, ClientAttempt, ClientEnd, ClientStop},
+    telemetry::{self, CallEnd, SentAs, StopLabel},
 };
 
 use crate::{
@@ -16,18 +16,18 @@ use crate::{
 async fn attempts_ends_stops_and_late_answers_are_counted() {
     // Other tests count in the same process: at least, and never exactly.
     let before = (
-        telemetry::CLIENT_ATTEMPTS.get(ClientAttempt::First),
-        telemetry::CLIENT_ATTEMPTS.get(ClientAttempt::Retry),
-        telemetry::CLIENT_CALLS.get(ClientEnd::Unknown),
-        telemetry::CLIENT_STOPS.get(ClientStop::Attempts),
+        telemetry::CLIENT_ATTEMPTS.get(SentAs::First),
+        telemetry::CLIENT_ATTEMPTS.get(SentAs::Retry),
+        telemetry::CLIENT_CALLS.get(CallEnd::Unknown),
+        telemetry::CLIENT_STOPS.get(StopLabel::Attempts),
         telemetry::CLIENT_LATE.get(()),
     );
     let server = Server::script([Step::Silence]).await;
     send(&impatient(), post(&server.url("/"))).await.unwrap_err();
-    assert!(telemetry::CLIENT_ATTEMPTS.get(ClientAttempt::First) > before.0);
-    assert!(telemetry::CLIENT_ATTEMPTS.get(ClientAttempt::Retry) >= before.1 + 2);
-    assert!(telemetry::CLIENT_CALLS.get(ClientEnd::Unknown) > before.2);
-    assert!(telemetry::CLIENT_STOPS.get(ClientStop::Attempts) > before.3);
+    assert!(telemetry::CLIENT_ATTEMPTS.get(SentAs::First) > before.0);
+    assert!(telemetry::CLIENT_ATTEMPTS.get(SentAs::Retry) >= before.1 + 2);
+    assert!(telemetry::CLIENT_CALLS.get(CallEnd::Unknown) > before.2);
+    assert!(telemetry::CLIENT_STOPS.get(StopLabel::Attempts) > before.3);
     assert!(telemetry::CLIENT_LATE.get(()) >= before.4 + 3);
     let text = telemetry::prometheus();
     assert!(text.contains("onceward_client_attempts_total{kind=\"retry\"}"), "{text}");

@@ -17,7 +17,7 @@ mod sync {
     pub(super) use shuttle::sync::Mutex;
 }
 
-#[path = "../../src/client/target.rs"]
+#[path = "../../src/client/driver/target.rs"]
 #[allow(dead_code, unreachable_pub, reason = "only a part of it is explored here")]
 mod target;
 
@@ -35,7 +35,7 @@ fn fail_once(rules: &Rules, target: &Arc<TargetHandle>, random: u64) -> bool {
     let mut call = Call::new(rules, Method::Safe, at(0)).priority(Priority::HIGHEST);
     let begun =
         target.with(|target| Context { rules, call: &mut call, target }.begin(at(1), random));
-    let flight = begun.map(|_| target.flight());
+    let flight = begun.map(|_| target.permit());
     assert!(flight.is_ok(), "the breaker is off");
     let action = target.with(|target| {
         decide(
@@ -134,7 +134,7 @@ fn statement_7_in_no_order_does_a_half_open_breaker_let_more_through_than_its_qu
                         if begun.is_err() {
                             return;
                         }
-                        let flight = target.flight();
+                        let flight = target.permit();
                         most.fetch_max(
                             running.fetch_add(1, Ordering::SeqCst) + 1,
                             Ordering::SeqCst,

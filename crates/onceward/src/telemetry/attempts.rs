@@ -1,4 +1,4 @@
-//! What the retrying client counts.
+//! What is counted of requests that may be sent again: by the retrying client, and by the gateway.
 
 #[cfg(feature = "client")]
 use onceward_core::retry::StopReason;
@@ -7,7 +7,7 @@ use super::metric::{Counter, Family, Labels, Metric, labels};
 
 labels! {
     /// Which request of a call it is.
-    ClientAttempt is "kind" {
+    SentAs is "kind" {
         /// The first one.
         First = "first",
         /// One after a wait.
@@ -16,8 +16,8 @@ labels! {
         Hedge = "hedge",
     }
 
-    /// How a call of the client ended.
-    ClientEnd is "result" {
+    /// How a call ended.
+    CallEnd is "result" {
         /// With an answer that is none of the following.
         Succeeded = "succeeded",
         /// It did not happen, as far as is known.
@@ -26,8 +26,8 @@ labels! {
         Unknown = "unknown",
     }
 
-    /// Why a call of the client made no further attempt.
-    ClientStop is "reason" {
+    /// Why a call made no further attempt.
+    StopLabel is "reason" {
         /// The answer is final.
         Answered = "answered",
         /// The state at the server is another one.
@@ -63,18 +63,20 @@ labels! {
 
 metrics! { pub(super) CLIENT:
     /// Requests that the retrying client sent.
-    CLIENT_ATTEMPTS = "onceward_client_attempts_total", Counter, ClientAttempt;
+    CLIENT_ATTEMPTS = "onceward_client_attempts_total", Counter, SentAs;
     /// Calls of the retrying client by how they ended.
-    CLIENT_CALLS = "onceward_client_calls_total", Counter, ClientEnd;
+    CLIENT_CALLS = "onceward_client_calls_total", Counter, CallEnd;
     /// Calls of the retrying client that did not succeed, by why they stopped.
-    CLIENT_STOPS = "onceward_client_stops_total", Counter, ClientStop;
+    CLIENT_STOPS = "onceward_client_stops_total", Counter, StopLabel;
     /// Requests of the retrying client that were given up because their time was over.
     CLIENT_LATE = "onceward_client_late_total", Counter, ();
 }
 
-impl ClientStop {
+impl StopLabel {
+    /// The label for a reason of the core.
     #[cfg(feature = "client")]
-    pub(crate) fn of(reason: StopReason) -> Self {
+    #[must_use]
+    pub fn of(reason: StopReason) -> Self {
         match reason {
             StopReason::Answered => Self::Answered,
             StopReason::Conflict => Self::Conflict,

@@ -26,8 +26,8 @@ fn a_flight_lands_when_it_is_dropped() {
     let mut call = Call::new(&rules, Method::Safe, Duration::ZERO);
     let permit = target
         .with(|target| Context { rules: &rules, call: &mut call, target }.begin(Duration::ZERO, 7));
-    let flight = permit.map(|_| target.flight()).unwrap();
+    let permit_in_flight = permit.map(|_| target.permit()).unwrap();
     assert_eq!(target.with(|target| target.in_flight()), 1);
-    drop(flight);
+    drop(permit_in_flight);
     assert_eq!(target.with(|target| target.in_flight()), 0);
 }

@@ -14,27 +14,29 @@ use onceward_core::retry::{Moment, Rules, Target};
 
 use super::sync::Mutex;
 
-/// One target.
-pub(super) struct TargetHandle(Mutex<Target>);
+/// One target. Every question and every lesson takes its lock for some nanoseconds.
+pub struct TargetHandle(Mutex<Target>);
 
 impl TargetHandle {
-    pub(super) fn new(rules: &Rules) -> Arc<Self> {
+    /// A target that nothing is known of.
+    #[must_use]
+    pub fn new(rules: &Rules) -> Arc<Self> {
         Arc::new(Self(Mutex::new(Target::new(rules))))
     }
 
     /// Asks or tells it something.
-    pub(super) fn with<T>(&self, ask: impl FnOnce(&mut Target) -> T) -> T {
+    pub fn with<T>(&self, ask: impl FnOnce(&mut Target) -> T) -> T {
         ask(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The place of an attempt that was let go, until it is dropped.
-    pub(super) fn flight(self: &Arc<Self>) -> InFlightPermit {
+    /// Counts an attempt that was let go, until this is dropped.
+    pub fn permit(self: &Arc<Self>) -> InFlightPermit {
         InFlightPermit(self.clone())
     }
 }
 
 /// One attempt in flight: it lands when its answer was read to the end, or when nobody wants it.
-pub(super) struct InFlightPermit(Arc<TargetHandle>);
+pub struct InFlightPermit(Arc<TargetHandle>);
 
 impl Drop for InFlightPermit {
     fn drop(&mut self) {
@@ -44,12 +46,12 @@ impl Drop for InFlightPermit {
 
 impl fmt::Debug for InFlightPermit {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Flight")
+        formatter.write_str("InFlightPermit")
     }
 }
 
 /// All targets by name; a bounded number, because names may come from outside.
-pub(super) struct Targets<N> {
+pub(in super::super) struct Targets<N> {
     most: usize,
     known: Mutex<HashMap<N, Entry>>,
 }
@@ -60,12 +62,12 @@ struct Entry {
 }
 
 impl<N: Hash + Eq + Clone> Targets<N> {
-    pub(super) fn new(most: usize) -> Self {
+    pub(in super::super) fn new(most: usize) -> Self {
         Self { most, known: Mutex::new(HashMap::new()) }
     }
 
     /// The target of this name; one that was not heard of is new.
-    pub(super) fn get(&self, name: &N, rules: &Rules, now: Moment) -> Arc<TargetHandle> {
+    pub(in super::super) fn get(&self, name: &N, rules: &Rules, now: Moment) -> Arc<TargetHandle> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = known.get_mut(name) {
             entry.used = now;
@@ -80,13 +82,13 @@ impl<N: Hash + Eq + Clone> Targets<N> {
     }
 
     /// The target of this name, if there is one.
-    pub(super) fn find(&self, name: &N) -> Option<Arc<TargetHandle>> {
+    pub(in super::super) fn find(&self, name: &N) -> Option<Arc<TargetHandle>> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(name).map(|entry| entry.target.clone())
     }
 
     /// All of them.
-    pub(super) fn all(&self) -> Vec<(N, Arc<TargetHandle>)> {
+    pub(in super::super) fn all(&self) -> Vec<(N, Arc<TargetHandle>)> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.iter().map(|(name, entry)| (name.clone(), entry.target.clone())).collect()
     }

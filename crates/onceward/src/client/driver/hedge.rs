@@ -1,0 +1,128 @@
+//! One attempt, with a second request beside it when the first is late.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    task::Poll,
+    time::Duration,
+};
+
+use onceward_core::retry::{Class, Method, Permit};
+use tokio::time::timeout;
+
+use super::{Attempts, Ended, Sender};
+
+/// What became of two requests side by side.
+#[derive(Debug)]
+pub enum HedgeEnd<R> {
+    /// The first one gave the answer that is taken.
+    Lost,
+    /// The second one did; the first one, if it had failed before.
+    Won(Option<Ended<R>>),
+    /// The second one failed, and the first one goes on as if alone.
+    Failed(Ended<R>),
+}
+
+/// Makes an attempt. The first acceptable answer is taken, and a loser is dropped; a hedge that fails
+/// changes nothing of what the first request would have given.
+pub(super) async fn attempt<S: Sender>(
+    attempts: &mut Attempts<'_, S::Environment>,
+    sender: &mut S,
+    permit: Permit,
+) -> Ended<S::Reply> {
+    let launch = attempts.launch(permit.timeout, false);
+    let mut first = pin!(sender.launch(launch, attempts));
+    let Some(after) = permit.hedge_after else { return first.await };
+    if let Ok(ended) = timeout(after, first.as_mut()).await {
+        return ended;
+    }
+    if !sender.may_hedge() || !attempts.hedge() {
+        return first.await;
+    }
+    Box::pin(beside(attempts, sender, first, permit.timeout.saturating_sub(after))).await
+}
+
+/// Goes on with a second request beside the first.
+async fn beside<S: Sender>(
+    attempts: &mut Attempts<'_, S::Environment>,
+    sender: &mut S,
+    mut first: Pin<&mut (impl Future<Output = Ended<S::Reply>> + Send)>,
+    time: Duration,
+) -> Ended<S::Reply> {
+    let launch = attempts.launch(time, true);
+    let mut second = pin!(sender.launch(launch, attempts));
+    let is_safe = attempts.call().method() == Method::Safe;
+    match either(first.as_mut(), second.as_mut()).await {
+        // Where the hedge has done it, that alone may be why the first was refused.
+        Either::First(ended) if !is_acceptable(&ended, is_safe) => {
+            let hedge = second.await;
+            if is_acceptable(&hedge, is_safe) {
+                attempts.hedge_won();
+                attempts.hedge_failed(ended.observation);
+                sender.hedged(HedgeEnd::Won(Some(ended)), attempts);
+                return hedge;
+            }
+            if !is_refusal(hedge.observation.class) && !is_retryable(&ended) && !is_safe {
+                attempts.doubt();
+            }
+            attempts.hedge_failed(hedge.observation);
+            sender.hedged(HedgeEnd::Failed(hedge), attempts);
+            ended
+        }
+        Either::First(ended) => {
+            sender.hedged(HedgeEnd::Lost, attempts);
+            ended
+        }
+        Either::Second(hedge) if is_acceptable(&hedge, is_safe) => {
+            attempts.hedge_won();
+            sender.hedged(HedgeEnd::Won(None), attempts);
+            hedge
+        }
+        Either::Second(hedge) => {
+            attempts.hedge_failed(hedge.observation);
+            sender.hedged(HedgeEnd::Failed(hedge), attempts);
+            first.await
+        }
+    }
+}
+
+fn is_retryable<R>(ended: &Ended<R>) -> bool {
+    let class = ended.observation.class;
+    class.is_failure() || class == Class::InProgress
+}
+
+/// The server has looked at it, and did not carry it out.
+fn is_refusal(class: Class) -> bool {
+    matches!(class, Class::Final | Class::Conflict | Class::Unauthorised)
+}
+
+/// Whether the answer to one of two requests may be taken for the answer of the call.
+///
+/// The other one may have been carried out already, so an answer that this alone could explain
+/// (a 404 to the second DELETE, a 412, a busy key) is not taken while the other one runs.
+fn is_acceptable<R>(ended: &Ended<R>, is_safe: bool) -> bool {
+    match ended.observation.class {
+        Class::Success | Class::Accepted | Class::Bound => true,
+        Class::Final => is_safe,
+        _ => false,
+    }
+}
+
+enum Either<T> {
+    First(T),
+    Second(T),
+}
+
+/// Whichever ends first; the first, if both have.
+async fn either<T>(
+    mut first: Pin<&mut impl Future<Output = T>>,
+    mut second: Pin<&mut impl Future<Output = T>>,
+) -> Either<T> {
+    poll_fn(|context| {
+        if let Poll::Ready(ended) = first.as_mut().poll(context) {
+            return Poll::Ready(Either::First(ended));
+        }
+        second.as_mut().poll(context).map(Either::Second)
+    })
+    .await
+}
