@@ -1,28 +1,20 @@
 //! The `onceward` command.
 
 mod admin;
-mod call;
-mod check;
+mod commands;
 mod config;
-mod demo;
 mod descriptors;
-mod doctor;
 mod identity;
-mod init;
 mod kept;
-mod keys;
-mod migrate;
 mod observe;
-mod probe;
 mod proxy;
 mod records;
 mod redact;
-mod serve;
-mod simulate;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use commands::{call, check, demo, doctor, init, keys, migrate, probe, serve, simulate};
 
 /// A request makes and frees about a hundred small things, on one thread and on others.
 #[global_allocator]

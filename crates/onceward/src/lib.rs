@@ -12,7 +12,6 @@
 #[cfg(feature = "client")]
 pub mod client;
 pub mod clock;
-mod commit;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 #[doc(hidden)]
@@ -20,22 +19,18 @@ pub mod crashpoint;
 mod engine;
 #[cfg(any(feature = "client", feature = "tower"))]
 mod http;
-#[cfg(feature = "tower")]
-mod open;
-mod repair;
 #[cfg(feature = "encryption")]
 pub mod seal;
 #[cfg(feature = "tower")]
 pub mod server;
 pub mod stores;
-mod sweeper;
 pub mod telemetry;
 
 #[cfg(any(feature = "client", feature = "tower"))]
 pub use self::http::{AttemptHeaders, Incoming};
-pub use commit::{CommitError, CommitOutcome, Transaction};
+pub use crate::engine::commit::{CommitError, CommitOutcome, Transaction};
+pub use crate::engine::repair::{ReleaseFailure, ReleaseRequest, ResolveFailure, ResolveRequest};
+pub use crate::engine::sweeper::Sweeper;
 pub use engine::{AdmitError, Drained, Engine, Renewal, Tracked, Unsettled};
 pub use onceward_core as core;
 pub use onceward_core::*;
-pub use repair::{ReleaseFailure, ReleaseRequest, ResolveFailure, ResolveRequest};
-pub use sweeper::Sweeper;

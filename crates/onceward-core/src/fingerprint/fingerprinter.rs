@@ -1,7 +1,6 @@
 //! Fingerprinting a request whose body is still to come.
 
-use super::encoder::Encoder;
-use super::{Fingerprint, RequestHead, json, multipart};
+use super::{Fingerprint, RequestHead, encoder::Encoder, json, multipart};
 use alloc::vec::Vec;
 
 const DOMAIN_V1: &[u8] = b"onceward/fingerprint/v1";

@@ -1,8 +1,6 @@
 //! Everything of a request but its body.
 
-use super::encoder::Encoder;
-use super::media_type::MediaType;
-use super::query;
+use super::{encoder::Encoder, media_type::MediaType, query};
 use alloc::string::String;
 use alloc::vec::Vec;
 

@@ -12,7 +12,7 @@ use super::{
     access::Operator,
     refusal::Refusal,
     repair::{MAX_TRIES, Repair, bounded, changing, count},
-    wanted::TrustBody,
+    requests::TrustBody,
 };
 
 /// Under which name the trail of such words is kept.

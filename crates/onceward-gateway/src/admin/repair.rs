@@ -16,8 +16,8 @@ use super::{
     access::Operator,
     document,
     refusal::Refusal,
+    requests::{BulkResolve, ListQuery, ReasonBody, ResolveBody},
     routes::Routes,
-    wanted::{BulkResolve, ListQuery, ReasonBody, ResolveBody},
 };
 use crate::{config::Config, records::Records};
 

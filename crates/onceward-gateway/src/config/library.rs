@@ -11,7 +11,7 @@ use onceward::{
 
 use super::{
     InFlightRule, KeyRule, KeySource, Route, RouteEffect, RouteProfile, ScopePart, SourceLocation,
-    mistake::Mistakes, options::RouteOptions,
+    diagnostics::mistake::Mistakes, schema::options::RouteOptions,
 };
 
 /// Reports what the library would refuse.

@@ -7,7 +7,7 @@ use onceward::server::Errors;
 
 use super::{
     Authorize, Config, Guarantee, InFlightRule, KeyRule, Network, Role, Route, RouteEffect,
-    RouteProfile, ScopePart, StoreUrl, Unmatched, limits,
+    RouteProfile, ScopePart, StoreUrl, Unmatched, schema::limits,
 };
 
 impl fmt::Display for ScopePart {

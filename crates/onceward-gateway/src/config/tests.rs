@@ -139,7 +139,7 @@ fn a_long_lease_makes_a_long_run() {
 
 #[test]
 fn the_defaults_that_a_new_file_shows_are_the_defaults() {
-    let written = include_str!("../init/onceward.toml");
+    let written = include_str!("../commands/init/onceward.toml");
     let uncommented = |line: &str| match line.strip_prefix('#') {
         Some(option) if option.starts_with(|first: char| first.is_alphabetic()) => {
             option.to_owned()
@@ -224,7 +224,7 @@ fn garbage_is_refused_and_never_panics() {
 
 #[test]
 fn a_file_with_any_damage_never_panics() {
-    let file = include_str!("../init/onceward.toml").replace("\n#", "\n");
+    let file = include_str!("../commands/init/onceward.toml").replace("\n#", "\n");
     let mut random = fastrand::Rng::with_seed(11);
     for _ in 0..3_000 {
         let mut letters: Vec<char> = FILE.chars().chain(file.chars().take(400)).collect();

@@ -7,9 +7,11 @@ use http::request::Parts;
 use http::uri::Scheme;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-use super::forwarded::{Hop, forwarded_hops, x_forwarded_for_hops};
-use super::strip::{remove_matching, with_hyphens};
-use super::{Caller, Identity, Sender};
+use super::{
+    Caller, Identity, Sender,
+    forwarded::{Hop, forwarded_hops, x_forwarded_for_hops},
+    strip::{remove_matching, with_hyphens},
+};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");

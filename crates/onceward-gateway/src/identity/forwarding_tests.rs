@@ -1,7 +1,6 @@
 use http::Request;
 
-use super::super::Peer;
-use super::*;
+use super::{super::Peer, *};
 use crate::config::Network;
 
 const OUTSIDER: &str = "203.0.113.9:4711";

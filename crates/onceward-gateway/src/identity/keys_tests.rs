@@ -1,8 +1,10 @@
 use jsonwebtoken::Header;
 use serde_json::json;
 
-use super::super::test_keys::{ed25519, jwks, p256, p384, rsa};
-use super::*;
+use super::{
+    super::test_keys::{ed25519, jwks, p256, p384, rsa},
+    *,
+};
 
 fn header(algorithm: Algorithm, id: Option<&str>) -> Header {
     Header { kid: id.map(Into::into), ..Header::new(algorithm) }

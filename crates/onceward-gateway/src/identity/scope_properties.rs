@@ -6,8 +6,10 @@ use http::{HeaderValue, uri::Scheme};
 use proptest::{collection::vec, prelude::*, sample::subsequence};
 use serde_json::json;
 
-use super::super::{Peer, Sender, certificate, document};
-use super::*;
+use super::{
+    super::{Peer, Sender, certificate, document},
+    *,
+};
 use crate::config::Pattern;
 
 /// What is proven about one request, as it came: nothing in it was read yet.

@@ -7,8 +7,10 @@ use serde_json::json;
 
 use http::uri::Scheme;
 
-use super::super::{Identity, Peer, Sender, TokenRefused};
-use super::*;
+use super::{
+    super::{Identity, Peer, Sender, TokenRefused},
+    *,
+};
 use crate::config::Network;
 
 /// A request with everything a scope can be made of; tests change what they are about.

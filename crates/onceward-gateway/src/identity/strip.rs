@@ -4,8 +4,7 @@ use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderName};
 
-use super::forwarding::strip_forwarding;
-use super::{Caller, Identity, Sender};
+use super::{Caller, Identity, Sender, forwarding::strip_forwarding};
 
 /// What a client may say to the gateway; the gateway reads, bounds and writes them anew.
 const ALLOWED: [&str; 3] = ["onceward-deadline", "onceward-priority", "onceward-attempt"];

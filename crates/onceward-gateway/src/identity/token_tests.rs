@@ -5,10 +5,12 @@ use jsonwebtoken::{Algorithm, Header};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::test_keys::{
-    SigningKey, claims, ed25519, in_seconds, jwks, other_p256, p256, p384, rsa, shared,
+use super::{
+    Identity, Peer, TokenRefused,
+    test_keys::{
+        SigningKey, claims, ed25519, in_seconds, jwks, other_p256, p256, p384, rsa, shared,
+    },
 };
-use super::{Identity, Peer, TokenRefused};
 use crate::config::{Jwt, JwtKeys};
 
 const SECRET: &str = "a secret of the tests with more than thirty-two bytes";

@@ -76,7 +76,7 @@ impl Begun {
 }
 
 /// Why a body was not read.
-pub(super) enum Unread {
+pub(crate) enum Unread {
     BrokenOff(BoxError),
     /// There is no memory for it.
     Full,

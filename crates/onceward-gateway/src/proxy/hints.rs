@@ -13,7 +13,7 @@ pub(super) const ATTEMPT: HeaderName = AttemptHeaders::ATTEMPT;
 
 /// What a client wishes; whatever it says that cannot be read was not said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RequestHints {
+pub(crate) struct RequestHints {
     /// When nobody waits for the answer any more.
     pub(super) deadline: Option<Instant>,
     pub(super) priority: Option<Priority>,

@@ -35,9 +35,9 @@ use crate::identity::{Origin, Peer};
 
 use super::{
     framing,
-    shares::{Holder, Shares},
     streams::{Pieces, Streams},
     tls,
+    upstream::shares::{Holder, Shares},
 };
 
 /// How long a client may take to agree on TLS, and to send the head of a request.

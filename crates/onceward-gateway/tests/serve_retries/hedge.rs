@@ -41,6 +41,18 @@ async fn a_hedge_that_fails_changes_nothing() {
     assert_eq!(upstream.count() - before, 2, "there is one hedge");
 }
 
+/// As the client does it: every request has a number of its own, so that a server that counts repeats counts it.
+#[tokio::test]
+async fn a_hedge_has_a_number_of_its_own() {
+    let upstream = Switched::start().await;
+    let gateway = start(&upstream, &safe("hedge = true"));
+    let (before, late) = hedged(&gateway, &upstream, [Mode::Held(200), Mode::Good]).await;
+    late.await.unwrap();
+    let seen = &upstream.seen()[before..];
+    let numbers: Vec<_> = seen.iter().map(|request| request.line("onceward-attempt")).collect();
+    assert_eq!(numbers, [None, Some("2")]);
+}
+
 #[tokio::test]
 async fn nothing_else_is_hedged() {
     let upstream = Switched::start().await;

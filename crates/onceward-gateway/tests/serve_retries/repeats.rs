@@ -274,3 +274,11 @@ async fn whoever_waits_for_its_retry_gives_its_place_back() {
         assert_eq!(upstream.count() - before, 2);
     }
 }
+
+#[tokio::test]
+async fn whoever_waits_for_another_attempt_gives_its_place_back() {
+    let upstream = Switched::start().await;
+    let gateway = start(&upstream, &route(&format!("{REPEATABLE}\nlimit = 1")));
+    upstream.then([Mode::Reset, Mode::Taken("0")]);
+    assert_eq!((gateway.send(&pay("a")).await.status, upstream.count()), (201, 3));
+}

@@ -9,8 +9,8 @@ use tokio::time::timeout;
 
 use super::{
     AnswerBody, BoxError, CallError, Incoming, Report, Retry, Within,
+    adapters::exchange::Exchange,
     driver::{Attempts, Environment as _, ReplayableBody, drive},
-    exchange::Exchange,
     run::Run,
 };
 

@@ -16,8 +16,8 @@ use serde_json::Value;
 use tower_service::Service;
 
 use super::{
-    Body, BoxError, CallError, ETag, Report, Retry, call::call, driver::Environment as _,
-    exchange::Served,
+    Body, BoxError, CallError, ETag, Report, Retry, adapters::exchange::Served, call::call,
+    driver::Environment as _,
 };
 
 /// How often a state is read anew after a conflict, if not said otherwise.

@@ -9,8 +9,8 @@ use tokio::time::timeout;
 
 use super::{
     BoxError, Event, Retry,
+    adapters::exchange::{Exchange, Sent},
     driver::Attempts,
-    exchange::{Exchange, Sent},
     key,
     run::Run,
 };

@@ -16,8 +16,10 @@
 //! With feature `hyper` the failures of hyper-util's client are understood, with `reqwest` there is
 //! `send_with`, with `reqwest-middleware` a middleware.
 
-mod answer;
+mod adapters;
 mod answer_body;
+mod answer_head;
+mod attempt;
 mod call;
 mod chance;
 mod conditional;
@@ -26,35 +28,28 @@ pub mod driver;
 mod error;
 mod etag;
 mod event;
-mod exchange;
 mod failure;
 mod follow;
 mod key;
-#[cfg(feature = "reqwest-middleware")]
-mod middleware;
 mod remember;
 mod report;
-#[cfg(feature = "reqwest")]
-mod reqwest;
 #[cfg(feature = "sqlite")]
 mod resume;
 mod retry;
 mod run;
-mod said;
-mod tower;
 
-#[cfg(feature = "reqwest")]
-pub use self::reqwest::{ReqwestService, SendWith, redirects, reqwest_client};
 pub use crate::http::{Body, BoxError, Incoming, hint};
+#[cfg(feature = "reqwest-middleware")]
+pub use adapters::middleware::RetryMiddleware;
+#[cfg(feature = "reqwest")]
+pub use adapters::reqwest::{ReqwestService, SendWith, redirects, reqwest_client};
+pub use adapters::tower::{RetryLayer, Retrying};
 pub use answer_body::AnswerBody;
 pub use conditional::{Conditional, ConditionalError, Current, Next, Updated};
 pub use error::CallError;
 pub use etag::{ETag, NoETag};
 pub use event::Event;
-#[cfg(feature = "reqwest-middleware")]
-pub use middleware::RetryMiddleware;
 pub use report::{Attempt, Report};
 #[cfg(feature = "sqlite")]
 pub use resume::{Pending, Resume, ResumeError};
 pub use retry::{Retry, Route, TargetState, Within};
-pub use tower::{RetryLayer, Retrying};

@@ -8,10 +8,10 @@ use tokio::time::timeout;
 
 use super::{
     Attempt, CallError, Event, Incoming, Report, Retry, Route, Within,
-    answer::{self, About, Replied},
+    adapters::exchange::{Exchange, Sent},
+    attempt::{self, About, Replied},
     credentials,
     driver::{Attempts, End, Ended, Environment as _, HedgeEnd, Launch, ReplayableBody, Sender},
-    exchange::{Exchange, Sent},
     follow, key,
 };
 use crate::{
@@ -235,7 +235,7 @@ impl<'a, X: Exchange> Sender for Run<'a, X> {
         let started = launch.at.saturating_sub(self.start);
         let about = About { launch, started, retry: self.retry.clone(), uri: parts.uri.clone() };
         let answer = self.exchange.send(Request::from_parts(parts, body), sent.clone());
-        answer::one(answer, sent, about)
+        attempt::one(answer, sent, about)
     }
 
     fn hedged(&mut self, end: HedgeEnd<Replied<X::Body>>, attempts: &Attempts<'_, Retry>) {
@@ -255,9 +255,10 @@ impl<'a, X: Exchange> Sender for Run<'a, X> {
             attempt.wait = Some(wait);
         }
         self.note(attempt, attempts);
-        if let Action::Attempt { wait } = action {
-            self.retry.tell(Event::Waiting { wait, budget_left: budget_left(attempts) });
-        }
+    }
+
+    fn waiting(&mut self, wait: Duration, attempts: &Attempts<'_, Retry>) {
+        self.retry.tell(Event::Waiting { wait, budget_left: budget_left(attempts) });
     }
 
     /// An answer that the caller does not read would keep its connection from the next attempt. What is

@@ -15,9 +15,12 @@ use onceward_core::{
 use tokio::time::timeout;
 
 use super::{
-    Body, BoxError, Claim, Code, Problem, capture, keep,
-    recall::CHUNK,
-    settle::{self, not_durable_yet},
+    Body, BoxError, Claim, Code, Problem,
+    steps::{
+        capture, keep,
+        recall::CHUNK,
+        settle::{self, not_durable_yet},
+    },
 };
 use crate::{CommitError, Transaction, engine::fresh_fence, telemetry::event};
 
@@ -139,7 +142,7 @@ impl Claim {
 mod blocking {
     use super::{Claim, CommitError, Completed, End, IntoAnswer, Settlement, at_once};
     use crate::{
-        commit::rolled_back_unless_ok,
+        engine::commit::rolled_back_unless_ok,
         stores::sqlite::{BlockingTransaction, OwnBlockingTransaction, SqliteStore},
     };
 

@@ -9,7 +9,11 @@ use std::sync::{
 use onceward_core::{Digest, OnEnded, Store};
 use tokio::sync::Semaphore;
 
-use super::{Idempotency, memory::Memory, unknown::LastAsked, wait::Waiters};
+use super::{
+    Idempotency,
+    memory::Memory,
+    steps::{unknown::LastAsked, wait::Waiters},
+};
 
 /// How many answers that find no room in memory may be read at a time nevertheless, so that they are kept.
 const SPARE: usize = 4;

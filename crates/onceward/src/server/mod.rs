@@ -35,40 +35,23 @@
 //! # }
 //! ```
 
-mod admit;
+#[cfg(feature = "axum")]
+mod axum;
 mod body;
-mod capture;
-mod checked;
 mod claim;
 mod commit;
 mod common;
 mod deadline;
-mod deferred;
-mod execute;
-#[cfg(feature = "axum")]
-mod extract;
-mod fingerprint;
 mod headers;
 mod hooks;
-mod identify;
-mod keep;
+mod idempotency;
 mod key;
-mod late;
 mod layer;
 mod memory;
 mod options;
-mod options_error;
 mod prefer;
 mod problem;
-mod recall;
-mod respond;
-mod settle;
-mod shed;
-#[cfg(feature = "axum")]
-mod status;
-mod stripe;
-mod unknown;
-mod wait;
+mod steps;
 
 pub use crate::http::{Body, BoxError};
 pub use body::WholeBody;
@@ -76,11 +59,12 @@ pub use claim::Claim;
 pub use commit::{Completed, IntoAnswer};
 pub(crate) use common::Common;
 pub use deadline::Deadline;
-pub use deferred::Deferred;
 pub use hooks::{NotKept, Redaction, Resource, Unresolved};
-pub use late::{CompleteWithin, InDoubt, NoAnswer, cause_of};
-pub use layer::{Idempotency, Idempotent};
+pub use idempotency::Idempotency;
+pub use layer::Idempotent;
 pub use memory::{PeerMemory, Reservation, peer_network};
+pub use options::error::OptionsError;
 pub use options::{IdempotencyBuilder, InFlight};
-pub use options_error::OptionsError;
 pub use problem::{Code, Errors, Problem};
+pub use steps::deferred::Deferred;
+pub use steps::late::{CompleteWithin, InDoubt, NoAnswer, cause_of};

@@ -70,7 +70,7 @@ fn machines_get_every_option_in_the_words_of_the_file_and_no_secret() {
     assert_eq!(document["config"], golden, "{:#}", document["config"]);
     // Every option of a route that `onceward init` explains is in it.
     let route = golden["routes"][0].as_object().unwrap();
-    let template = include_str!("../../../src/init/onceward.toml");
+    let template = include_str!("../../../src/commands/init/onceward.toml");
     let (_, options) = template.split_once("[[route]]").unwrap();
     let explained = options.lines().filter_map(|line| {
         let line = line.trim_start_matches('#').trim_start();

@@ -36,7 +36,11 @@ pub(super) async fn attempt<S: Sender>(
     if let Ok(ended) = timeout(after, first.as_mut()).await {
         return ended;
     }
-    if !sender.may_hedge() || !attempts.hedge() {
+    if !sender.may_hedge() {
+        return first.await;
+    }
+    if !attempts.hedge() {
+        sender.without_hedge();
         return first.await;
     }
     Box::pin(beside(attempts, sender, first, permit.timeout.saturating_sub(after))).await
@@ -103,7 +107,7 @@ fn is_refusal(class: Class) -> bool {
 fn is_acceptable<R>(ended: &Ended<R>, is_safe: bool) -> bool {
     match ended.observation.class {
         Class::Success | Class::Accepted | Class::Bound => true,
-        Class::Final => is_safe,
+        Class::Final | Class::Conflict | Class::Unauthorised => is_safe,
         _ => false,
     }
 }

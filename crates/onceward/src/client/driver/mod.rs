@@ -4,6 +4,57 @@
 //! does what the core [decides](onceward_core::retry::decide). The retrying client is one sender, the gateway's
 //! way to its upstream is another: they differ in how a request is sent, what an answer means, and who has to
 //! hear of it, and in nothing else.
+//!
+//! ```
+//! use std::time::Instant;
+//! use onceward::{client::driver::*, core::retry::*};
+//!
+//! struct Process(Instant);
+//!
+//! impl Environment for Process {
+//!     fn now(&self) -> Moment {
+//!         self.0.elapsed()
+//!     }
+//!
+//!     fn random(&self) -> u64 {
+//!         fastrand::u64(..)
+//!     }
+//! }
+//!
+//! /// Something that its receiver takes the second time.
+//! struct Delivery;
+//!
+//! impl Sender for Delivery {
+//!     type Environment = Process;
+//!     type Reply = u32;
+//!
+//!     fn launch(
+//!         &mut self,
+//!         launch: Launch,
+//!         attempts: &Attempts<'_, Process>,
+//!     ) -> impl Future<Output = Ended<u32>> + Send + use<> {
+//!         let at = attempts.now();
+//!         async move {
+//!             let class = if launch.number == 1 { Class::ServerFault } else { Class::Success };
+//!             Ended { reply: launch.number, observation: class.into(), at, is_last: false }
+//!         }
+//!     }
+//!
+//!     fn keep(&mut self, ended: Ended<u32>) -> Option<Ended<u32>> {
+//!         Some(ended)
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! let (process, rules) = (Process(Instant::now()), Rules::standard());
+//! let target = TargetHandle::new(&rules);
+//! let call = Call::new(&rules, Method::of("PUT"), process.now());
+//! let mut attempts = Attempts::new(&process, &rules, &target, call);
+//! let end = drive(&mut attempts, &mut Delivery).await;
+//! assert_eq!((end.stop, end.last.map(|last| last.reply)), (None, Some(2)));
+//! # }
+//! ```
 
 mod attempts;
 mod body;
@@ -45,6 +96,9 @@ pub trait Sender: Send {
         true
     }
 
+    /// The core allows no second request: the sender gives back what it had for it.
+    fn without_hedge(&mut self) {}
+
     /// A second request was sent, and this became of the two.
     fn hedged(&mut self, _end: HedgeEnd<Self::Reply>, _attempts: &Attempts<'_, Self::Environment>) {
     }
@@ -62,6 +116,9 @@ pub trait Sender: Send {
         _attempts: &Attempts<'_, Self::Environment>,
     ) {
     }
+
+    /// Another attempt follows after this wait.
+    fn waiting(&mut self, _wait: Duration, _attempts: &Attempts<'_, Self::Environment>) {}
 
     /// What the caller gets if no other attempt is allowed after the wait. A kept answer also keeps its connection.
     fn keep(&mut self, ended: Ended<Self::Reply>) -> Option<Ended<Self::Reply>>;
@@ -161,6 +218,7 @@ pub async fn drive<S: Sender>(
             Action::Stop(stop) => return End { stop: Some(stop), last: Some(ended) },
             Action::Attempt { wait } => {
                 before = sender.keep(ended);
+                sender.waiting(wait, attempts);
                 if !wait.is_zero() {
                     sleep(wait).await;
                 }

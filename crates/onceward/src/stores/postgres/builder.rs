@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     clock::{Clock, HostClock, Watch},
-    stores::codec::Codec,
+    stores::sql::codec::Codec,
 };
 
 /// Collects the options of a [`PostgresStore`]; nothing happens before [`open`](Self::open).

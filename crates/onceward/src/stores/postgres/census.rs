@@ -12,7 +12,7 @@ use super::{
     rows::{Read, timestamp},
     sql::LOOKED_AT,
 };
-use crate::stores::{Census, codec::Codec};
+use crate::stores::{Census, sql::codec::Codec};
 
 /// How the server and its tables are, as far as it matters for records.
 ///

@@ -32,11 +32,9 @@ use super::{
     sql,
 };
 use crate::{
-    CommitOutcome,
-    commit::is_refusal,
-    crashpoint,
-    engine::injected,
-    stores::rows::{Row, Times},
+    CommitOutcome, crashpoint,
+    engine::{commit::is_refusal, injected},
+    stores::sql::rows::{Row, Times},
 };
 
 /// How long a claim waits for another transaction that holds its record, if nobody says.

@@ -57,7 +57,10 @@ pub use schema::{Durability, MIGRATIONS, Tables};
 #[cfg(feature = "sqlx")]
 pub(crate) use sqlx::{depth, sqlx_commit_error};
 
-use super::{Census, codec::Codec, known::RecentRecords};
+use super::{
+    Census,
+    sql::{codec::Codec, recent::RecentRecords},
+};
 use crate::clock::Suspicion;
 use barrier::Barrier;
 use error::{Trouble, store_error};

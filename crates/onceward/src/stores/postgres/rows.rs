@@ -12,7 +12,7 @@ use tokio_postgres::{
 };
 use uuid::Uuid;
 
-use crate::stores::{
+use crate::stores::sql::{
     codec::Codec,
     rows::{Over, Proposal, Row, Times},
 };

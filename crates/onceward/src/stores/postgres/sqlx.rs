@@ -17,7 +17,7 @@ use super::{
     rows::{Interval, uuid_of},
     sql,
 };
-use crate::{CommitOutcome, commit::is_refusal, crashpoint};
+use crate::{CommitOutcome, crashpoint, engine::commit::is_refusal};
 
 /// sqlx waits for each answer before it sends the next statement, so that the end of a claim and its
 /// commit are two round trips here.

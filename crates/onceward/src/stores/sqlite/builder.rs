@@ -13,8 +13,10 @@ use super::{
     schema::{self, Tables},
     turns::Turns,
 };
-use crate::clock::{Clock, HostClock, Watch};
-use crate::stores::codec::Codec;
+use crate::{
+    clock::{Clock, HostClock, Watch},
+    stores::sql::codec::Codec,
+};
 
 const MIB: u64 = 1 << 20;
 

@@ -89,7 +89,7 @@ use session::{Applied, Work};
 use space::Presence;
 use writer::Writer;
 
-use super::{codec::Codec, known::RecentRecords};
+use super::sql::{codec::Codec, recent::RecentRecords};
 use crate::clock::Suspicion;
 
 /// The version of SQLite that this library was built with.

@@ -17,11 +17,14 @@ use super::{
     space::{Gone, Presence},
     sql,
 };
-use crate::stores::{
-    codec::Codec,
-    routes::{KeptRoute, Living},
+use crate::{
+    clock::Clock,
+    stores::sql::{
+        codec::Codec,
+        routes::{KeptRoute, Living},
+    },
+    telemetry::event,
 };
-use crate::{clock::Clock, telemetry::event};
 
 /// How many questions a thread takes at once: they share the cost of one snapshot.
 const MAX_QUESTIONS: usize = 32;

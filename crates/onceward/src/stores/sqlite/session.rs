@@ -14,8 +14,10 @@ use super::{
     sql,
     transactions::{Transactions, Trouble},
 };
-use crate::stores::{codec::Codec, routes::KeptRoute};
-use crate::telemetry::{self, Begun};
+use crate::{
+    stores::sql::{codec::Codec, routes::KeptRoute},
+    telemetry::{self, Begun},
+};
 
 /// What the writer is asked to do.
 pub(super) enum Work {

@@ -1,0 +1,247 @@
+//! `onceward call`: one request, retried as a careful client retries.
+
+mod document;
+mod outcome;
+mod pending;
+mod screen;
+mod sending;
+
+use std::{
+    fs,
+    io::{self, Read as _, Write as _},
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use clap::Args;
+use http::{HeaderName, HeaderValue, Method, Request, Uri, header};
+use onceward::{
+    Key,
+    client::{Body, Retry},
+    core::retry::{Priority, Rules},
+};
+
+use super::probe::{curl::line, url};
+use crate::config::{BackoffRule, CAP, PATIENT_CAP, duration};
+use outcome::Outcome;
+use screen::Screen;
+
+pub(crate) type Trouble = Box<dyn std::error::Error + Send + Sync>;
+
+const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// Sends one request and retries it safely.
+///
+/// A POST or PATCH gets an `Idempotency-Key`, made once and the same on every attempt. Attempts, waits
+/// and the retry budget are shown on standard error as they happen; the answer's body goes to standard
+/// output. With --resume the request is written down before it is sent, and the same command sends it
+/// again with the same key after a crash.
+///
+/// Exit codes: 0 it succeeded, 3 it was refused (4xx, a conflict, a failure that is stored, a redirect),
+/// 4 it is not known whether it happened, 5 gave up; 1 it could not be sent at all; 2 the command line is wrong.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  onceward call POST http://127.0.0.1:8080/charges -d '{\"cents\": 500}' -H 'X-Api-Key: acme-key'
+  onceward call POST http://127.0.0.1:8080/charges -d @charge.json --resume charge.pending
+  onceward call --resume charge.pending -H 'X-Api-Key: acme-key'   what was not finished
+  onceward call PUT https://api.example/orders/7 -d @order.json --attempts 8 --deadline 2m
+  onceward call GET https://api.example/orders/7 --retry-status 404,423 --backoff fixed:500ms
+  onceward call POST URL -d @body.json --key 8e03978e-40d5-43dd --json | jq .outcome")]
+pub(crate) struct Options {
+    /// GET, POST, PUT …
+    #[arg(required_unless_present = "resume", requires = "url")]
+    method: Option<Method>,
+    /// Where it is sent.
+    #[arg(required_unless_present = "resume", value_parser = url)]
+    url: Option<Uri>,
+    /// What is sent, or `@FILE` with it (`@-`: standard input). JSON is sent as `application/json`.
+    #[arg(short = 'd', long, value_name = "DATA", requires = "method")]
+    data: Option<String>,
+    /// A line of the request.
+    #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = line)]
+    header: Vec<(HeaderName, HeaderValue)>,
+    /// The key, for example of a call that is not known to have happened [default: a new UUID].
+    #[arg(long, value_name = "KEY", value_parser = key, requires = "method", conflicts_with = "no_key")]
+    key: Option<Key>,
+    /// No key: a POST or PATCH is then sent once, unless it certainly did not arrive.
+    #[arg(long, conflicts_with = "resume")]
+    no_key: bool,
+    /// How many attempts there are in all [default: 3, with --patient 8].
+    #[arg(long, value_name = "N")]
+    attempts: Option<u32>,
+    /// How long everything may take [default: 10s, with --patient 120s].
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    deadline: Option<Duration>,
+    /// How long one attempt may take [default: 4s, with --patient 30s, and at most half of --deadline].
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    attempt_timeout: Option<Duration>,
+    /// How long to wait between attempts: full, equal, decorrelated or additive, with base and cap as in
+    /// equal:100ms..10s; fixed:500ms; ranges, or ranges:100ms..200ms,1s..2s; none [default: full].
+    #[arg(long, value_name = "KIND")]
+    backoff: Option<BackoffRule>,
+    /// Statuses after which to try again besides the usual ones, where that is safe, as 404,423.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    retry_status: Vec<u16>,
+    /// Statuses after which not to try again, although that is usual, as 500,502.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    no_retry_status: Vec<u16>,
+    /// For work that nobody waits for: more attempts, and more time for them.
+    #[arg(long)]
+    patient: bool,
+    /// Follows a 202 of Onceward until the operation has ended.
+    #[arg(long)]
+    until_done: bool,
+    /// How important it is, from 0 to 3.
+    #[arg(long, value_name = "0-3", value_parser = priority)]
+    priority: Option<Priority>,
+    /// Writes the request there before it is sent, and forgets it when its outcome is known. If it is
+    /// there already, its key is used. Without METHOD and URL: sends all that are there.
+    #[arg(long, value_name = "FILE")]
+    resume: Option<PathBuf>,
+    /// Prints what happened as JSON, with the answer in it.
+    #[arg(long)]
+    json: bool,
+}
+
+fn key(text: &str) -> Result<Key, String> {
+    Key::new(text).map_err(|error| error.to_string())
+}
+
+fn priority(text: &str) -> Result<Priority, String> {
+    Priority::parse(text).ok_or_else(|| "write 0 (lowest), 1, 2 (normal) or 3 (highest)".to_owned())
+}
+
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let rules = match one_key_each(options).and_then(|()| rules(options)) {
+        Ok(rules) => rules,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "error: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let done = tokio::runtime::Runtime::new()
+        .map_err(Trouble::from)
+        .and_then(|runtime| runtime.block_on(call(options, rules)));
+    match done {
+        Ok(outcome) => outcome.exit_code(),
+        Err(error) => {
+            // Standard error may be closed as well; then there is nobody to tell.
+            let _ = writeln!(io::stderr(), "error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn call(options: &Options, rules: Rules) -> Result<Outcome, Trouble> {
+    let screen = Screen::new();
+    let mut retry = Retry::with(rules).observe(screen.observer()).whole_answers(MOST);
+    if options.no_key {
+        retry = retry.without_keys();
+    }
+    if let Some(priority) = options.priority {
+        retry = retry.priority(priority);
+    }
+    match (&options.resume, request(options)?) {
+        (None, Some(request)) => send(options, retry, request).await,
+        (Some(file), request) => pending::send(options, file, retry, request).await,
+        (None, None) => Err("a method and a URL are needed".into()),
+    }
+}
+
+/// One call, and what is told of it.
+async fn send(
+    options: &Options,
+    retry: Retry,
+    request: Request<Bytes>,
+) -> Result<Outcome, Trouble> {
+    // It is in memory anyhow, so that it can be sent again whatever its length.
+    let retry = retry.max_body(request.body().len());
+    show(options, &sending::send(&retry, request.map(Body::from)).await?)
+}
+
+/// How much of an answer is read before it is believed to be whole.
+const MOST: usize = 64 << 20;
+
+/// One key for all that is pending would make one operation of them, and of each a second one.
+fn one_key_each(options: &Options) -> Result<(), Trouble> {
+    let keyed = options.header.iter().any(|(name, _)| *name == KEY);
+    match keyed && options.method.is_none() {
+        true => Err("each pending call has its own key: leave out -H 'Idempotency-Key: …'".into()),
+        false => Ok(()),
+    }
+}
+
+fn rules(options: &Options) -> Result<Rules, Trouble> {
+    let preset = if options.patient { Rules::patient() } else { Rules::standard() };
+    let mut builder = preset.to_builder();
+    if let Some(attempts) = options.attempts {
+        builder = builder.attempts(attempts);
+    }
+    if let Some(deadline) = options.deadline {
+        builder = builder.deadline(deadline);
+    }
+    if let Some(timeout) = options.attempt_timeout {
+        builder = builder.attempt_timeout(timeout);
+    }
+    if let Some(backoff) = &options.backoff {
+        let cap = if options.patient { PATIENT_CAP } else { CAP };
+        builder = builder.backoff(backoff.backoff(cap));
+    }
+    builder = builder
+        .retry_status(options.retry_status.iter().copied())
+        .no_retry_status(options.no_retry_status.iter().copied());
+    if options.until_done {
+        builder = builder.until_done();
+    }
+    Ok(builder.build()?)
+}
+
+/// The request of the command line, if there is one.
+fn request(options: &Options) -> Result<Option<Request<Bytes>>, Trouble> {
+    let (Some(method), Some(url)) = (&options.method, &options.url) else { return Ok(None) };
+    let data = options.data.as_deref().map(data).transpose()?;
+    let mut request = Request::new(data.clone().unwrap_or_default());
+    *request.method_mut() = method.clone();
+    *request.uri_mut() = url.clone();
+    let headers = request.headers_mut();
+    for (name, value) in &options.header {
+        headers.append(name, value.clone());
+    }
+    if let Some(key) = &options.key {
+        headers.insert(KEY, HeaderValue::from_str(key.as_str())?);
+    }
+    let is_json = |data: &Bytes| serde_json::from_slice::<serde::de::IgnoredAny>(data).is_ok();
+    if data.as_ref().is_some_and(is_json) && !headers.contains_key(header::CONTENT_TYPE) {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    Ok(Some(request))
+}
+
+fn data(text: &str) -> Result<Bytes, Trouble> {
+    let Some(file) = text.strip_prefix('@') else { return Ok(text.to_owned().into()) };
+    let mut bytes = Vec::new();
+    let read = match file {
+        "-" => io::stdin().read_to_end(&mut bytes).map(drop),
+        file => fs::read(file).map(|read| bytes = read),
+    };
+    read.map_err(|error| format!("{file} cannot be read: {error}"))?;
+    Ok(bytes.into())
+}
+
+/// Tells how it ended: the answer on standard output, what it means on standard error.
+fn show(options: &Options, ended: &sending::Ended) -> Result<Outcome, Trouble> {
+    let outcome = Outcome::of(ended);
+    screen::tell(outcome, ended);
+    let written = match options.json {
+        true => document::print(outcome, ended),
+        false => io::stdout().write_all(ended.body()),
+    };
+    match written {
+        // Who does not read on has heard enough.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(outcome),
+    }
+}

@@ -1,0 +1,12 @@
+//! The commands, one file or folder each: what they are asked, and what they do with it.
+
+pub(super) mod call;
+pub(super) mod check;
+pub(super) mod demo;
+pub(super) mod doctor;
+pub(super) mod init;
+pub(super) mod keys;
+pub(super) mod migrate;
+pub(super) mod probe;
+pub(super) mod serve;
+pub(super) mod simulate;

@@ -1,0 +1,331 @@
+//! What is known of the upstream: one state for all routes, one for what has no route, and one for each
+//! route that wants its own.
+//!
+//! A state has a [`TargetHandle`] of the library with budget, breaker and bulkhead, and beside it who holds how
+//! many of the places at the upstream. Each is looked at in short sections under a mutex, never across an await.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use onceward::{
+    client::driver::{Environment, InFlightPermit, TargetHandle},
+    retry::{Breaker, Circuit, Hedge, Limit, Moment, Rules, Share, ShareCounter},
+    telemetry::{self, CircuitState, RejectReason, SentAs},
+};
+use serde_json::{Value, json};
+
+use super::{
+    answers::Answers,
+    deliver::UpstreamPolicy,
+    shares::{Holder, Shares},
+    sockets::Sockets,
+};
+use crate::{config::Delivery, descriptors::Descriptors};
+
+/// The upstream is all there is, and clients wait for it: it is looked at again soon, also after a long
+/// outage. Three trials in a few seconds are no load.
+const OPEN: Duration = Duration::from_secs(1);
+const OPEN_MOST: Duration = Duration::from_secs(5);
+
+/// The state of all routes that have none of their own.
+const SHARED: &str = "shared";
+
+/// The state of requests that no route speaks of: anybody may send them anywhere, and what becomes of them
+/// shall not close the upstream for others.
+const UNMATCHED: &str = "unmatched";
+
+/// All states; clones are the same. They outlive a configuration: what is at the upstream stays counted.
+#[derive(Clone)]
+pub(crate) struct UpstreamStates {
+    known: Arc<Mutex<KnownStates>>,
+    /// The answers of all states.
+    pub(crate) answers: Answers,
+    pub(crate) sockets: Sockets,
+    pub(crate) descriptors: Descriptors,
+}
+
+#[derive(Default)]
+struct KnownStates {
+    /// Where they lead to, when they were last asked for.
+    upstream: String,
+    states: BTreeMap<String, Arc<UpstreamState>>,
+    /// Each route has a number of its own, for as long as the process lives.
+    numbers: HashMap<String, u32>,
+}
+
+/// What is known of the upstream by the requests of some routes.
+pub(crate) struct UpstreamState {
+    rules: Rules,
+    started: Instant,
+    pub(crate) target: Arc<TargetHandle>,
+    places: Mutex<Places>,
+    pub(crate) counts: Counts,
+}
+
+#[derive(Default)]
+struct Places {
+    /// For each route, how many of its requests were retries of clients: rule 27.
+    traffic: BTreeMap<u32, (Share, ShareCounter)>,
+    /// Who is at the upstream.
+    shares: Shares,
+}
+
+/// Since the process started.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    attempts: AtomicU64,
+    retries: AtomicU64,
+    hedges: AtomicU64,
+    rejected: AtomicU64,
+}
+
+impl UpstreamStates {
+    pub(crate) fn new(descriptors: Descriptors) -> Self {
+        let sockets = Sockets::new(descriptors.upstream());
+        Self { known: Arc::default(), answers: Answers::new(), sockets, descriptors }
+    }
+
+    /// The state for a route, and the route's number. Without a label it is for what has no route.
+    pub(crate) fn of(
+        &self,
+        upstream: &str,
+        label: Option<&str>,
+        delivery: &Delivery,
+    ) -> (Arc<UpstreamState>, u32) {
+        let mut known = lock(&self.known);
+        if known.upstream != upstream {
+            // Another upstream is not to be judged by this one.
+            known.states.clear();
+            known.upstream = upstream.to_owned();
+        }
+        let next = u32::try_from(known.numbers.len()).unwrap_or(u32::MAX);
+        let number = *known.numbers.entry(label.unwrap_or_default().to_owned()).or_insert(next);
+        let is_own = delivery.limit.is_some() || !delivery.breaker;
+        let name = match label {
+            Some(label) if is_own => label,
+            Some(_) => SHARED,
+            None => UNMATCHED,
+        };
+        let rules = rules(delivery);
+        let state = known.states.get(name).filter(|state| state.rules == rules).cloned();
+        let state = state.unwrap_or_else(|| {
+            let state = Arc::new(UpstreamState::new(rules));
+            known.states.insert(name.to_owned(), state.clone());
+            state
+        });
+        (state, number)
+    }
+
+    /// Forgets the states that no route uses any more.
+    pub(crate) fn keep<'a>(&self, used: impl Iterator<Item = &'a UpstreamPolicy>) {
+        let used: Vec<&Arc<UpstreamState>> = used.map(|policy| &policy.state).collect();
+        let is_used = |state: &Arc<UpstreamState>| used.iter().any(|used| Arc::ptr_eq(used, state));
+        lock(&self.known).states.retain(|_, state| is_used(state));
+    }
+
+    /// Everything about them, for operators.
+    pub(crate) fn document(&self) -> Value {
+        let known = lock(&self.known);
+        let states = known.states.iter().map(|(name, state)| state.document(name));
+        json!({ "upstream": known.upstream, "states": states.collect::<Vec<_>>() })
+    }
+
+    /// Sets the gauges.
+    pub(crate) fn measure(&self) {
+        let states: Vec<_> = lock(&self.known).states.values().cloned().collect();
+        let (mut in_flight, mut left) = (0, None);
+        let mut circuits = [0; 4];
+        for state in states {
+            let now = state.now();
+            state.target.with(|target| {
+                in_flight += u64::from(target.in_flight());
+                left = left.into_iter().chain(target.budget_left()).min();
+                circuits[circuit_state(target.circuit(now)) as usize] += 1;
+            });
+        }
+        telemetry::UPSTREAM_IN_FLIGHT.set(in_flight);
+        telemetry::RETRY_BUDGET.set(left.unwrap_or_default().into());
+        for state in [
+            CircuitState::Closed,
+            CircuitState::Guarded,
+            CircuitState::Open,
+            CircuitState::HalfOpen,
+        ] {
+            telemetry::CIRCUITS.set_of(state, circuits[state as usize]);
+        }
+    }
+}
+
+/// What a state is made by; the numbers of a call are its route's.
+fn rules(delivery: &Delivery) -> Rules {
+    let limit = delivery.limit.map_or(Limit::standard(), Limit::Fixed);
+    let breaker = Breaker { open: OPEN, open_most: OPEN_MOST, ..Breaker::standard() };
+    let builder = Rules::standard().to_builder().limit(limit).hedge(Hedge::standard());
+    let builder = match delivery.breaker {
+        true => builder.breaker(breaker),
+        false => builder.without_breaker(),
+    };
+    builder.build().expect("the limit was checked with the configuration")
+}
+
+fn circuit_state(circuit: Circuit) -> CircuitState {
+    match circuit {
+        Circuit::Closed => CircuitState::Closed,
+        Circuit::Guarded => CircuitState::Guarded,
+        Circuit::Open => CircuitState::Open,
+        Circuit::HalfOpen => CircuitState::HalfOpen,
+    }
+}
+
+impl UpstreamState {
+    fn new(rules: Rules) -> Self {
+        let (target, started) = (TargetHandle::new(&rules), Instant::now());
+        Self { rules, started, target, places: Mutex::default(), counts: Counts::default() }
+    }
+
+    /// Why this request would not be let through now: a look, which changes nothing.
+    pub(crate) fn is_shut(&self, holder: &Holder) -> Option<RejectReason> {
+        let now = self.now();
+        let (circuit, in_flight, limit) =
+            self.target.with(|target| (target.circuit(now), target.in_flight(), target.limit()));
+        if circuit == Circuit::Open {
+            return Some(RejectReason::Breaker);
+        }
+        if in_flight >= limit {
+            return Some(RejectReason::Limit);
+        }
+        (!lock(&self.places).shares.admit(holder, limit)).then_some(RejectReason::Share)
+    }
+
+    /// One call by these rules can use all its attempts.
+    pub(crate) fn fit(&self, rules: &Rules) {
+        self.target.with(|target| target.fit(rules));
+    }
+
+    /// Counts a request of a client, and takes a place for it, if its shares allow that.
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        holder: Holder,
+        (route, share): (u32, Share),
+        is_retry: bool,
+    ) -> Result<HeldShare, RejectReason> {
+        let now = self.now();
+        let limit = self.target.with(|target| target.limit());
+        let mut places = lock(&self.places);
+        if !places.admits(route, share, is_retry, now) {
+            return Err(RejectReason::RetryShare);
+        }
+        if !places.shares.admit(&holder, limit) {
+            return Err(RejectReason::Share);
+        }
+        places.shares.take(&holder);
+        drop(places);
+        Ok(HeldShare { state: self.clone(), holder })
+    }
+
+    /// A place for another request of one that was admitted.
+    pub(crate) fn take_share(self: &Arc<Self>, holder: Holder) -> HeldShare {
+        lock(&self.places).shares.take(&holder);
+        HeldShare { state: self.clone(), holder }
+    }
+
+    fn document(&self, name: &str) -> Value {
+        let now = self.now();
+        self.target.with(|target| {
+            let budget = target.budget_capacity().zip(target.budget_left());
+            let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            json!({
+                "name": name,
+                "circuit": target.circuit(now).name(),
+                "in_flight": target.in_flight(),
+                "limit": target.limit(),
+                "saturation": (target.saturation(now) * 1000.0).round() / 1000.0,
+                "budget": budget.map(|(capacity, left)| json!({"left": left, "capacity": capacity})),
+                "attempts": count(&self.counts.attempts),
+                "retries": count(&self.counts.retries),
+                "hedges": count(&self.counts.hedges),
+                "rejected": count(&self.counts.rejected),
+            })
+        })
+    }
+}
+
+impl Environment for UpstreamState {
+    fn now(&self) -> Moment {
+        self.started.elapsed()
+    }
+
+    fn random(&self) -> u64 {
+        fastrand::u64(..)
+    }
+}
+
+impl Counts {
+    pub(crate) fn sent(&self, sent_as: SentAs) {
+        self.attempts.fetch_add(1, Ordering::Relaxed);
+        match sent_as {
+            SentAs::First => {}
+            SentAs::Retry => add_one(&self.retries),
+            SentAs::Hedge => add_one(&self.hedges),
+        }
+    }
+
+    pub(crate) fn reject(&self) {
+        add_one(&self.rejected);
+    }
+}
+
+fn add_one(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Places {
+    /// Counts a request of a client; `false`: it is a retry, and there are too many of them.
+    fn admits(&mut self, route: u32, share: Share, is_retry: bool, now: Moment) -> bool {
+        let fresh = || (share, ShareCounter::new(share));
+        let traffic = self.traffic.entry(route).or_insert_with(fresh);
+        if traffic.0 != share {
+            *traffic = fresh();
+        }
+        if is_retry {
+            return traffic.1.admits_retry(now);
+        }
+        traffic.1.first_try(now);
+        true
+    }
+}
+
+/// A place at the upstream, until it is dropped.
+pub(crate) struct HeldShare {
+    state: Arc<UpstreamState>,
+    holder: Holder,
+}
+
+impl Drop for HeldShare {
+    fn drop(&mut self) {
+        lock(&self.state.places).shares.give_back(&self.holder);
+    }
+}
+
+/// A request at the upstream: it is there until its answer has begun, or with a limit of its own until it
+/// was read to the end, or dropped.
+pub(crate) struct InFlight {
+    _permit: InFlightPermit,
+    _share: HeldShare,
+}
+
+impl InFlight {
+    pub(crate) fn new(permit: InFlightPermit, share: HeldShare) -> Self {
+        Self { _permit: permit, _share: share }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

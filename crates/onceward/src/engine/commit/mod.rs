@@ -1,0 +1,476 @@
+//! The end of a claim in the user's own transaction: effect and record live and die together.
+//!
+//! [`Engine::settle_in`] only proposes: the transaction's commit decides. [`Engine::commit`] is both.
+//! A commit whose answer is an error is not repeated and not guessed about: the claim is renewed, and
+//! what that meets tells.
+
+#[cfg(feature = "sqlite")]
+mod blocking;
+#[cfg(feature = "deadpool")]
+mod deadpool;
+mod error;
+#[cfg(all(feature = "sqlx", feature = "postgres"))]
+mod sqlx_postgres;
+#[cfg(all(feature = "sqlx", feature = "sqlite"))]
+mod sqlx_sqlite;
+#[cfg(feature = "postgres")]
+mod tokio_postgres;
+
+use std::{future::Future, time::Duration};
+
+use onceward_core::{
+    Admission, Change, Claim, Ending, Fence, Found, Request, Settled, Settlement, SettlementStep,
+    State, Step, Store, StoreError, Swap, Timestamp, Transactional, Verdict,
+};
+use tokio::time::timeout;
+
+#[cfg(all(feature = "sqlite", feature = "tower"))]
+pub(crate) use blocking::rolled_back_unless_ok;
+pub use error::CommitError;
+#[cfg(feature = "postgres")]
+pub(crate) use error::is_refusal;
+
+use super::{Pause, fresh_execution, fresh_fence, held, injected, newer_fingerprint};
+use crate::{Engine, crashpoint, telemetry};
+
+/// A transaction of the user's own, in the database where the records are.
+///
+/// Implemented for `tokio_postgres::Transaction<'_>` (feature `postgres`), for that of
+/// `deadpool_postgres` (feature `deadpool`), and with feature `sqlx` for `sqlx::Transaction<'_, Sqlite>`
+/// and `sqlx::Transaction<'_, Postgres>`. The transactions of rusqlite cannot be sent between threads
+/// and have methods of their own, whose names end in `_blocking`.
+///
+/// ```
+/// use onceward::{Claim, CommitError, Ending, Engine, Outcome, Transaction};
+///
+/// /// Works with every driver that the engine's store knows.
+/// async fn paid<T: Transaction>(engine: &Engine, claim: &Claim, shop: T) -> Result<(), CommitError> {
+///     engine.commit(claim, shop, Ending::Succeeded(Outcome::inline(201, b"paid".to_vec()))).await
+/// }
+/// ```
+pub trait Transaction: Send {
+    /// The connection that the transaction is open on.
+    type Connection: Send + ?Sized;
+    /// The store that knows such connections.
+    type Store: Transactional<Self::Connection>;
+
+    /// The connection.
+    fn connection(&mut self) -> &mut Self::Connection;
+
+    /// Whether its commit is a real one, and not the end of a savepoint inside another transaction.
+    fn is_outermost(&self) -> bool;
+
+    /// Commits. An error may mean that it was done all the same.
+    fn commit(self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Makes this change and commits, both sent at once; gives itself back if its driver cannot do so.
+    ///
+    /// Nothing may be committed if the change is not made, whatever the caller does then; and when
+    /// the future is dropped, both are done or neither.
+    fn commit_with(
+        self,
+        store: &Self::Store,
+        change: &Change,
+    ) -> impl Future<Output = Result<CommitOutcome, Self>> + Send
+    where
+        Self: Sized,
+    {
+        let _ = (store, change);
+        async { Err(self) }
+    }
+}
+
+/// What became of a change and a commit that were sent at once: see [`Transaction::commit_with`].
+///
+/// ```
+/// use onceward::CommitOutcome;
+///
+/// fn is_certain(together: &CommitOutcome) -> bool {
+///     !matches!(together, CommitOutcome::Doubtful { .. })
+/// }
+/// assert!(is_certain(&CommitOutcome::Conflict), "nothing was committed");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CommitOutcome {
+    /// Both are done.
+    Committed {
+        /// The store's time of the change.
+        at: Timestamp,
+        /// Whether that server's word alone is not enough: see [`Transactional::confirm`].
+        must_be_confirmed: bool,
+    },
+    /// Something else is stored than the change expects; nothing was committed.
+    Conflict,
+    /// Another transaction that is still open holds the record; nothing was committed.
+    Held,
+    /// It is a savepoint inside another transaction; that one was rolled back.
+    Savepoint,
+    /// The change failed; nothing was committed.
+    Failed(StoreError),
+    /// Nobody answered: both may have been done.
+    Doubtful {
+        /// What came instead of an answer.
+        error: StoreError,
+        /// Whether the change was made, and only the commit has no answer: while that may come, the
+        /// transaction holds the record.
+        was_made: bool,
+    },
+}
+
+/// A commit without an answer.
+struct Doubt {
+    error: StoreError,
+    /// Whether the change before it was answered.
+    was_made: bool,
+}
+
+/// A commit with an answer.
+struct Committed {
+    /// The store's time of the end, if it was told in the same breath as the commit.
+    at: Option<Timestamp>,
+    must_be_confirmed: bool,
+}
+
+impl Engine {
+    /// Proposes the end of a claim inside the user's transaction, whose commit decides.
+    ///
+    /// After an error the transaction must be rolled back: the claim may be over, and then another
+    /// execution has the right to the effect.
+    ///
+    #[cfg_attr(all(feature = "sqlx", feature = "sqlite"), doc = "```")]
+    #[cfg_attr(not(all(feature = "sqlx", feature = "sqlite")), doc = "```ignore")]
+    /// # use onceward::{stores::sqlite::SqliteStore, *};
+    /// # async fn pay(engine: &Engine, store: &SqliteStore, shop: &sqlx::SqlitePool, claim: &Claim) -> Result<(), CommitError> {
+    /// let mut transaction = store.begin(shop).await?;
+    /// sqlx::query("INSERT INTO charge (cents) VALUES (500)").execute(&mut *transaction).await?;
+    /// let ending = Ending::Succeeded(Outcome::inline(201, b"paid".to_vec()));
+    /// engine.settle_in(claim, &mut transaction, ending).await?;
+    /// transaction.commit().await?;                        // this decides
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn settle_in<T: Transaction>(
+        &self,
+        claim: &Claim,
+        transaction: &mut T,
+        ending: Ending,
+    ) -> Result<(), CommitError> {
+        self.propose_in(claim, transaction, claim.settle(ending, fresh_fence())).await
+    }
+
+    /// Ends a claim and commits: effect and record together, or neither.
+    ///
+    /// If the commit fails, the claim is renewed to learn whether it was done: what the disk may still
+    /// hold of it comes back only until somebody else commits. Dropping the future leaves the
+    /// transaction committed or rolled back, never half of it.
+    pub async fn commit<T: Transaction>(
+        &self,
+        claim: &Claim,
+        transaction: T,
+        ending: Ending,
+    ) -> Result<(), CommitError> {
+        let settlement = claim.settle(ending, fresh_fence());
+        let ended = telemetry::Ended::by(settlement.change());
+        self.commit_with(claim, transaction, settlement).await?;
+        telemetry::EXECUTIONS.add(ended);
+        Ok(())
+    }
+
+    /// Gives the store's time of the end, if the store has told it in the same breath as the commit;
+    /// otherwise what was committed must be read before it is believed.
+    pub(crate) async fn commit_with<T: Transaction>(
+        &self,
+        claim: &Claim,
+        transaction: T,
+        settlement: Settlement,
+    ) -> Result<Option<Timestamp>, CommitError> {
+        let (store, fence) = (self.store_of::<T::Store>()?, settlement.change().next.fence);
+        let committed = match transaction.commit_with(store, settlement.change()).await {
+            Ok(together) => self.told(together, claim, settlement).await?,
+            Err(transaction) => self.commit_after(claim, transaction, settlement).await?,
+        };
+        let committed = match committed {
+            Ok(committed) => committed,
+            Err(doubt) => {
+                self.find_out(claim, fence, doubt).await?;
+                Committed { at: None, must_be_confirmed: true }
+            }
+        };
+        if committed.must_be_confirmed {
+            store.confirm(&claim.id(), fence).await.map_err(CommitError::Doubtful)?;
+        }
+        Ok(committed.at)
+    }
+
+    /// For drivers that wait for one answer before they send the next statement.
+    async fn commit_after<T: Transaction>(
+        &self,
+        claim: &Claim,
+        mut transaction: T,
+        settlement: Settlement,
+    ) -> Result<Result<Committed, Doubt>, CommitError> {
+        self.propose_in(claim, &mut transaction, settlement).await?;
+        // Not before: a savepoint that was dropped is rolled back by the next statement.
+        if !transaction.is_outermost() {
+            return Err(CommitError::Savepoint);
+        }
+        let committed = crashpoint!("own.commit", transaction.commit().await, injected());
+        // Not every driver tells a savepoint from a transaction.
+        let done = Committed { at: None, must_be_confirmed: true };
+        Ok(committed.map(|()| done).map_err(|error| Doubt { error, was_made: true }))
+    }
+
+    /// What a change and a commit that were sent at once have become.
+    async fn told(
+        &self,
+        together: CommitOutcome,
+        claim: &Claim,
+        settlement: Settlement,
+    ) -> Result<Result<Committed, Doubt>, CommitError> {
+        let swap = match together {
+            CommitOutcome::Committed { at, must_be_confirmed } => {
+                return Ok(Ok(Committed { at: Some(at), must_be_confirmed }));
+            }
+            CommitOutcome::Doubtful { error, was_made } => {
+                return Ok(Err(Doubt { error, was_made }));
+            }
+            CommitOutcome::Savepoint => return Err(CommitError::Savepoint),
+            CommitOutcome::Failed(error) => return Err(CommitError::inside(error)),
+            CommitOutcome::Held => Swap::Held,
+            // The transaction is over; only the store can still be asked what it met.
+            CommitOutcome::Conflict => {
+                match timeout(Self::SETTLE_PATIENCE, self.store().get(&claim.id())).await {
+                    Ok(Ok(found)) => Swap::Conflict(found),
+                    Ok(Err(_)) | Err(_) => return Err(CommitError::LeaseLost),
+                }
+            }
+        };
+        match Proposal::new(claim, settlement).next(Ok(swap))? {
+            Next::Stored(at) => Ok(Ok(Committed { at: Some(at), must_be_confirmed: true })),
+            Next::Swap(_) => {
+                let text = "the outcome was declared unknown meanwhile, or the record was held";
+                Err(CommitError::NotCommitted(StoreError::Unavailable(text.to_owned())))
+            }
+        }
+    }
+
+    pub(crate) async fn propose_in<T: Transaction>(
+        &self,
+        claim: &Claim,
+        transaction: &mut T,
+        settlement: Settlement,
+    ) -> Result<(), CommitError> {
+        let store = self.store_of::<T::Store>()?;
+        let mut proposal = Proposal::new(claim, settlement);
+        loop {
+            let (connection, change) = (transaction.connection(), proposal.settlement.change());
+            let swap = crashpoint!("own.swap", store.swap_in(connection, change).await, injected());
+            match proposal.next(swap)? {
+                Next::Swap(next) => proposal = next,
+                Next::Stored(_) => return Ok(()),
+            }
+        }
+    }
+
+    /// Asks inside the user's transaction whether a request may run: claim, effect and end in one
+    /// commit. Whoever gets another verdict than [`Verdict::Run`] must roll back.
+    ///
+    /// A claim that another open transaction is about to make is waited for no longer than
+    /// `patience`, and then the verdict is [`Verdict::Busy`]. Nobody sees the claim before the commit,
+    /// so that it need not be renewed; a rollback leaves nothing of it. Not on SQLite, where an open
+    /// transaction would keep all others from writing.
+    ///
+    /// ```
+    /// # use onceward::*;
+    /// use std::time::Duration;
+    ///
+    /// /// `None`: somebody else runs it, or has.
+    /// async fn pay<T: Transaction>(engine: &Engine, request: Request, mut shop: T) -> Result<Option<()>, CommitError> {
+    ///     let patience = Duration::from_millis(50);
+    ///     let Verdict::Run(claim) = engine.admit_in(request, &mut shop, patience).await? else { return Ok(None) };
+    ///     // … the effect, on the same transaction …
+    ///     let paid = Ending::Succeeded(Outcome::inline(201, b"paid".to_vec()));
+    ///     engine.commit(&claim, shop, paid).await.map(Some)
+    /// }
+    /// ```
+    pub async fn admit_in<T: Transaction>(
+        &self,
+        request: Request,
+        transaction: &mut T,
+        patience: Duration,
+    ) -> Result<Verdict, CommitError> {
+        let store = self.store_of::<T::Store>()?;
+        let mut admission = Admission::new(request, fresh_fence(), fresh_execution());
+        loop {
+            let (connection, change) = (transaction.connection(), admission.change());
+            let swap = store.claim_in(connection, change, patience).await;
+            match admission.next(swap.map_err(CommitError::inside)?) {
+                Step::Swap(next) => admission = next,
+                Step::Newer { version } => {
+                    return Err(CommitError::NotCommitted(newer_fingerprint(version)));
+                }
+                Step::Done(verdict) => {
+                    if let Verdict::Run(claim) = &verdict {
+                        telemetry::CLAIMS.add(telemetry::Claimed::of(claim));
+                    }
+                    return Ok(verdict);
+                }
+            }
+        }
+    }
+
+    /// The store under its own type, which is what the user's connection asks for.
+    pub(crate) fn store_of<S: Store>(&self) -> Result<&S, CommitError> {
+        let store = self.store().as_any().and_then(|any| any.downcast_ref());
+        store.ok_or(CommitError::WrongStore)
+    }
+
+    /// Finds out whether a commit was done whose answer was an error.
+    async fn find_out(&self, claim: &Claim, fence: Fence, doubt: Doubt) -> Result<(), CommitError> {
+        match timeout(Self::SETTLE_PATIENCE, self.renewed_or_met(claim)).await {
+            Ok(Ok(swap)) => judge(claim, fence, swap, doubt),
+            Ok(Err(_)) | Err(_) => Err(CommitError::Doubtful(doubt.error)),
+        }
+    }
+
+    /// While the record is held, the commit in question may be under way.
+    async fn renewed_or_met(&self, claim: &Claim) -> Result<Swap, StoreError> {
+        let (renewal, mut pause) = (claim.renew(), Pause::default());
+        loop {
+            match self.propose(&renewal).await? {
+                Swap::Held => pause.wait().await,
+                swap => return Ok(swap),
+            }
+        }
+    }
+}
+
+/// Whether a commit that failed was done all the same, by what its claim's renewal met.
+///
+/// If the change was made inside the transaction, a renewal that is stored proves that it was not, now and
+/// for ever: the transaction held the record while it lived, and what the log may have held of it is
+/// overwritten. A change without an answer may still be on its way, and a renewal keeps the fence that
+/// it expects.
+///
+/// A record of somebody else is there because he took over, unless it is older than this claim: then the
+/// claim itself was made in the transaction, which may still be under way.
+fn judge(claim: &Claim, fence: Fence, renewed: Swap, doubt: Doubt) -> Result<(), CommitError> {
+    let Doubt { error, was_made } = doubt;
+    match renewed {
+        Swap::Stored { .. } if was_made => Err(CommitError::NotCommitted(error)),
+        Swap::Conflict(Found::Record(stored)) if stored.record.fence == fence => Ok(()),
+        Swap::Conflict(Found::Unreadable { fence: found, .. }) if found == fence => Ok(()),
+        Swap::Conflict(Found::Record(stored))
+            if stored.record.execution != claim.execution()
+                && stored.updated_at > claim.claimed_at() =>
+        {
+            Err(CommitError::LeaseLost)
+        }
+        Swap::Stored { .. } | Swap::Conflict(_) | Swap::Held => Err(CommitError::Doubtful(error)),
+    }
+}
+
+/// A settlement on its way into a transaction.
+struct Proposal<'a> {
+    claim: &'a Claim,
+    settlement: Settlement,
+}
+
+/// What to do next for a settlement.
+#[expect(clippy::large_enum_variant, reason = "moved once, and rarely")]
+enum Next<'a> {
+    Swap(Proposal<'a>),
+    /// It is proposed.
+    Stored(Timestamp),
+}
+
+impl<'a> Proposal<'a> {
+    fn new(claim: &'a Claim, settlement: Settlement) -> Self {
+        Self { claim, settlement }
+    }
+
+    /// Takes the store's answer.
+    fn next(self, swap: Result<Swap, StoreError>) -> Result<Next<'a>, CommitError> {
+        let swap = swap.map_err(CommitError::inside)?;
+        if swap == Swap::Held {
+            return Err(CommitError::NotCommitted(held()));
+        }
+        match self.settlement.next(swap) {
+            SettlementStep::Swap(settlement) => Ok(Next::Swap(Self { settlement, ..self })),
+            SettlementStep::Done(Settled::Stored { at }) => Ok(Next::Stored(at)),
+            SettlementStep::Done(Settled::FencedOff(Found::Record(stored)))
+                if stored.record.execution == self.claim.execution()
+                    && stored.record.state != State::InProgress =>
+            {
+                Err(CommitError::Twice)
+            }
+            SettlementStep::Done(Settled::FencedOff(_)) => Err(CommitError::LeaseLost),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onceward_core::{
+        Admission, Claim, Effect, Execution, Fence, Fingerprint, Found, Key, OperationId,
+        OperationName, Record, Request, Scope, Step, StoreError, Stored, Swap, Terms, Timestamp,
+        Verdict,
+    };
+
+    use super::{CommitError, Doubt, judge};
+
+    const CLAIMED_AT: Timestamp = Timestamp::from_unix_micros(1_000_000);
+
+    fn claim(number: u8) -> (Claim, Record) {
+        let name = OperationName::new("pay").expect("a name");
+        let key = Key::new("k").expect("a key");
+        let request = Request {
+            operation: OperationId::new(Scope::global(), name, key),
+            fingerprints: Fingerprint::from_parts(1, [7; 32]).into(),
+            terms: Terms::of(Effect::Transactional).build().expect("terms"),
+        };
+        let fence = Fence::from_random([number; 16]);
+        let admission = Admission::new(request, fence, Execution::from_bytes([number; 16]));
+        let record = admission.change().next.clone();
+        match admission.next(Swap::Stored { at: CLAIMED_AT }) {
+            Step::Done(Verdict::Run(claim)) => (claim, record),
+            other => panic!("it does not run: {other:?}"),
+        }
+    }
+
+    fn classified(renewed: Swap, was_made: bool) -> Result<(), CommitError> {
+        let doubt = Doubt { error: lost(), was_made };
+        judge(&claim(1).0, Fence::from_random([9; 16]), renewed, doubt)
+    }
+
+    fn lost() -> StoreError {
+        StoreError::Unavailable("lost".to_owned())
+    }
+
+    fn met(record: Record, updated_at: Timestamp) -> Swap {
+        let stored = Stored { record, updated_at, read_at: updated_at, suspect: false };
+        Swap::Conflict(Found::Record(Box::new(stored)))
+    }
+
+    #[test]
+    fn a_renewal_proves_that_nothing_was_committed_only_if_the_end_was_made() {
+        let renewed = Swap::Stored { at: CLAIMED_AT };
+        assert_eq!(classified(renewed.clone(), true), Err(CommitError::NotCommitted(lost())));
+        assert_eq!(classified(renewed, false), Err(CommitError::Doubtful(lost())));
+    }
+
+    #[test]
+    fn the_record_of_another_is_a_take_over_only_if_it_is_newer_than_the_claim() {
+        let later = Timestamp::from_unix_micros(1_000_001);
+        for was_made in [true, false] {
+            assert_eq!(classified(met(claim(2).1, later), was_made), Err(CommitError::LeaseLost));
+            let older = classified(met(claim(2).1, CLAIMED_AT), was_made);
+            assert_eq!(older, Err(CommitError::Doubtful(lost())), "the claim is not committed yet");
+            let committed = Record { fence: Fence::from_random([9; 16]), ..claim(1).1 };
+            assert_eq!(classified(met(committed, later), was_made), Ok(()));
+            let nothing = classified(Swap::Conflict(Found::Nothing), was_made);
+            assert_eq!(nothing, Err(CommitError::Doubtful(lost())));
+        }
+    }
+}
