@@ -300,9 +300,11 @@ impl<'a> Sender for UpstreamRequest<'a> {
         policy.state.counts.sent(launch.sent_as);
         telemetry::UPSTREAM_ATTEMPTS.add(launch.sent_as);
         let may_wait = self.doubt.is_some() && attempts.call().attempts() < policy.rules.attempts();
+        // In a box: it is the largest part of a request, and would be moved again and again.
+        let sending = Box::pin(policy.upstream.send(safety.lane(), request, patience));
         async move {
             let in_flight = InFlight::new(launch.permit, share);
-            let result = policy.upstream.send(safety.lane(), request, patience).await;
+            let result = sending.await;
             let classified = safety.classify(&result, &policy.rules, may_wait);
             // What failed leaves its place before the core looks how full it is.
             let in_flight = classified.is_good().then_some(in_flight);
