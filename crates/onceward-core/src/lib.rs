@@ -70,6 +70,7 @@ mod scope;
 mod seal;
 mod store;
 mod terms;
+mod times;
 mod transactional;
 mod wake;
 pub mod wire;
@@ -83,8 +84,7 @@ pub use key::{Key, KeyDigest, KeyError};
 pub use meaning::{Meaning, Policy, PolicyBuilder, PolicyError, Profile, Reply};
 pub use operation::{Digest, DigestError, OperationId, OperationName, OperationNameError};
 pub use record::{
-    Body, Effect, Execution, Fence, Header, Keeps, Outcome, Record, Started, State, Status, Stored,
-    Timestamp, Ttl,
+    Body, Effect, Execution, Fence, Header, Keeps, Outcome, Record, State, Status, Stored,
 };
 pub use release::{Force, Release, ReleaseError};
 pub use replay::Replay;
@@ -97,5 +97,6 @@ pub use store::{
     Purge, SWEEP_MARGIN, Spool, SpoolId, Store, StoreError, Swap, Trail, TrailEntry,
 };
 pub use terms::{Terms, TermsBuilder, TermsError};
+pub use times::{Started, Timestamp, Ttl};
 pub use transactional::Transactional;
 pub use wake::{OnEnded, Wake};

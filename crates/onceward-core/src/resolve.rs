@@ -117,7 +117,7 @@ impl Resolve<'_> {
             Resolution::Applied(_) => Duration::ZERO,
             Resolution::Never => time_until_never(stored, self.terms),
         };
-        // By a clock that jumped nobody knows how long ago the last run began.
+        // A clock that jumped does not say how long ago the last run began.
         let is_suspect = stored.suspect && self.resolution == Resolution::Never;
         match (status, self.force) {
             (Status::Unknown, Force::No) if is_suspect => Err(ResolveError::ClockSuspect),
@@ -163,7 +163,7 @@ pub enum ResolveError {
         /// How long to wait.
         left: Duration,
     },
-    /// The store's clock jumped, so that nobody knows whether it is too early for [`Resolution::Never`].
+    /// The store's clock jumped, so that it does not say whether it is too early for [`Resolution::Never`].
     ClockSuspect,
 }
 
@@ -182,7 +182,7 @@ impl fmt::Display for ResolveError {
                  was changed; look at its status again and resolve it only if it becomes unknown"
             ),
             Self::ClockSuspect => formatter.write_str(
-                "the store's clock jumped, so that nobody knows whether the last run may still have its \
+                "the store's clock jumped, so that it does not say whether the last run may still have its \
                  effect, and the key cannot be given back; nothing was changed and the outcome stays \
                  unknown; set the clock right or say that it is right, and ask again; or force it if you \
                  know that it cannot happen any more",

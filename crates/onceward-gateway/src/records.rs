@@ -37,7 +37,7 @@ pub(crate) trait Records: Inspect + Trail + Spool {
     /// What is suspected of the store's clock.
     fn clock_suspicion(&self) -> BoxFuture<'_, Result<Option<Suspicion>, StoreError>>;
 
-    /// Somebody said that the store's clock is right; what was suspected.
+    /// An operator said that the store's clock is right; what was suspected.
     fn trust_clock(&self) -> BoxFuture<'_, Result<Option<Suspicion>, StoreError>>;
 
     /// Whether there is room for new claims, as far as this process can see.

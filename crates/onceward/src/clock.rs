@@ -13,7 +13,7 @@ use onceward_core::{StoreError, Timestamp};
 
 use crate::telemetry::{self, event};
 
-/// How far wall time and a clock that nobody sets may disagree before what has expired is doubted, and
+/// How far wall time and a clock that no operator sets may disagree before what has expired is doubted, and
 /// nothing is swept any more.
 ///
 /// Time servers correct by milliseconds and leap seconds by one; a minute is somebody's hand.
@@ -26,7 +26,7 @@ pub trait Clock: Send + Sync + 'static {
     /// The time by which leases and retentions are counted.
     fn now(&self) -> Timestamp;
 
-    /// A time that nobody sets and that runs on while the machine sleeps, since any beginning.
+    /// A time that no operator sets and that runs on while the machine sleeps, since any beginning.
     fn steady(&self) -> Duration;
 }
 
@@ -141,7 +141,7 @@ pub struct Suspicion {
     pub ahead: Duration,
 }
 
-/// Compares the clock of a store with one that nobody sets.
+/// Compares the clock of a store with one that no operator sets.
 ///
 /// What it trusted first, or was told to trust, counts: so the time before this process is not judged.
 pub(crate) struct Watch {

@@ -86,7 +86,7 @@ pub async fn late_truth_wins_over_unknown<B: Bench>(bench: &B) {
     assert!(matches!(settled, Settled::FencedOff(_)), "another execution's: {settled:?}");
 }
 
-/// Whoever listened for a late answer says how that ended: nobody waits for it any more.
+/// The process that listened for a late answer says how that ended: no duplicate waits for it any more.
 pub async fn late_cause_replaces_an_older_one<B: Bench>(bench: &B) {
     let (store, sample) = (bench.open().await, Sample::new(Effect::External));
     let claim = claim(bench, &store, &sample).await;

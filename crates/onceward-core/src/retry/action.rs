@@ -16,7 +16,7 @@ pub enum Action {
         /// How long to wait first.
         wait: Duration,
     },
-    /// Wait so long, then ask the status URL; what it says is the next thing [`decide`](super::decide) is told.
+    /// Wait so long, then ask the status URL; what it says is the next thing that the caller tells [`decide`](super::decide).
     Poll {
         /// How long to wait first.
         wait: Duration,
@@ -28,7 +28,7 @@ pub enum Action {
 /// An attempt may be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permit {
-    /// It ends after this time at the latest; also what the target is told as its deadline.
+    /// It ends after this time at the latest; the caller tells the target this as its deadline.
     pub timeout: Duration,
     /// After this time without an answer, [`hedge`](super::Context::hedge) may be asked.
     pub hedge_after: Option<Duration>,

@@ -116,7 +116,7 @@ pub struct Answer<'a> {
     /// The server does not keep the key: `Onceward-Unprotected`, or it is a gateway of ours that has no
     /// answer and names no operation.
     pub unprotected: bool,
-    /// It says that nobody knows whether it happened: `Onceward-Outcome: unknown`.
+    /// The server says that it does not know whether it happened: `Onceward-Outcome: unknown`.
     pub unknown: bool,
 }
 

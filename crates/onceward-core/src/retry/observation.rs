@@ -1,4 +1,4 @@
-//! What the decision is told of one attempt.
+//! What one attempt has shown: what the caller tells the decision.
 
 use core::time::Duration;
 
@@ -30,7 +30,7 @@ impl From<Class> for Observation {
 }
 
 impl Answer<'_> {
-    /// Everything that the decision is told of it, by rules that know no statuses of their own.
+    /// Everything that the caller tells the decision of it, by rules that know no statuses of their own.
     #[must_use]
     pub fn observation(&self, hint: Option<Duration>) -> Observation {
         let (class, doubt) = (self.class(), self.leaves_doubt());
@@ -47,7 +47,7 @@ impl Answer<'_> {
 }
 
 impl Rules {
-    /// Everything that the decision is told of an answer: the statuses that these rules name count
+    /// Everything that the caller tells the decision of an answer: the statuses that these rules name count
     /// for more than the usual ones.
     ///
     /// What an answer says about its operation (it runs, its outcome is unknown, it is stored under the
@@ -69,7 +69,7 @@ impl Rules {
                 if self.names_retry_status(answer.status)
                     && answer.code != Some("result-unavailable") =>
             {
-                // Somebody has looked at it: that is no sign of a target that is down.
+                // The target has looked at it: that is no sign of one that is down.
                 Observation { class: Class::ServerFault, alive: true, ..observation }
             }
             class if class.is_failure() && self.no_retry_status.contains(&answer.status) => {

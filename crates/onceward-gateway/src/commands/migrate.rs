@@ -170,7 +170,7 @@ fn done(name: &str, now: u32, before: u32) -> Result<ExitCode, Box<dyn Error>> {
 fn print_after(version: u32) -> Result<ExitCode, Box<dyn Error>> {
     let mut out = io::stdout().lock();
     for (name, text) in MIGRATIONS.iter().skip(version as usize) {
-        // Whoever runs them may have another one, with a schema in it that others may write to.
+        // The role that runs them may have another one, with a schema in it that others may write to.
         let path = "SET LOCAL search_path = pg_catalog, pg_temp;";
         writeln!(out, "-- {name}\nBEGIN;\n{path}\n{}\nCOMMIT;\n", text.trim_end())?;
     }

@@ -9,7 +9,7 @@ use std::{
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// What is at some places of a body of JSON. Nobody has authenticated its sender yet, and a tree of all its
+/// What is at some places of a body of JSON. The gateway has not authenticated its sender yet, and a tree of all its
 /// values would take a hundred times the memory of its text.
 pub(crate) struct Document(BTreeMap<String, Value>);
 

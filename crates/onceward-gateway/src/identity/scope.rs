@@ -46,7 +46,7 @@ pub(crate) fn scope_of(
 /// A scalar of a body as the text that it is in a scope, if it can be part of one.
 ///
 /// A number must be whole and exact: a rounded one would join two owners. `7` and `"7"` are one value:
-/// the caller chose both, and whoever sends the other one under the same key is refused, because the
+/// the caller chose both, and a client that sends the other one under the same key is refused, because the
 /// fingerprint tells the bodies apart.
 pub(crate) fn plain(value: &Value) -> Option<String> {
     match value {

@@ -152,7 +152,7 @@ async fn plan(config: &Config, store: &dyn Records) -> Result<Plan, StoreError> 
     Ok(plan)
 }
 
-/// `false`: somebody else was faster.
+/// `false`: another process was faster.
 async fn write(plan: &Plan, store: &dyn Records) -> Result<bool, StoreError> {
     for want in &plan.wants {
         let before = plan.rows.iter().find(|row| row.template == want.kept.template);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::plan::{Plan, yields};
 use crate::config::{Config, is_of_path, template_of};
 
-/// By what records are told apart.
+/// What tells records apart.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Named {
     /// The name of the operation.

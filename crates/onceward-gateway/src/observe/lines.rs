@@ -69,7 +69,7 @@ impl Write for Lines {
 
 fn write(mut place: impl Write, waiting: &Receiver<Message>) {
     for message in waiting {
-        // Standard error may be closed; then there is nobody to tell.
+        // Standard error may be closed; then no operator reads it.
         let _ = match message {
             Message::Line(line) => place.write_all(&line),
             Message::Written(sender) => {

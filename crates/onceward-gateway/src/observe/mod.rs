@@ -73,7 +73,7 @@ pub(crate) fn tell(text: &str) {
                 .to_string()
         }
     };
-    // Standard error may be closed; then there is nobody to tell.
+    // Standard error may be closed; then no operator reads it.
     let _ = writeln!(io::stderr(), "{line}");
 }
 

@@ -14,7 +14,7 @@ pub(super) const ATTEMPT: HeaderName = AttemptHeaders::ATTEMPT;
 /// What a client wishes; whatever it says that cannot be read was not said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestHints {
-    /// When nobody waits for the answer any more.
+    /// When the client does not wait for the answer any more.
     pub(super) deadline: Option<Instant>,
     pub(super) priority: Option<Priority>,
     /// Which attempt of the client this is, counted from 1.
@@ -72,7 +72,7 @@ impl RequestHints {
         self.attempt > 1
     }
 
-    /// Tells the upstream: how long somebody waits for this attempt, and how important it is.
+    /// Tells the upstream: how long the client waits for this attempt, and how important it is.
     pub(super) fn tell(&self, headers: &mut HeaderMap, patience: Duration, of_route: Priority) {
         if let Some(left) = self.left() {
             let millis = u64::try_from(left.min(patience).as_millis()).unwrap_or(u64::MAX);

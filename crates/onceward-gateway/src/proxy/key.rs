@@ -1,4 +1,4 @@
-//! The key of a request: where its route looks for it, and what the upstream is told.
+//! The key of a request: where its route looks for it, and what the gateway tells the upstream.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use onceward::{Key, server::IdempotencyBuilder};

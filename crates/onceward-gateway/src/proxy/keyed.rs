@@ -228,7 +228,7 @@ impl Service<Request<Body>> for Forward {
     }
 }
 
-/// What the upstream is told about the execution.
+/// What the gateway tells the upstream about the execution.
 fn prepare(headers: &mut HeaderMap, claim: &Claim) {
     let text = |text: String| HeaderValue::from_str(&text).expect("it is visible ASCII");
     headers.insert(EXECUTION, text(format!("{}.{}", claim.id(), claim.execution())));

@@ -61,7 +61,7 @@ type Parameters = BTreeMap<String, String>;
 
 const UNPROTECTED: HeaderName = HeaderName::from_static("onceward-unprotected");
 
-/// Where the status of operations is told.
+/// Where clients read the status of operations.
 const STATUS_PATH: &str = "/.onceward";
 
 /// What one line of a head takes up besides its text.

@@ -90,7 +90,7 @@ pub(super) async fn pass(
     response
 }
 
-/// Whether there is no good answer, and somebody still waits for one.
+/// Whether there is no good answer, and the client still waits for one.
 fn calls_for_fallback(delivered: &Result<Delivered, Undelivered>) -> bool {
     match delivered {
         Ok(delivered) => delivered.class.is_failure(),
@@ -115,7 +115,7 @@ fn instead(fallback: &Fallback) -> Response<Body> {
     response
 }
 
-/// What the client of a request without a record is told. Without a key no repeat is recognised: where
+/// What the gateway tells the client of a request without a record. Without a key no repeat is recognised: where
 /// the upstream may have done it, only a method that may be repeated makes another attempt harmless.
 pub(super) fn unanswered(failure: &SendFailure, method: retry::Method) -> Problem {
     tracing::warn!(event = event::UPSTREAM_FAILED, %failure, "a request without a key has no answer");

@@ -135,7 +135,7 @@ fn named(routes: &Routes, parts: &Parts, caller: &Caller) -> Result<Vec<Operatio
     Ok(known.into_iter().flatten().collect())
 }
 
-/// Whether somebody who says this name speaks of these records.
+/// Whether a client that says this name speaks of these records.
 fn means(route: &Route, names: &Names, name: &OperationName) -> bool {
     let is_method = |text: &str| text.split(' ').next() == Some(names.method.as_str());
     route.name.is_some() || is_method(name.as_str())

@@ -8,14 +8,15 @@ use serde_json::json;
 
 use crate::{
     gateway_support::{Call, Gateway, Link, Pipe, Version, eventually, raw, route},
-    get, keyless, pay, room, start,
+    get, keyless, pay, start,
     switched::{Mode, Switched},
+    upstream_state,
 };
 
 const ROOM: &str = "GET,HEAD,PUT,POST,DELETE /x/{*rest}";
 
 async fn circuit(gateway: &Gateway) -> String {
-    room(gateway, "shared").await["circuit"].as_str().unwrap().to_owned()
+    upstream_state(gateway, "shared").await["circuit"].as_str().unwrap().to_owned()
 }
 
 /// One client's bad requests end retries, and stop nobody.
@@ -82,7 +83,7 @@ async fn a_write_that_hangs_counts_whatever_time_its_client_gave() {
 async fn what_a_client_broke_off_is_no_success_of_the_upstream() {
     let upstream = Switched::start().await;
     let gateway = start(&upstream, &keyless(""));
-    let before = room(&gateway, "shared").await["budget"].clone();
+    let before = upstream_state(&gateway, "shared").await["budget"].clone();
     let broken = "POST /x/any HTTP/1.1\r\nhost: here\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\nno number\r\n";
     upstream.mode(Mode::Status(503));
     for _ in 0..4 {
@@ -90,7 +91,7 @@ async fn what_a_client_broke_off_is_no_success_of_the_upstream() {
     }
     let answer = raw(gateway.address, broken).await;
     assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
-    assert_eq!(room(&gateway, "shared").await["budget"], before);
+    assert_eq!(upstream_state(&gateway, "shared").await["budget"], before);
     assert_eq!(circuit(&gateway).await, "closed");
     assert_eq!(gateway.send(&get("/x/1")).await.status, 503);
     assert_eq!(circuit(&gateway).await, "guarded", "the fifth in a row");
@@ -111,10 +112,11 @@ async fn an_answer_that_nobody_reads_holds_a_place_only_where_a_limit_was_chosen
         assert_eq!(answer.status().as_u16(), 201);
         links.push((link, answer));
     }
-    assert_eq!(room(&gateway, "unmatched").await["in_flight"], 0);
-    assert_eq!(room(&gateway, ROOM).await["in_flight"], 1);
+    assert_eq!(upstream_state(&gateway, "unmatched").await["in_flight"], 0);
+    assert_eq!(upstream_state(&gateway, ROOM).await["in_flight"], 1);
     drop(links);
-    eventually("it has landed", async || room(&gateway, ROOM).await["in_flight"] == 0).await;
+    eventually("it has landed", async || upstream_state(&gateway, ROOM).await["in_flight"] == 0)
+        .await;
 }
 
 /// Rule 15: also a second attempt is not begun when the claim's time is over.

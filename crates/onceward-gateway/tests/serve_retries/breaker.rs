@@ -2,8 +2,9 @@
 
 use crate::{
     gateway_support::{Gateway, Link, Version, eventually, route},
-    get, keyless, pay, room, start,
+    get, keyless, pay, start,
     switched::{Mode, Switched},
+    upstream_state,
 };
 
 /// Guarded after 5 failures in a row, open after 50 more.
@@ -13,7 +14,7 @@ const HOPELESS: usize = 55;
 const LONG: Mode = Mode::Busy("5");
 
 async fn circuit(gateway: &Gateway) -> String {
-    room(gateway, "shared").await["circuit"].as_str().unwrap().to_owned()
+    upstream_state(gateway, "shared").await["circuit"].as_str().unwrap().to_owned()
 }
 
 /// One that takes keys, and one that does not.
@@ -104,7 +105,7 @@ async fn a_route_may_do_without() {
     }
     assert_eq!(upstream.count(), 2 * HOPELESS);
     assert_eq!(
-        room(&gateway, "unmatched").await["circuit"],
+        upstream_state(&gateway, "unmatched").await["circuit"],
         "closed",
         "and the others are not judged by it"
     );
@@ -122,7 +123,7 @@ async fn what_has_no_route_is_judged_alone() {
     }
     upstream.mode(Mode::Good);
     assert_eq!(gateway.send(&get("/nowhere")).await.problem(), (503, "overloaded".into()));
-    assert_eq!(room(&gateway, "unmatched").await["circuit"], "open");
+    assert_eq!(upstream_state(&gateway, "unmatched").await["circuit"], "open");
     assert_eq!(circuit(&gateway).await, "closed");
     assert_eq!(gateway.send(&pay("a")).await.status, 201);
     assert_eq!(gateway.send(&get("/x/1")).await.status, 200);

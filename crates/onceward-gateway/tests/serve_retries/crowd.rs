@@ -2,8 +2,9 @@
 
 use crate::{
     gateway_support::{Gateway, Reply, eventually, route},
-    get, keyless, pay, room, start,
+    get, keyless, pay, start,
     switched::{Mode, Switched},
+    upstream_state,
 };
 use tokio::task::JoinHandle;
 
@@ -18,12 +19,12 @@ async fn fill(
     let before = upstream.count();
     let running = (0..count).map(|_| gateway.begin(&get("/x/held"))).collect();
     upstream.arrival(before + count).await;
-    assert_eq!(room(gateway, name).await["in_flight"], count);
+    assert_eq!(upstream_state(gateway, name).await["in_flight"], count);
     running
 }
 
 #[tokio::test]
-async fn a_limit_is_a_room_of_its_own() {
+async fn a_limit_has_a_state_of_its_own() {
     let upstream = Switched::start().await;
     let gateway = start(&upstream, &format!("{}{}", keyless("limit = 2"), route("limit = 1")));
     upstream.mode(Mode::Held(200));

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::{
     gateway_support::{Link, Version, route},
-    get, keyless, pay, room, start,
+    get, keyless, pay, start,
     switched::{Mode, Switched},
+    upstream_state,
 };
 
 fn refused() -> (u16, String) {
@@ -96,5 +97,5 @@ async fn a_short_deadline_says_nothing_about_the_upstream() {
         let reply = link.send(&get("/x/1").header("onceward-deadline", "30")).await;
         assert_eq!(reply.status, 504, "{reply:?}");
     }
-    assert_eq!(room(&gateway, "shared").await["circuit"], "closed");
+    assert_eq!(upstream_state(&gateway, "shared").await["circuit"], "closed");
 }

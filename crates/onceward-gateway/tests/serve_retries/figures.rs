@@ -4,20 +4,24 @@ use serde_json::json;
 
 use crate::{
     gateway_support::{Call, route},
-    get, keyless, pay, room, start,
+    get, keyless, pay, start,
     switched::{Mode, Switched},
-    warm_up,
+    upstream_state, warm_up,
 };
 
 #[tokio::test]
-async fn the_state_of_every_room_is_shown() {
+async fn every_state_of_the_upstream_is_shown() {
     let upstream = Switched::start().await;
     let gateway =
         start(&upstream, &format!("{}{}", keyless("retry = \"standard\""), route("limit = 7")));
     let document = gateway.ask(&get("/v1/upstream")).await.json();
     assert_eq!(document["upstream"], upstream.url());
-    let names: Vec<_> =
-        document["states"].as_array().unwrap().iter().map(|room| &room["name"]).collect();
+    let names: Vec<_> = document["states"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|upstream_state| &upstream_state["name"])
+        .collect();
     assert_eq!(names, ["POST /pay", "shared", "unmatched"]);
     assert_eq!(
         document["states"][1],
@@ -30,10 +34,14 @@ async fn the_state_of_every_room_is_shown() {
     assert_eq!(document["states"][0]["limit"], 7);
 
     warm_up(&gateway, &get("/x/1"), 5).await;
-    assert_eq!(room(&gateway, "shared").await["budget"]["left"], 35, "filled by successes");
+    assert_eq!(
+        upstream_state(&gateway, "shared").await["budget"]["left"],
+        35,
+        "filled by successes"
+    );
     upstream.then([Mode::Reset]);
     assert_eq!(gateway.send(&get("/x/1")).await.status, 200);
-    let shared = room(&gateway, "shared").await;
+    let shared = upstream_state(&gateway, "shared").await;
     assert_eq!((&shared["attempts"], &shared["retries"]), (&json!(7), &json!(1)));
     assert_eq!(shared["budget"]["left"], 35, "given back, because it succeeded");
     assert_eq!(gateway.metric("onceward_gateway_retry_budget").await, 30, "where it is least");
@@ -57,12 +65,12 @@ async fn a_reload_forgets_nothing() {
     upstream.arrival(3).await;
     gateway.reload(&gateway.configuration());
     gateway.wait_for("the routes were read again");
-    let own = room(&gateway, "GET,HEAD,PUT,POST,DELETE /x/{*rest}").await;
+    let own = upstream_state(&gateway, "GET,HEAD,PUT,POST,DELETE /x/{*rest}").await;
     assert_eq!((&own["in_flight"], &own["attempts"]), (&json!(1), &json!(2)));
-    assert_eq!(room(&gateway, "shared").await["attempts"], 1);
+    assert_eq!(upstream_state(&gateway, "shared").await["attempts"], 1);
     upstream.release();
     assert_eq!(running.await.unwrap().status, 200);
     gateway.reload(&gateway.configuration().replace("limit = 3", "limit = 4"));
     gateway.wait_for("the routes were read again");
-    assert_eq!(room(&gateway, "GET,HEAD,PUT,POST,DELETE /x/{*rest}").await["limit"], 4);
+    assert_eq!(upstream_state(&gateway, "GET,HEAD,PUT,POST,DELETE /x/{*rest}").await["limit"], 4);
 }

@@ -6,9 +6,9 @@ use tokio::{task::JoinHandle, time::timeout};
 
 use crate::{
     gateway_support::{Gateway, Reply, TEST_TIMEOUT, eventually},
-    get, keyless, room, safe, start,
+    get, keyless, safe, start,
     switched::{Mode, Switched},
-    warm_up,
+    upstream_state, warm_up,
 };
 
 /// More than are needed to know which answer is late.
@@ -24,8 +24,10 @@ async fn the_first_good_answer_is_taken() {
     assert_eq!(upstream.count() - before, 2);
     assert!(hedges(&gateway).await >= 1);
     assert!(gateway.metric("onceward_gateway_upstream_hedges_total{result=\"won\"}").await >= 1);
-    eventually("the loser is dropped", async || room(&gateway, "shared").await["in_flight"] == 0)
-        .await;
+    eventually("the loser is dropped", async || {
+        upstream_state(&gateway, "shared").await["in_flight"] == 0
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -97,5 +99,5 @@ async fn hedged(
 }
 
 async fn hedges(gateway: &Gateway) -> u64 {
-    room(gateway, "shared").await["hedges"].as_u64().unwrap()
+    upstream_state(gateway, "shared").await["hedges"].as_u64().unwrap()
 }

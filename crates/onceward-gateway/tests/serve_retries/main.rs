@@ -52,10 +52,14 @@ fn safe(lines: &str) -> String {
 }
 
 /// A room as operators see it.
-async fn room(gateway: &Gateway, name: &str) -> Value {
+async fn upstream_state(gateway: &Gateway, name: &str) -> Value {
     let document = gateway.ask(&get("/v1/upstream")).await.json();
-    let rooms = document["states"].as_array().unwrap().iter();
-    rooms.clone().find(|room| room["name"] == name).cloned().unwrap_or_else(|| panic!("{document}"))
+    let states = document["states"].as_array().unwrap().iter();
+    states
+        .clone()
+        .find(|upstream_state| upstream_state["name"] == name)
+        .cloned()
+        .unwrap_or_else(|| panic!("{document}"))
 }
 
 /// So many requests that succeed, one after the other on one connection: they fill the budget.

@@ -2,9 +2,9 @@
 
 use crate::{
     gateway_support::{Call, Link, Pipe, Version, eventually, route, route_for},
-    get, keyless, pay, room, start,
+    get, keyless, pay, start,
     switched::{Mode, Switched},
-    warm_up,
+    upstream_state, warm_up,
 };
 use bytes::Bytes;
 use hyper::body::Frame;
@@ -34,10 +34,11 @@ async fn what_never_reached_the_upstream_is_sent_again() {
     let gateway = start(&upstream, &text);
     warm_up(&gateway, &get("/x/1"), 80).await;
     let before = upstream.count();
-    let attempts = room(&gateway, "shared").await["attempts"].as_u64().unwrap();
+    let attempts = upstream_state(&gateway, "shared").await["attempts"].as_u64().unwrap();
     upstream.close().await;
     let paid = gateway.begin(&pay("a"));
-    let tried = async || room(&gateway, "shared").await["attempts"].as_u64().unwrap() > attempts;
+    let tried =
+        async || upstream_state(&gateway, "shared").await["attempts"].as_u64().unwrap() > attempts;
     eventually("it is tried", tried).await;
     upstream.reopen().await;
     let reply = paid.await.unwrap();

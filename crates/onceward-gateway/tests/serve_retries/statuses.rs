@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use crate::{
     gateway_support::{Call, route, route_for},
-    get, keyless, pay, room, start,
+    get, keyless, pay, start,
     switched::{Mode, Switched},
+    upstream_state,
 };
 
 const QUICK: &str = "retry = \"standard\"\nbackoff = \"none\"";
@@ -112,11 +113,11 @@ async fn a_keyed_write_meets_locks_and_failures_with_a_hint() {
 }
 
 #[tokio::test]
-async fn a_patient_route_makes_all_its_attempts_and_its_purse_is_as_large() {
+async fn a_patient_route_makes_all_its_attempts_and_its_budget_is_as_large() {
     let upstream = Switched::start().await;
     let lines = "retry = \"patient\"\nattempts = 12\nbackoff = \"none\"";
     let gateway = start(&upstream, &keyless(lines));
-    let budget = room(&gateway, "shared").await["budget"].clone();
+    let budget = upstream_state(&gateway, "shared").await["budget"].clone();
     assert_eq!(budget, serde_json::json!({"left": 110, "capacity": 110}));
     upstream.mode(Mode::Reset);
     assert_eq!((gateway.send(&get("/x/1")).await.status, upstream.count()), (502, 12));

@@ -72,7 +72,7 @@ impl Head {
         matches!(self.status.as_u16(), 409 | 500..=504) && self.is_json
     }
 
-    /// What the decision is told of the answer with this body, if all of it was read.
+    /// What the client tells the decision of the answer with this body, if all of it was read.
     pub(super) fn observation(&self, body: Option<&[u8]>, rules: &Rules) -> Observation {
         let said = body.filter(|_| self.may_refuse()).map(|body| self.refusal(body));
         let said = said.unwrap_or_default();
@@ -97,7 +97,7 @@ impl Head {
         }
     }
 
-    /// What the decision is told when the body broke off, or did not come in time. That a server does not
+    /// What the client tells the decision when the body broke off, or did not come in time. That a server does not
     /// keep the key counts for more than that its answer is missing.
     pub(super) fn seen_without_body(&self, class: Class) -> Observation {
         Observation {

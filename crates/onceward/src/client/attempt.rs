@@ -85,7 +85,7 @@ where
     Ended { reply, observation, at, is_last: false }
 }
 
-/// What an answer says; its body is read only where that says more. What its head says is told at once.
+/// What an answer says; its body is read only where that says more. What its head says is kept at once.
 async fn understand<B>(
     response: Response<B>,
     (uri, retry): (&Uri, &Retry),

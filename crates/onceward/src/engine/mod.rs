@@ -13,10 +13,10 @@ pub(super) mod commit;
 #[cfg(feature = "tower")]
 pub(super) mod open;
 pub(super) mod repair;
+mod results;
 pub(super) mod sweeper;
 
 use std::{
-    fmt,
     future::Future,
     sync::{
         Arc,
@@ -27,7 +27,7 @@ use std::{
 
 use onceward_core::{
     Admission, Change, Claim, Ending, Execution, Fence, Found, Request, Settled, Settlement,
-    SettlementStep, Step, Store, StoreError, Swap, Timestamp, Ttl, Verdict,
+    SettlementStep, Step, Store, StoreError, Swap, Ttl, Verdict,
 };
 use tokio::{
     sync::{Notify, oneshot},
@@ -38,6 +38,7 @@ use crate::{
     crashpoint,
     telemetry::{self, Call, Said, event},
 };
+pub use results::{AdmitError, Drained, Renewal, Unsettled};
 
 /// Admits requests to operations and settles them, on one store.
 ///
@@ -522,70 +523,6 @@ impl Pause {
         self.tries += 1;
         sleep(Duration::from_millis(fastrand::u64(ceiling_ms / 2..=ceiling_ms))).await;
     }
-}
-
-/// The result of a renewal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Renewal {
-    /// The lease runs anew.
-    Renewed {
-        /// The store's time of it.
-        at: Timestamp,
-    },
-    /// A transaction that is still open holds the record, most often the one that ends this claim. As
-    /// good as renewed: whatever becomes of the lease, only one of them commits.
-    Held,
-    /// The claim is over: another execution may be running. Stop, and send no answer.
-    Lost(Found),
-}
-
-/// Why a request got no verdict. Nothing was run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AdmitError {
-    /// The store does not answer as it should.
-    Store(StoreError),
-    /// [`Engine::MAX_UNSETTLED`] executions are running or settling.
-    Overloaded,
-    /// This process is shutting down.
-    Draining,
-}
-
-impl fmt::Display for AdmitError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Store(error) => write!(formatter, "nothing was run: {error}"),
-            Self::Overloaded => formatter.write_str(
-                "nothing was run: too many operations are unsettled here; try again with the same key",
-            ),
-            Self::Draining => formatter.write_str(
-                "nothing was run: this process is shutting down; try again with the same key",
-            ),
-        }
-    }
-}
-
-impl std::error::Error for AdmitError {}
-
-/// A settlement is not durable yet; it is tried again in the background.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unsettled;
-
-impl fmt::Display for Unsettled {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(
-            "the operation has run but its end is not durable yet; ask again with the same key",
-        )
-    }
-}
-
-impl std::error::Error for Unsettled {}
-
-/// What [`Engine::drain`] left behind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Drained {
-    /// How many executions were not settled in time.
-    pub abandoned: usize,
 }
 
 pub(crate) fn newer_fingerprint(version: u8) -> StoreError {

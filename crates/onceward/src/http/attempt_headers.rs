@@ -25,7 +25,7 @@ use tokio::time::Instant;
 pub struct AttemptHeaders {
     /// Which attempt of its client it is, counted from 1.
     pub attempt: Option<u32>,
-    /// How long somebody waits for it, from when it was sent.
+    /// How long its client waits for it, from when it was sent.
     pub time: Option<Duration>,
     /// How important it is.
     pub priority: Option<Priority>,
@@ -40,7 +40,7 @@ impl AttemptHeaders {
     pub const PRIORITY: HeaderName = HeaderName::from_static("onceward-priority");
     /// More attempts than these are not told apart.
     pub const MOST_ATTEMPTS: u32 = 1_000;
-    /// Nobody waits for longer: a larger number is as good as this one.
+    /// No client waits for longer: a larger number is as good as this one.
     pub const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
     /// What these lines say; two lines of one name say nothing.
@@ -94,7 +94,7 @@ impl AttemptHeaders {
 pub struct Incoming {
     /// Which attempt it is: 1 is the first.
     pub attempt: u32,
-    /// When nobody waits for its answer any more.
+    /// When its client does not wait for its answer any more.
     pub deadline: Option<Instant>,
     /// How important it is.
     pub priority: Option<Priority>,
@@ -107,7 +107,7 @@ impl Incoming {
         self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// Whether nobody waits for its answer any more.
+    /// Whether its client does not wait for its answer any more.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.remaining().is_some_and(|left| left.is_zero())

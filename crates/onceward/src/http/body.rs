@@ -31,7 +31,7 @@ enum Kind {
     Stream { first: Option<Bytes>, rest: Shareable },
 }
 
-/// A stream that is only `Send`, made shareable: some clients demand it of a body. Nobody locks it.
+/// A stream that is only `Send`, made shareable: some clients demand it of a body. No code locks it.
 struct Shareable(Mutex<UnsyncBoxBody<Bytes, BoxError>>);
 
 impl Shareable {

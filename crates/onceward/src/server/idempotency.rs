@@ -66,7 +66,7 @@ impl Idempotency {
     ///
     /// Answers up to 64 KiB are not counted while they are stored; the number of those is limited by
     /// [`Engine::MAX_UNSETTLED`]. A larger answer for which there is no room is read and kept all the same,
-    /// four at a time, and its client is told to ask again.
+    /// four at a time, and the layer tells its client to ask again.
     pub const MAX_BUFFERED: usize = 256 << 20;
     /// How long `authorize_replay` and `rebuild` may take; after that a stored answer is not shown.
     pub const MAX_ASKING: Duration = Duration::from_secs(15);
@@ -99,7 +99,7 @@ impl Idempotency {
         change(IdempotencyBuilder::clone(&self.builder)).build()
     }
 
-    /// An answer that somebody found out about an unknown outcome, as this layer would keep it: without
+    /// An answer that a resolver or an operator found out about an unknown outcome, as this layer would keep it: without
     /// what it drops, with what it redacts hidden.
     ///
     /// ```

@@ -156,7 +156,7 @@ impl KeySource {
         }
     }
 
-    /// What a request without a key is told where it needs one.
+    /// What the layer answers to a request without a key where it needs one.
     pub(super) fn missing(&self) -> Problem {
         const WHICH: &str = "send a new UUID for each operation, the same on every attempt";
         let text = match self {

@@ -42,7 +42,7 @@ where
     type Error = S::Error;
     type Future = BoxFuture<'static, Result<Response<Body>, S::Error>>;
 
-    /// Always ready: a replay does not need the service. Whoever runs waits until it is.
+    /// Always ready: a replay does not need the service. An execution waits until it is.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         Poll::Ready(Ok(()))
     }

@@ -162,7 +162,7 @@ pub fn peer_network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// What a request is told that finds no room.
+/// What the layer answers to a request that finds no room.
 pub(super) fn full() -> Problem {
     let text = "too many bytes are held in memory here; try again with the same key";
     Problem::new(Code::Overloaded, text).retry_after(Duration::from_secs(1))

@@ -17,7 +17,7 @@ pub(super) struct Patience {
     pub(super) is_preferred: bool,
 }
 
-/// What a request is told when its patience is at its end.
+/// What the layer answers when the patience of a request is at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
     /// 409, if it is a duplicate; the first one waits for its answer.

@@ -64,7 +64,7 @@ pub(super) fn trust(options: &Options, reason: &str) -> ExitCode {
     match written {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Standard error may be closed; then there is nobody to tell.
+            // Standard error may be closed; then no operator reads it.
             let _ = writeln!(io::stderr(), "error: {error}");
             ExitCode::FAILURE
         }
@@ -167,7 +167,7 @@ fn local(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-/// Whether anybody listens there: it is no finding that no gateway runs.
+/// Whether a gateway listens there: it is no finding that none runs.
 fn is_there(admin: &SocketAddr) -> bool {
     TcpStream::connect_timeout(&local(*admin), CONNECT_TIMEOUT).is_ok()
 }

@@ -185,7 +185,7 @@ fn unknown(route: &Route, about: &str, has_operators: bool, findings: &mut Findi
     if !has_operators {
         let texts = texts(
             "an outcome can become unknown, and neither `reconcile` nor an operator can say what it was",
-            "its retries are refused until somebody uses `onceward keys resolve` on its store, also while \
+            "its retries are refused until an operator uses `onceward keys resolve` on its store, also while \
              the gateway runs",
             "admin = \"127.0.0.1:8081\", or reconcile = \"http://127.0.0.1:3000/did-it-happen\"",
         );

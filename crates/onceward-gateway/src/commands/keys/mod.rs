@@ -443,6 +443,6 @@ fn print(text: &str) -> Result<(), BoxError> {
 }
 
 fn tell(text: &str) {
-    // Standard error may be closed; then there is nobody to tell.
+    // Standard error may be closed; then no operator reads it.
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -73,7 +73,7 @@ impl Answer {
         kind.eq_ignore_ascii_case("application/problem+json") && document.is_ok_and(says)
     }
 
-    /// Whether it says that nobody knows what became of the request, as a problem or as Stripe writes
+    /// Whether the server says that it does not know what became of the request, as a problem or as Stripe writes
     /// errors.
     pub(super) fn is_unknown(&self) -> bool {
         const CODE: &str = "outcome-unknown";

@@ -1,6 +1,7 @@
 //! Sends requests, one connection each, at a polite pace, and remembers them.
 
 use std::{
+    convert::Infallible,
     error::Error,
     fmt,
     sync::{Arc, Mutex, OnceLock, PoisonError},
@@ -18,7 +19,7 @@ use hyper_rustls::ConfigBuilderExt as _;
 use hyper_util::rt::TokioIo;
 use tokio::{
     net::TcpStream,
-    sync::Barrier,
+    sync::{Barrier, oneshot},
     task::JoinSet,
     time::{Instant, sleep, sleep_until, timeout},
 };
@@ -34,7 +35,7 @@ const MAX_ANSWER: usize = 32 << 20;
 
 pub(super) type Trouble = Box<dyn Error + Send + Sync>;
 type Sent = Result<Answer, Trouble>;
-type Body = BoxBody<Bytes, std::convert::Infallible>;
+type Body = BoxBody<Bytes, Infallible>;
 type Sender = SendRequest<Body>;
 
 /// Why something could not be asked: it says nothing about the API.
@@ -163,7 +164,7 @@ impl Wire {
         together.join_all().await.into_iter().map(asked).collect()
     }
 
-    /// Sends one and closes the connection a while later, without an answer.
+    /// Sends one and closes the connection a while after all of it was sent, without an answer.
     pub(super) async fn send_and_leave(
         &self,
         attempt: &Attempt,
@@ -175,9 +176,14 @@ impl Wire {
         }
         let leave = async {
             let mut sender = connect(self.tls(&attempt.url)?, &attempt.url).await?;
+            let (request, sent) = watched(request(attempt)?);
+            let later = async {
+                let _ = sent.await;
+                sleep(after).await;
+            };
             tokio::select! {
-                answer = exchange(&mut sender, attempt, Instant::now()) => answer.map(drop),
-                () = sleep(after) => Ok(()),
+                answer = answer(&mut sender, request, Instant::now()) => answer.map(drop),
+                () = later => Ok(()),
             }
         };
         let left = bounded(self.limits.time_out, leave).await;
@@ -272,7 +278,11 @@ where
 }
 
 async fn exchange(sender: &mut Sender, attempt: &Attempt, begun: Instant) -> Sent {
-    let response = sender.send_request(request(attempt)?).await?;
+    answer(sender, request(attempt)?, begun).await
+}
+
+async fn answer(sender: &mut Sender, request: Request<Body>, begun: Instant) -> Sent {
+    let response = sender.send_request(request).await?;
     let (parts, body) = response.into_parts();
     let body = read(body).await?;
     if parts.status == StatusCode::TOO_MANY_REQUESTS {
@@ -298,6 +308,16 @@ fn request(attempt: &Attempt) -> Result<Request<Body>, Trouble> {
         lines.append(name, value);
     }
     Ok(request)
+}
+
+/// The same request, and what ends when the connection has taken all of it: it drops the body then.
+fn watched(request: Request<Body>) -> (Request<Body>, oneshot::Receiver<Infallible>) {
+    let (held, sent) = oneshot::channel();
+    let holding = move |error| {
+        let _ = &held;
+        error
+    };
+    (request.map(|body| body.map_err(holding).boxed()), sent)
 }
 
 async fn read(body: Incoming) -> Result<Bytes, Trouble> {

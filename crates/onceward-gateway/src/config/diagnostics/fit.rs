@@ -307,7 +307,7 @@ pub(crate) fn errors_of(defaults: &RouteOptions) -> Errors {
     defaults.errors.given().map_or(usual_errors(profile), |errors| errors.value)
 }
 
-/// Whoever has clients of Stripe refuses in their words.
+/// An operator whose clients are of Stripe refuses in their words.
 fn usual_errors(profile: Option<RouteProfile>) -> Errors {
     match profile {
         Some(RouteProfile::Stripe) => Errors::Stripe,

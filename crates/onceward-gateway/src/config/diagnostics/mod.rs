@@ -1,4 +1,4 @@
-//! What does not fit together, and how a person is told.
+//! What does not fit together, and how the command tells the operator.
 
 pub(super) mod fit;
 pub(super) mod mistake;

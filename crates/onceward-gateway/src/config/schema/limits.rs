@@ -27,7 +27,7 @@ pub(crate) const RETAIN: Bounds<Duration> = Bounds { least: SECOND, most: TEN_YE
 pub(crate) const UNKNOWN_RETAIN: Bounds<Duration> = RETAIN;
 pub(crate) const RERUN_WITHIN: Bounds<Duration> = RETAIN;
 pub(crate) const RETRY_WINDOW: Bounds<Duration> = Bounds { least: Duration::ZERO, most: TEN_YEARS };
-/// No network answers faster; nobody waits for a day.
+/// No network answers faster; no client waits for a day.
 pub(crate) const TIMEOUT: Bounds<Duration> = Bounds { least: Duration::from_millis(10), most: DAY };
 /// A waiting request holds a connection, so the library bounds it.
 pub(crate) const WAIT: Bounds<Duration> =
@@ -81,7 +81,7 @@ pub(crate) const DEFAULT_MAX_RESPONSE: u64 = 8 << 20;
 
 /// What is kept in the record itself (rule 18): larger answers are spooled.
 pub(crate) const MAX_INLINE: usize = 64 << 10;
-/// A thousand keys: nobody has so many.
+/// A thousand keys: no operator has so many.
 pub(crate) const MAX_KEY_FILE_BYTES: u64 = 64 << 10;
 /// No configuration is longer; a wrong file is noticed before it fills the memory.
 pub(crate) const MAX_FILE_BYTES: u64 = 1 << 20;

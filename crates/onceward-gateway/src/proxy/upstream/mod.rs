@@ -345,7 +345,7 @@ fn classified(
     }
 }
 
-/// No upgrade is passed on, so nobody has asked for it, and there is no answer.
+/// The gateway passes no upgrade on, so it has not asked for it, and there is no answer.
 pub(super) fn no_upgrade(response: Response<Incoming>) -> Result<Response<Incoming>, SendFailure> {
     match response.status() {
         StatusCode::SWITCHING_PROTOCOLS => {

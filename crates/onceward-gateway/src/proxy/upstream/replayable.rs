@@ -122,7 +122,7 @@ impl ReplayableRequest {
     }
 }
 
-/// hyper leaves out the body of a GET whose length nobody has said.
+/// hyper leaves out the body of a GET whose length the client has not said.
 fn announce_length(request: &mut Request<Body>) {
     let is_known = request.headers().contains_key(header::CONTENT_LENGTH)
         || request.body().size_hint().exact().is_some();

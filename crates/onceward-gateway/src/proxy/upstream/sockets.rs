@@ -89,7 +89,7 @@ impl Socket {
 pub(crate) enum Closing {
     /// What was not sent is forgotten.
     Reset,
-    /// The kernel goes on sending it, for minutes if nobody takes it.
+    /// The kernel goes on sending it, for minutes if the upstream does not take it.
     InOrder,
 }
 

@@ -36,7 +36,7 @@ const OPEN_MOST: Duration = Duration::from_secs(5);
 /// The state of all routes that have none of their own.
 const SHARED: &str = "shared";
 
-/// The state of requests that no route speaks of: anybody may send them anywhere, and what becomes of them
+/// The state of requests that no route speaks of: any client may send them anywhere, and what becomes of them
 /// shall not close the upstream for others.
 const UNMATCHED: &str = "unmatched";
 

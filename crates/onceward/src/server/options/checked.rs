@@ -293,7 +293,7 @@ impl Chosen {
         })
     }
 
-    /// Of a deferred claim nobody can see that it runs, so that nobody waits for it.
+    /// No process can see that a deferred claim runs, so that no duplicate waits for it.
     fn in_flight(&self) -> InFlight {
         self.in_flight.unwrap_or(match self.deferred {
             None => InFlight::Wait(IdempotencyBuilder::DEFAULT_WAIT),

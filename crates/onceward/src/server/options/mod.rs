@@ -2,6 +2,7 @@
 
 pub(super) mod checked;
 pub(super) mod error;
+mod in_flight;
 
 use std::{fmt, future::Future, net::IpAddr, sync::Arc, time::Duration};
 
@@ -17,30 +18,7 @@ use super::{
 };
 use crate::Engine;
 use checked::{Chosen, Name};
-
-/// What a duplicate gets while its operation is running: [`InFlight::Wait`] for 5 s if not said.
-///
-/// A request may ask for another with `Prefer: wait=5` or `Prefer: respond-async`.
-///
-/// ```
-/// use std::time::Duration;
-/// use onceward::server::InFlight;
-///
-/// // A double-tap gets the answer of the first tap, if it comes within two seconds.
-/// let in_flight = InFlight::Wait(Duration::from_secs(2));
-/// # let _ = in_flight;
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InFlight {
-    /// 409 `in-progress` at once.
-    Conflict,
-    /// The answer as soon as there is one, or 409 after so long: 30 s at most.
-    Wait(Duration),
-    /// 202 with the status URL; the first request gets its answer.
-    Accepted,
-    /// 202 with the status URL, also for the first request, which then runs by itself.
-    Async,
-}
+pub use in_flight::InFlight;
 
 /// Collects the options of an [`Idempotency`] layer; nothing is checked before
 /// [`build`](Self::build).
@@ -395,7 +373,7 @@ impl IdempotencyBuilder {
         })
     }
 
-    /// The same, with a reason that the caller is told: what is wrong with a token, say.
+    /// The same, with a reason for the caller: what is wrong with a token, say.
     pub fn authorize_replay_or_say<F, Fut>(mut self, authorize: F) -> Self
     where
         F: Fn(&Parts) -> Fut + Send + Sync + 'static,

@@ -312,7 +312,7 @@ impl Problem {
         &self.detail
     }
 
-    /// Says why nothing was run, in the extensions of its response: whoever counts refusals reads it there.
+    /// Says why nothing was run, in the extensions of its response: code that counts refusals reads it there.
     ///
     /// ```
     /// use onceward::{server::{Code, Problem}, telemetry::RejectReason};

@@ -137,7 +137,7 @@ where
         let body = Body::after(room.hold(first), rest);
         return Captured::Stream(Response::from_parts(head, body));
     };
-    // Nobody would ever see an answer that is not kept now: it is read, stored, and let go.
+    // No client would ever see an answer that is not kept now: the layer reads, stores and drops it.
     let body = Body::after(first, rest);
     let read = body::read_whole(body, declared, |length| length <= options.max_response);
     match read.await {

@@ -29,7 +29,7 @@ pub(crate) fn operation(options: &Options, parts: &Parts) -> Result<Option<Opera
     Ok(Some(OperationId::new(scope, name(options, parts)?, key)))
 }
 
-/// Why nobody's operation is run or shown, and what to do then.
+/// Why the layer runs and shows no operation, and what to do then.
 pub(crate) fn scope_missing(options: &Options, reason: &str, then: &str) -> Problem {
     let reason = match options.scope_errors_told {
         true => format!(" ({reason})"),

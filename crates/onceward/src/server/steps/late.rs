@@ -59,7 +59,7 @@ impl NoAnswer {
     }
 
     /// The answer may still come. An external effect is settled by it if it is there before `max_run`
-    /// is over; the layer drops the future when nobody waits for it any more.
+    /// is over; the layer drops the future when it does not wait for it any more.
     #[must_use]
     pub fn until_answered<F>(self, answer: F) -> Self
     where
@@ -207,7 +207,7 @@ impl Listening {
     pub(crate) async fn settle(self, idempotency: &Idempotency, claim: &Claim) {
         let Self { answer, within, _request, _place } = self;
         let engine = idempotency.engine();
-        // A drain waits until the record says that nobody listens any more.
+        // A drain waits until the record says that no process listens any more.
         let _tracked = engine.track_other();
         let captured = tokio::select! {
             captured = answer => captured,

@@ -65,7 +65,7 @@ pub(crate) fn note(parts: &mut Parts) {
     }
 }
 
-/// Refuses what nobody waits for any more.
+/// Refuses a request whose client does not wait for it any more.
 pub(crate) fn refuse_expired(said: Option<Incoming>) -> Result<(), Problem> {
     match said.is_some_and(|said| said.is_over()) {
         false => Ok(()),

@@ -63,7 +63,7 @@ const MAX_SILENT: usize = 8;
 const CONNECT_ALL: Duration = Duration::from_secs(8);
 const CONNECT_ONE: Duration = Duration::from_secs(3);
 
-/// Is told what other processes say.
+/// Hears what other processes say.
 pub(super) type OnNotification = Box<dyn Fn(&str) + Send + Sync>;
 
 /// Everything that is needed to connect.

@@ -36,7 +36,7 @@ const SUSPECT: &str = "
     INSERT INTO onceward.clock (one, suspected_at) VALUES (1, pg_catalog.clock_timestamp())
     ON CONFLICT (one) DO UPDATE SET suspected_at = excluded.suspected_at";
 
-/// One row if somebody suspects it. What was said before the clock went back is in the future.
+/// One row if a process suspects it. What was said before the clock went back is in the future.
 const SUSPECTED: &str = "
     SELECT c.suspected_at FROM onceward.clock c
     WHERE pg_catalog.abs(
@@ -99,7 +99,7 @@ async fn sweep_rest(link: &Link, dialect: Dialect) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Asks what the server's clock shows, and compares it with ours that nobody sets. After a failover too: the
+/// Asks what the server's clock shows, and compares it with ours that no operator sets. After a failover too: the
 /// clock of another server is another one.
 pub(super) async fn look_at_clock(
     link: &Link,

@@ -161,7 +161,7 @@ impl Lane {
                         groups.push(vec![job]);
                     }
                 }
-                // Undone as a whole: one of them met somebody's transaction, or has a value that the server
+                // Undone as a whole: one of them met a user's transaction, or has a value that the server
                 // does not take, and the others need not suffer from it.
                 Err(Trouble::Held | Trouble::Undone(_) | Trouble::Value(_)) => {
                     groups.push(group.split_off(group.len() / 2));

@@ -31,7 +31,7 @@ pub(super) fn accept(options: &Options, reason: &str) -> Result<u64, OpenError> 
         match schema::open_with(options, Some(&evidence)) {
             Ok(_) => return Ok(0),
             Err(OpenError::CommitsMissing { known, found, .. }) => Missing { known, found },
-            // How many were lost, if any, nobody can tell.
+            // SQLite cannot tell how many were lost, if any.
             Err(OpenError::MarkMissing { found, .. }) => {
                 Missing { known: found, found: Some(found) }
             }
