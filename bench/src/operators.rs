@@ -10,7 +10,7 @@ use std::{
 use clap::Args;
 use onceward::{
     Cursor, Effect, Ending, Filter, Inspect, Key, OperationId, OperationName, Order, Scope, Status,
-    Store, Terms, stores::sqlite::SqliteStore,
+    Store, Terms, store::sqlite::SqliteStore,
 };
 use tokio::runtime::Runtime;
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use onceward::stores::sqlite::sqlite_version;
+use onceward::store::sqlite::sqlite_version;
 
 use crate::{
     lookups::Lookups,

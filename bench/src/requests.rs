@@ -15,7 +15,7 @@ use onceward::{
     BoxFuture, Change, Digest, Found, Key, OperationId, OperationName, Scope, Store, StoreError,
     Stored, Swap, Timestamp,
     server::{Body, Idempotency},
-    stores::memory::MemoryStore,
+    store::memory::MemoryStore,
 };
 use tokio::runtime::Runtime;
 use tower::{Layer as _, Service, service_fn};

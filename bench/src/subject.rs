@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use onceward::{Store, clock::Clock, stores::sqlite::SqliteStore};
+use onceward::{Store, clock::Clock, store::sqlite::SqliteStore};
 use tokio::runtime::Runtime;
 
 use crate::{Failure, append_log::AppendLog, load};

@@ -15,7 +15,7 @@ use http::{Request, Response, StatusCode, request::Parts};
 use onceward::{
     BoxFuture, Change, Digest, Found, Store, StoreError, Swap,
     server::{Body, Idempotency, IdempotencyBuilder, InFlight},
-    stores::memory::MemoryStore,
+    store::memory::MemoryStore,
 };
 use tokio::{sync::Semaphore, task::JoinSet, time::sleep};
 use tower::{Layer as _, service_fn};

@@ -19,7 +19,7 @@ use axum::{
 use onceward::{
     CommitError, Effect, Engine, Scope, crashpoint,
     server::{Claim, Completed, Idempotency, InFlight},
-    stores::sqlite::SqliteStore,
+    store::sqlite::SqliteStore,
 };
 use sqlx::{SqlitePool, sqlite::SqliteConnectOptions};
 use tokio::{

@@ -1,6 +1,6 @@
 //! What `pgbench` is told to do: the store's own statements, with parameters that it can make.
 
-use onceward::stores::postgres::statements;
+use onceward::store::postgres::statements;
 
 /// The table of the business, and what is written to it.
 pub(crate) const CHARGE: &str = "CREATE TABLE charge (id bigint GENERATED ALWAYS AS IDENTITY \

@@ -8,7 +8,7 @@ use std::{
 
 use onceward::{
     Store,
-    stores::postgres::{PostgresStore, PostgresStoreBuilder},
+    store::postgres::{PostgresStore, PostgresStoreBuilder},
 };
 use testbed::{Database, Installation, Server};
 use tokio::runtime::Runtime;

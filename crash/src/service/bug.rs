@@ -14,7 +14,7 @@ use axum::{
 use onceward::{
     Effect, Engine,
     server::IdempotencyBuilder,
-    stores::{memory::MemoryStore, sqlite::SqliteStore},
+    store::{memory::MemoryStore, sqlite::SqliteStore},
 };
 
 use super::{Shop, Stake, charge};

@@ -39,7 +39,7 @@ const LANES: usize = 32;
 const PASSED_BY_NOBODY: [(&str, &str); 2] = [
     ("crash/src/service/bug/", "a bug on purpose, which only the tests of the oracle ask for"),
     (
-        "crates/onceward/src/stores/postgres/",
+        "crates/onceward/src/store/postgres/",
         "the service of these tests is on SQLite; `failover` and `postgres/kill` kill PostgreSQL's",
     ),
 ];

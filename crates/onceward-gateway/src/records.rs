@@ -6,7 +6,7 @@ use onceward::{
     BoxFuture, Cursor, Inspect, Spool, StoreError, Trail,
     clock::Suspicion,
     seal::Keyring,
-    stores::{Census, KeptRoute, Living, postgres::PostgresStore, sqlite::SqliteStore},
+    store::{Census, KeptRoute, Living, postgres::PostgresStore, sqlite::SqliteStore},
 };
 
 use crate::config::{Guarantee, PostgresUrl, StoreUrl};

@@ -23,7 +23,7 @@ use axum::{
 use onceward::{
     Scope, Sweeper,
     server::{Claim, Idempotency, InFlight},
-    stores::sqlite::SqliteStore,
+    store::sqlite::SqliteStore,
 };
 use serde_json::{Value, json};
 

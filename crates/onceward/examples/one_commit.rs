@@ -12,7 +12,7 @@ use axum::{Router, extract::State, http::StatusCode, http::request::Parts, routi
 use onceward::{
     CommitError, Effect, Scope,
     server::{Claim, Completed, Idempotency},
-    stores::sqlite::SqliteStore,
+    store::sqlite::SqliteStore,
 };
 use sqlx::{SqlitePool, sqlite::SqliteConnectOptions};
 

@@ -9,7 +9,7 @@
 
 use std::{env, error::Error};
 
-use onceward::{stores::sqlite::SqliteStore, *};
+use onceward::{store::sqlite::SqliteStore, *};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {

@@ -123,7 +123,7 @@ impl Clock for ManualClock {
 /// What is suspected of the clock by which a store counts.
 ///
 /// ```
-/// use onceward::{clock::ManualClock, stores::memory::MemoryStore};
+/// use onceward::{clock::ManualClock, store::memory::MemoryStore};
 /// use std::sync::Arc;
 ///
 /// let clock = Arc::new(ManualClock::default());

@@ -2,7 +2,7 @@
 //!
 //! A client taps "Pay", the network dies after the server did the work, the client retries, and it
 //! must land once. This crate is what a Rust service adds: the [`Engine`], which admits requests to
-//! operations and settles them, and [`stores`] that remember. The protocol itself is pure and lives
+//! operations and settles them, and [`store`] that remember. The protocol itself is pure and lives
 //! in [`onceward_core`], which is re-exported here.
 //!
 //! Start with `server::Idempotency` (features `axum`, `tower`) for a service over HTTP, or with
@@ -23,7 +23,7 @@ mod http;
 pub mod seal;
 #[cfg(feature = "tower")]
 pub mod server;
-pub mod stores;
+pub mod store;
 pub mod telemetry;
 
 #[cfg(any(feature = "client", feature = "tower"))]

@@ -6,7 +6,7 @@
 #![cfg_attr(all(feature = "sqlite", feature = "tower"), doc = "```")]
 #![cfg_attr(not(all(feature = "sqlite", feature = "tower")), doc = "```ignore")]
 //! use std::sync::Arc;
-//! use onceward::{Scope, seal::Keyring, server::Idempotency, stores::sqlite::SqliteStore};
+//! use onceward::{Scope, seal::Keyring, server::Idempotency, store::sqlite::SqliteStore};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;

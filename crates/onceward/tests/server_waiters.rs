@@ -8,7 +8,7 @@ use std::{convert::Infallible, time::Duration};
 use http::{Request, Response};
 use onceward::{
     server::{Body, Idempotency},
-    stores::memory::MemoryStore,
+    store::memory::MemoryStore,
 };
 use peak_alloc::PeakAlloc;
 use tokio::{

@@ -10,7 +10,7 @@ use onceward::{
     Unreadable, Verdict,
     clock::ManualClock,
     core::conformance::{Sample, answer},
-    stores::sqlite::{SqliteStore, SqliteStoreBuilder},
+    store::sqlite::{SqliteStore, SqliteStoreBuilder},
     telemetry,
 };
 use rusqlite::Connection;

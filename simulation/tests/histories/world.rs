@@ -14,7 +14,7 @@ use fastrand::Rng;
 use onceward::{
     BoxFuture, Change, Claim, Digest, Fence, Fingerprint, Found, Inspect, Key, Note, NoteKind,
     OperationId, OperationName, PURGE_MARGIN, Purge, Request, Scope, Settled, Settlement,
-    SettlementStep, State, Store, Stored, Swap, Ttl, clock::Clock, stores::memory::MemoryStore,
+    SettlementStep, State, Store, Stored, Swap, Ttl, clock::Clock, store::memory::MemoryStore,
 };
 use tokio::time::Instant;
 

@@ -35,7 +35,7 @@ use std::{
 
 use clap::{Parser, ValueEnum};
 use onceward::{
-    Claim, Effect, Ending, Engine, Outcome, Settled, Verdict, stores::sqlite::SqliteStore,
+    Claim, Effect, Ending, Engine, Outcome, Settled, Verdict, store::sqlite::SqliteStore,
 };
 
 use operation::{PADDING, request, shown};

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use onceward::{Claim, Ending, Fence, Outcome, Swap, stores::sqlite::SqliteStore};
+use onceward::{Claim, Ending, Fence, Outcome, Swap, store::sqlite::SqliteStore};
 use rusqlite::Connection;
 
 use crate::operation::shown;

@@ -9,7 +9,7 @@ use axum::{
 };
 use onceward::{
     CommitError, Ending, Fence, Found, Outcome, Swap, Transactional as _, crashpoint,
-    server::Claim, stores::sqlite::SqliteStore,
+    server::Claim, store::sqlite::SqliteStore,
 };
 use sqlx::{Sqlite, Transaction};
 

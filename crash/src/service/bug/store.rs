@@ -7,7 +7,7 @@ use std::{
 
 use onceward::{
     Body, BoxFuture, Change, Digest, Effect, Found, State, Store, StoreError, Stored, Swap,
-    Timestamp, stores::sqlite::SqliteStore,
+    Timestamp, store::sqlite::SqliteStore,
 };
 
 use super::{Bug, Stake};

@@ -11,7 +11,7 @@ use std::{
 };
 
 use clap::Args;
-use onceward::stores::{
+use onceward::store::{
     postgres::{MIGRATIONS, PostgresStore},
     sqlite::{SqliteStore, Tables},
 };

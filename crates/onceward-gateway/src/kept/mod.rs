@@ -11,7 +11,7 @@ mod tally;
 
 use std::{fmt, sync::Arc};
 
-use onceward::{StoreError, stores::KeptRoute, telemetry::event};
+use onceward::{StoreError, store::KeptRoute, telemetry::event};
 
 use crate::{config::Config, records::Records};
 use plan::{Plan, PlannedName};

@@ -1,7 +1,7 @@
 //! What each route keeps its records as, by what the configuration says and the store knows. Nothing here asks
 //! a store.
 
-use onceward::stores::KeptRoute;
+use onceward::store::KeptRoute;
 
 use super::{
     Change,

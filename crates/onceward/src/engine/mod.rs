@@ -45,7 +45,7 @@ pub use results::{AdmitError, Drained, Renewal, Unsettled};
 /// Cheap to clone; clones are the same engine. Its methods must be called inside a tokio runtime.
 ///
 /// ```
-/// use onceward::{stores::memory::MemoryStore, *};
+/// use onceward::{store::memory::MemoryStore, *};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -13,7 +13,7 @@ use crate::telemetry::{self, Call, Said, event};
 /// sweep one store: a record is deleted once.
 ///
 /// ```
-/// use onceward::{Sweeper, stores::memory::MemoryStore};
+/// use onceward::{Sweeper, store::memory::MemoryStore};
 /// use std::{sync::Arc, time::Duration};
 ///
 /// # #[tokio::main(flavor = "current_thread")]

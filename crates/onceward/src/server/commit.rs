@@ -34,8 +34,8 @@ impl Claim {
     pub async fn begin(
         &self,
         pool: &sqlx::SqlitePool,
-    ) -> Result<crate::stores::sqlite::OwnTransaction, CommitError> {
-        let store = self.engine().store_of::<crate::stores::sqlite::SqliteStore>()?;
+    ) -> Result<crate::store::sqlite::OwnTransaction, CommitError> {
+        let store = self.engine().store_of::<crate::store::sqlite::SqliteStore>()?;
         Ok(store.begin(pool).await?)
     }
 
@@ -143,7 +143,7 @@ mod blocking {
     use super::{Claim, CommitError, Completed, End, IntoAnswer, Settlement, at_once};
     use crate::{
         engine::commit::rolled_back_unless_ok,
-        stores::sqlite::{BlockingTransaction, OwnBlockingTransaction, SqliteStore},
+        store::sqlite::{BlockingTransaction, OwnBlockingTransaction, SqliteStore},
     };
 
     impl Claim {

@@ -46,7 +46,7 @@ pub(super) type HookResult<T> = Result<Option<T>, BoxError>;
 /// under a unique constraint is the source of truth: look it up.
 ///
 /// ```
-/// # use onceward::{*, server::*, stores::memory::MemoryStore};
+/// # use onceward::{*, server::*, store::memory::MemoryStore};
 /// # let store = MemoryStore::not_durable();
 /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
 /// async fn payment_of(reference: String) -> Result<Option<String>, BoxError> {

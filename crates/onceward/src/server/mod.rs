@@ -12,7 +12,7 @@
 //!
 //! ```
 //! use axum::{Router, http::request::Parts, routing::post};
-//! use onceward::{*, server::{Claim, Idempotency}, stores::memory::MemoryStore};
+//! use onceward::{*, server::{Claim, Idempotency}, store::memory::MemoryStore};
 //!
 //! // Who asks? Your authentication has verified it and left it in the request's extensions.
 //! #[derive(Clone)]

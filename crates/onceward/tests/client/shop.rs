@@ -10,7 +10,7 @@ use std::{
 };
 
 use axum::{Router, http::request::Parts, routing::post};
-use onceward::{Scope, server::Idempotency, stores::memory::MemoryStore};
+use onceward::{Scope, server::Idempotency, store::memory::MemoryStore};
 use tokio::{net::TcpListener, task::JoinHandle};
 
 pub(crate) struct Shop {

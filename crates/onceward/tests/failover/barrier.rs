@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onceward::{Effect, Ending, Engine, Outcome, Verdict, stores::postgres::PostgresStore};
+use onceward::{Effect, Ending, Engine, Outcome, Verdict, store::postgres::PostgresStore};
 use tokio::time::{sleep, timeout};
 
 use crate::pair::{Pair, asked};

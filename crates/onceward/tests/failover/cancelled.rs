@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use onceward::{
     Admission, CommitError, Effect, Ending, Engine, Execution, Fence, Outcome, Store, StoreError,
-    Verdict, stores::postgres::PostgresStore,
+    Verdict, store::postgres::PostgresStore,
 };
 use tokio::{
     task::{JoinHandle, spawn_blocking},

@@ -11,7 +11,7 @@ use std::{
 
 use onceward::{
     Body, Claim, CommitError, Effect, Ending, Engine, Outcome, Settled, Verdict,
-    stores::postgres::PostgresStore,
+    store::postgres::PostgresStore,
 };
 use tokio::{
     task::JoinSet,

@@ -6,7 +6,7 @@ use onceward::{
     Digest,
     conformance::{Driven, block_on, spawn},
     core::conformance::Bench,
-    stores::memory::MemoryStore,
+    store::memory::MemoryStore,
 };
 
 use crate::server_support;

@@ -10,7 +10,7 @@ use onceward::{
     ReleaseFailure, ReleaseRequest, Resolution, ResolveRequest, Settled, Status, Store, StoreError,
     Stored, Swap, Unsettled, Verdict,
     core::conformance::{Sample, answer},
-    stores::memory::MemoryStore,
+    store::memory::MemoryStore,
 };
 
 /// Makes every change, but answers with the errors of a script before it tells the truth.

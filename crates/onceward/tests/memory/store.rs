@@ -10,7 +10,7 @@ use onceward::{
     Resolve, ResolveError, Status, Store, StoreError, Verdict,
     clock::ManualClock,
     core::conformance::{Sample, answer},
-    stores::memory::MemoryStore,
+    store::memory::MemoryStore,
     telemetry,
 };
 use tracing::{Event, Metadata, Subscriber, span};

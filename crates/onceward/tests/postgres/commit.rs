@@ -11,7 +11,7 @@ use axum::{Router, routing::post};
 use onceward::{
     CommitError, Effect, Ending, Engine, Found, Outcome, Status, Store as _, Transactional,
     server::{Claim, Completed},
-    stores::postgres::Dialect,
+    store::postgres::Dialect,
 };
 
 use crate::{

@@ -6,7 +6,7 @@ use axum::{Router, http::StatusCode, response::IntoResponse, routing::post as on
 use onceward::{
     CommitError, Effect, Ending, Engine, Outcome, Status, Verdict,
     server::{Claim, Completed, Deferred, IdempotencyBuilder, InFlight},
-    stores::{memory::MemoryStore, sqlite::SqliteStore},
+    store::{memory::MemoryStore, sqlite::SqliteStore},
 };
 
 use crate::{

@@ -1,7 +1,7 @@
 //! The same rules through a pooler, and with the statements for engines that speak PostgreSQL's wire
 //! protocol: on PostgreSQL at SERIALIZABLE.
 
-use onceward::{conformance::block_on, stores::postgres::Dialect};
+use onceward::{conformance::block_on, store::postgres::Dialect};
 
 use crate::support::Postgres;
 
@@ -22,7 +22,7 @@ mod pgbouncer {
 
     /// In transaction mode: each transaction may have another connection.
     fn bench() -> Postgres {
-        Postgres::with(onceward::stores::postgres::PostgresStoreBuilder::unprepared)
+        Postgres::with(onceward::store::postgres::PostgresStoreBuilder::unprepared)
             .through(|database| testbed::pgbouncer().url_of(database))
     }
 

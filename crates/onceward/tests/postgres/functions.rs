@@ -7,7 +7,7 @@ use onceward::{
     State, Status, Store as _, Stored, Terms, Verdict,
     conformance::block_on,
     core::conformance::Sample,
-    stores::postgres::{PostgresStore, PostgresStoreBuilder},
+    store::postgres::{PostgresStore, PostgresStoreBuilder},
 };
 use sha2::{Digest as _, Sha256};
 use testbed::Database;

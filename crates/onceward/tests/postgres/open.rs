@@ -6,7 +6,7 @@ use onceward::{
     Effect, Engine, Verdict,
     conformance::block_on,
     core::conformance::Sample,
-    stores::postgres::{MIGRATIONS, OpenError, PostgresStore},
+    store::postgres::{MIGRATIONS, OpenError, PostgresStore},
 };
 use testbed::{Installation, Server};
 

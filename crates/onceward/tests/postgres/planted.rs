@@ -8,7 +8,7 @@ use onceward::{
     Trail as _, Transactional, Verdict,
     conformance::{block_on, spawn},
     core::conformance::{self, Bench, Sample},
-    stores::{
+    store::{
         KeptRoute,
         postgres::{Dialect, MIGRATIONS, PostgresStore, PostgresStoreBuilder},
     },
@@ -122,7 +122,7 @@ impl Drop for Ground {
 /// What the sources call, and which of the server's tables they name: also what is written tomorrow.
 fn used_names() -> (Vec<String>, Vec<String>) {
     let (mut functions, mut relations) = (BTreeSet::new(), BTreeSet::new());
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/stores/postgres");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/postgres");
     let sources = fs::read_dir(sources).unwrap();
     let sources = sources.map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
     let migrations = MIGRATIONS.iter().map(|(_, text)| (*text).to_owned());

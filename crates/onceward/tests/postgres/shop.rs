@@ -12,7 +12,7 @@ use std::{
 
 use onceward::{
     Claim, Digest, Effect, Engine, Fingerprint, OperationId, Request, Status, Terms, Verdict,
-    stores::postgres::{PostgresStore, PostgresStoreBuilder},
+    store::postgres::{PostgresStore, PostgresStoreBuilder},
 };
 use testbed::Database;
 use tokio::{

@@ -14,7 +14,7 @@ use onceward::{
     clock::{Clock, HostClock},
     conformance::block_on,
     core::conformance::{Sample, answer, fresh_fence},
-    stores::postgres::PostgresStore,
+    store::postgres::PostgresStore,
 };
 use testbed::Database;
 use tokio::time::{Instant, timeout};

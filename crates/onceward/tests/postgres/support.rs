@@ -11,7 +11,7 @@ use onceward::{
     Digest,
     conformance::spawn,
     core::conformance::Bench,
-    stores::postgres::{PostgresStore, PostgresStoreBuilder},
+    store::postgres::{PostgresStore, PostgresStoreBuilder},
 };
 use testbed::Database;
 

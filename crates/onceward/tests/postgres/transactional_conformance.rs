@@ -6,7 +6,7 @@
 use onceward::{
     BoxFuture, Change, SpoolId, StoreError, Swap, Transactional,
     conformance::block_on,
-    stores::postgres::{Dialect, PostgresStore},
+    store::postgres::{Dialect, PostgresStore},
 };
 
 use crate::{

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{Router, routing::post};
-use onceward::{Digest, OnEnded, Store as _, server::InFlight, stores::postgres::PostgresStore};
+use onceward::{Digest, OnEnded, Store as _, server::InFlight, store::postgres::PostgresStore};
 use tokio::{sync::mpsc, time::timeout};
 
 use crate::{

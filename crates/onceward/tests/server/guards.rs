@@ -24,7 +24,7 @@ use onceward::{
     StoreError, Swap,
     clock::ManualClock,
     server::{Claim, Idempotency, NotKept, Resource},
-    stores::memory::MemoryStore,
+    store::memory::MemoryStore,
 };
 use tower::{Layer as _, Service, ServiceExt as _};
 

@@ -18,7 +18,7 @@ use onceward::{
     Admission, Effect, Engine, Filter, Key, OperationName, Profile, Sweeper,
     conformance::FaultyStore,
     server::{Idempotency, IdempotencyBuilder, InFlight, OptionsError},
-    stores::memory::MemoryStore,
+    store::memory::MemoryStore,
 };
 
 use fixture::{

@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue, Response};
 use onceward::{
     Body as KeptBody, Found, Outcome, Resolution, State, Store as _,
     server::{Idempotency, IdempotencyBuilder, Redaction, Resource},
-    stores::memory::MemoryStore,
+    store::memory::MemoryStore,
 };
 
 use crate::server_support::{Gate, Ledger, Reply, charge, eventually, layer, post, send};

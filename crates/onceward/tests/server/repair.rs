@@ -11,7 +11,7 @@ use std::{
 use axum::{Router, http::StatusCode, routing};
 use onceward::{
     Digest, Found, Inspect as _, Note, NoteKind, Purge, Store as _, Trail as _, clock::ManualClock,
-    stores::memory::MemoryStore,
+    store::memory::MemoryStore,
 };
 
 use crate::server_support::{Ledger, layer, post, send};

@@ -12,7 +12,7 @@ use onceward::{
     Digest, Found, Store as _, Stored,
     clock::ManualClock,
     server::{Idempotency, IdempotencyBuilder},
-    stores::memory::MemoryStore,
+    store::memory::MemoryStore,
 };
 use tokio::task::JoinHandle;
 

@@ -5,7 +5,7 @@ use http::{Method, Request, request::Parts};
 use onceward::{
     OperationName, Scope,
     server::{self, Idempotency, IdempotencyBuilder},
-    stores::memory::MemoryStore,
+    store::memory::MemoryStore,
 };
 use tower::{Layer as _, ServiceExt as _};
 

@@ -7,7 +7,7 @@ use onceward::{
     Scope,
     conformance::FaultyStore,
     server::{Idempotency, IdempotencyBuilder, InFlight},
-    stores::memory::MemoryStore,
+    store::memory::MemoryStore,
 };
 use tokio::time::Instant;
 

@@ -8,7 +8,7 @@ use onceward::{
     BoxFuture, Change, Digest, Engine, Found, Store, StoreError, Swap, Ttl,
     conformance::FaultyStore,
     server::{Claim, IdempotencyBuilder},
-    stores::memory::MemoryStore,
+    store::memory::MemoryStore,
     telemetry,
 };
 

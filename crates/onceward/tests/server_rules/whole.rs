@@ -15,7 +15,7 @@ use onceward::{
     Body as KeptBody, BoxFuture, Change, Digest, Found, Spool, SpoolId, State, Store, StoreError,
     Swap,
     server::{IdempotencyBuilder, NotKept, Resource},
-    stores::memory::MemoryStore,
+    store::memory::MemoryStore,
     telemetry,
 };
 use tower::ServiceExt as _;

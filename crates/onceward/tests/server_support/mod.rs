@@ -21,7 +21,7 @@ use onceward::{
     Found, Scope, Status, Store, Stored,
     conformance::FaultyStore,
     server::{Idempotency, IdempotencyBuilder, InFlight},
-    stores::memory::MemoryStore,
+    store::memory::MemoryStore,
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},

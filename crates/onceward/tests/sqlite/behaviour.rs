@@ -15,7 +15,7 @@ use onceward::{
     OperationName, Record, State, Status, Store, StoreError, Swap,
     clock::ManualClock,
     core::conformance::{Sample, answer, fresh_fence},
-    stores::sqlite::SqliteStore,
+    store::sqlite::SqliteStore,
 };
 use rusqlite::Connection;
 use sha2::Digest as _;

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 use onceward::{
     Effect, Ending, Engine, Found, State, Store, Verdict,
     core::conformance::{Sample, answer},
-    stores::sqlite::{OpenError, SqliteStore},
+    store::sqlite::{OpenError, SqliteStore},
 };
 use rusqlite::Connection;
 use tempfile::TempDir;

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, time::Duration};
 use onceward::{
     Effect, Ending, Engine, Found, Store, StoreError, Verdict,
     core::conformance::{Sample, answer},
-    stores::sqlite::{OpenError, SqliteStore},
+    store::sqlite::{OpenError, SqliteStore},
     telemetry,
 };
 use rusqlite::Connection;

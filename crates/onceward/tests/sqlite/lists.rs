@@ -7,7 +7,7 @@ use onceward::{
     Scope, Status, Verdict,
     clock::ManualClock,
     core::conformance::{Sample, answer},
-    stores::sqlite::{Census, SqliteStore},
+    store::sqlite::{Census, SqliteStore},
 };
 use rusqlite::{Connection, params};
 

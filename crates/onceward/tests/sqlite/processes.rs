@@ -10,7 +10,7 @@ use std::{
 
 use onceward::{
     Effect, Ending, Engine, Found, Key, OperationId, OperationName, Outcome, Request, Scope,
-    Settled, Status, Store, Terms, Verdict, stores::sqlite::SqliteStore,
+    Settled, Status, Store, Terms, Verdict, store::sqlite::SqliteStore,
 };
 use testbed::Process;
 

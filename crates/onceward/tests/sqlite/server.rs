@@ -15,7 +15,7 @@ use axum::{Router, http::HeaderMap, routing};
 use onceward::{
     Effect, Scope,
     server::{Idempotency, InFlight},
-    stores::sqlite::SqliteStore,
+    store::sqlite::SqliteStore,
 };
 use tempfile::TempDir;
 use testbed::{Process, TEST_TIMEOUT};

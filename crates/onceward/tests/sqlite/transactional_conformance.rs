@@ -11,7 +11,7 @@ use std::{
 
 use onceward::{
     BoxFuture, Change, SpoolId, StoreError, Swap, Transactional, conformance::block_on,
-    stores::sqlite::SqliteStore,
+    store::sqlite::SqliteStore,
 };
 use rusqlite::{Connection, TransactionBehavior};
 use sqlx::{SqlitePool, sqlite::SqliteConnectOptions};

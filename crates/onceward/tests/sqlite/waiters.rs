@@ -1,6 +1,6 @@
 //! Many requests with one key at the server layer, on `SQLite`: one runs, the others get its answer.
 
-use onceward::stores::sqlite::SqliteStore;
+use onceward::store::sqlite::SqliteStore;
 use tempfile::TempDir;
 
 use crate::waiters_support::{Rig, assert_one_answer, stampede, ten_thousand_wait};

@@ -6,7 +6,7 @@ use onceward::{
     Digest,
     conformance::spawn,
     core::conformance::Bench,
-    stores::sqlite::{SqliteStore, SqliteStoreBuilder},
+    store::sqlite::{SqliteStore, SqliteStoreBuilder},
 };
 use rusqlite::Connection;
 use tempfile::TempDir;

@@ -8,7 +8,7 @@ use onceward::{
     Digest, Effect,
     seal::Keyring,
     server::{Claim, IdempotencyBuilder},
-    stores::sqlite::SqliteStore,
+    store::sqlite::SqliteStore,
     telemetry,
 };
 use rusqlite::Connection;

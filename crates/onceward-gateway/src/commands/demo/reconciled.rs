@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use onceward::{Digest, NoteKind, Trail as _, stores::sqlite::SqliteStore};
+use onceward::{Digest, NoteKind, Trail as _, store::sqlite::SqliteStore};
 use serde::Serialize;
 use uuid::Uuid;
 

@@ -3,7 +3,7 @@
 use http::Method;
 use onceward::{
     Scope,
-    stores::{KeptRoute, LivingGroup},
+    store::{KeptRoute, LivingGroup},
 };
 
 use crate::config::{Pattern, Route, ScopePart, Segment};

@@ -12,7 +12,7 @@ use crate::config::{
     schema::{
         addresses, encryption, limits, routes,
         scope::{Commits, Offered},
-        sections, store as stores,
+        sections, store,
     },
 };
 
@@ -180,7 +180,7 @@ fn store(reader: &mut Reader<'_>, directory: &Path, whole: &SourceLocation) -> O
         SourceLocation::Environment(_) | SourceLocation::Argument(_) => PathBuf::new(),
         _ => directory.to_owned(),
     };
-    stores::store(&said.value, &said.place, &directory, reader.mistakes)
+    store::url(&said.value, &said.place, &directory, reader.mistakes)
 }
 
 /// Whoever has to correct the store is not told of its consequences as well.

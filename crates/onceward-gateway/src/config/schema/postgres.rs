@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use onceward::stores::postgres::{Address, OpenError};
+use onceward::store::postgres::{Address, OpenError};
 
 /// Where a PostgreSQL server is and who asks it, as it was written.
 #[derive(Clone, PartialEq, Eq)]

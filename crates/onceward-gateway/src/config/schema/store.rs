@@ -15,7 +15,7 @@ const EXAMPLE: &str = "name a file as \"sqlite://onceward.db\", or a server as \
                        \"postgres://user:password@host:5432/database\"";
 
 /// The store; relative names start at `directory`.
-pub(crate) fn store(
+pub(crate) fn url(
     text: &str,
     place: &SourceLocation,
     directory: &Path,

@@ -9,7 +9,7 @@ use onceward::{
     Admission, Effect, Execution, Fence, Fingerprint, Key, OperationId, OperationName, Request,
     Scope, Store as _, Terms, Timestamp,
     clock::{Clock as _, ManualClock},
-    stores::sqlite::SqliteStore,
+    store::sqlite::SqliteStore,
 };
 use serde_json::Value;
 use tempfile::TempDir;

@@ -6,7 +6,7 @@ use super::{CommitError, Doubt, Engine, Next, Proposal, judge};
 use crate::{
     crashpoint,
     engine::{fresh_fence, injected},
-    stores::sqlite::{BlockingTransaction, SqliteStore},
+    store::sqlite::{BlockingTransaction, SqliteStore},
     telemetry,
 };
 
@@ -14,7 +14,7 @@ impl Engine {
     /// [`settle_in`](Self::settle_in) for a transaction of rusqlite.
     ///
     /// ```
-    /// # use onceward::{stores::sqlite::SqliteStore, *};
+    /// # use onceward::{store::sqlite::SqliteStore, *};
     /// # fn pay(engine: &Engine, store: &SqliteStore, shop: &mut rusqlite::Connection, claim: &Claim) -> Result<(), CommitError> {
     /// let transaction = store.begin_blocking(shop)?;
     /// transaction.execute("INSERT INTO charge (cents) VALUES (500)", [])?;

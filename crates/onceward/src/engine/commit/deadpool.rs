@@ -8,7 +8,7 @@ use super::{
     CommitError, CommitOutcome, Transaction,
     tokio_postgres::{LAST_OF_MANY, driver_transaction},
 };
-use crate::stores::postgres::{PostgresStore, commit_error};
+use crate::store::postgres::{PostgresStore, commit_error};
 
 driver_transaction!(PooledTransaction);
 

@@ -140,7 +140,7 @@ impl Engine {
     ///
     #[cfg_attr(all(feature = "sqlx", feature = "sqlite"), doc = "```")]
     #[cfg_attr(not(all(feature = "sqlx", feature = "sqlite")), doc = "```ignore")]
-    /// # use onceward::{stores::sqlite::SqliteStore, *};
+    /// # use onceward::{store::sqlite::SqliteStore, *};
     /// # async fn pay(engine: &Engine, store: &SqliteStore, shop: &sqlx::SqlitePool, claim: &Claim) -> Result<(), CommitError> {
     /// let mut transaction = store.begin(shop).await?;
     /// sqlx::query("INSERT INTO charge (cents) VALUES (500)").execute(&mut *transaction).await?;

@@ -4,7 +4,7 @@ use onceward_core::{Change, StoreError};
 use sqlx::{PgConnection, Postgres};
 
 use super::{CommitOutcome, Transaction};
-use crate::stores::postgres::{PostgresStore, depth, sqlx_commit_error};
+use crate::store::postgres::{PostgresStore, depth, sqlx_commit_error};
 
 impl Transaction for sqlx::Transaction<'_, Postgres> {
     type Connection = PgConnection;

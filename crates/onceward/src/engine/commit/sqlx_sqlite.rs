@@ -4,7 +4,7 @@ use onceward_core::StoreError;
 use sqlx::{Sqlite, SqliteConnection};
 
 use super::Transaction;
-use crate::stores::sqlite::{OwnTransaction, SqliteStore, commit_error, depth};
+use crate::store::sqlite::{OwnTransaction, SqliteStore, commit_error, depth};
 
 impl Transaction for sqlx::Transaction<'_, Sqlite> {
     type Connection = SqliteConnection;

@@ -6,7 +6,7 @@ use onceward_core::{Change, Request, StoreError, Verdict};
 use tokio_postgres::{Client, Transaction as PgTransaction};
 
 use super::{CommitError, CommitOutcome, Engine, Transaction, is_refusal};
-use crate::stores::postgres::{OwnTransaction, PostgresStore, commit_error};
+use crate::store::postgres::{OwnTransaction, PostgresStore, commit_error};
 
 /// Commits and begins another one, which is empty and is rolled back when the driver's transaction is
 /// dropped. That one knows of no commit but its own, and would end a transaction that is not there; and
@@ -114,7 +114,7 @@ impl Engine {
 impl From<tokio_postgres::Error> for CommitError {
     fn from(error: tokio_postgres::Error) -> Self {
         let is_certain = error.code().is_some_and(|code| is_refusal(code.code()));
-        let error = StoreError::Unavailable(crate::stores::postgres::describe(&error));
+        let error = StoreError::Unavailable(crate::store::postgres::describe(&error));
         match is_certain {
             true => Self::NotCommitted(error),
             false => Self::Doubtful(error),

@@ -175,11 +175,11 @@ impl Options {
 /// The spool beside the records, if there is one that a transaction of the user's can write to.
 fn spool_of(store: &dyn Any) -> Option<Arc<dyn Spool>> {
     #[cfg(feature = "sqlite")]
-    if let Some(store) = store.downcast_ref::<crate::stores::sqlite::SqliteStore>() {
+    if let Some(store) = store.downcast_ref::<crate::store::sqlite::SqliteStore>() {
         return Some(Arc::new(store.clone()));
     }
     #[cfg(feature = "postgres")]
-    if let Some(store) = store.downcast_ref::<crate::stores::postgres::PostgresStore>() {
+    if let Some(store) = store.downcast_ref::<crate::store::postgres::PostgresStore>() {
         return Some(Arc::new(store.clone()));
     }
     let _ = store;
@@ -188,7 +188,7 @@ fn spool_of(store: &dyn Any) -> Option<Arc<dyn Spool>> {
 
 fn takes_claims(store: &dyn Any) -> bool {
     #[cfg(feature = "postgres")]
-    if let Some(store) = store.downcast_ref::<crate::stores::postgres::PostgresStore>() {
+    if let Some(store) = store.downcast_ref::<crate::store::postgres::PostgresStore>() {
         return store.takes_claims();
     }
     let _ = store;

@@ -23,7 +23,7 @@ use super::{
     respond, settle, shed, unknown,
 };
 #[cfg(feature = "postgres")]
-use crate::stores::postgres::OwnTransaction;
+use crate::store::postgres::OwnTransaction;
 use crate::{
     CommitError, Incoming, Transaction,
     engine::open::Slot,

@@ -13,7 +13,7 @@ use http_body_util::BodyExt as _;
 use onceward::{
     Effect, Ending, Engine, Outcome, Scope, Settled, Status, Store,
     server::{Claim, Idempotency, IdempotencyBuilder, InFlight},
-    stores::memory::MemoryStore,
+    store::memory::MemoryStore,
 };
 use tokio::task::yield_now;
 

@@ -18,7 +18,7 @@ use onceward::{
     Request as Asked, Settled, Status, Store, StoreError, Swap, Terms, Verdict,
     conformance::FaultyStore,
     server::{Claim, Code},
-    stores::memory::MemoryStore,
+    store::memory::MemoryStore,
     telemetry,
 };
 use tokio::time::sleep;

@@ -10,7 +10,7 @@ use axum::{
 };
 use onceward::{
     BoxFuture, Change, Digest, Effect, Engine, Found, Store, StoreError, Swap, server::Claim,
-    stores::memory::MemoryStore,
+    store::memory::MemoryStore,
 };
 use tokio::task::yield_now;
 use tower::ServiceExt as _;

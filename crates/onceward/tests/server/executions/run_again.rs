@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Router, http::StatusCode, response::IntoResponse as _, routing::post as on_post};
-use onceward::{Effect, Ending, Engine, Outcome, server::Claim, stores::memory::MemoryStore};
+use onceward::{Effect, Ending, Engine, Outcome, server::Claim, store::memory::MemoryStore};
 use tokio::time::sleep;
 
 use crate::{

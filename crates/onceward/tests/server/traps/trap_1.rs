@@ -10,7 +10,7 @@ use axum::{
     routing::post as on_post,
 };
 use onceward::{
-    BoxFuture, Change, Digest, Found, Status, Store, StoreError, Swap, stores::memory::MemoryStore,
+    BoxFuture, Change, Digest, Found, Status, Store, StoreError, Swap, store::memory::MemoryStore,
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},

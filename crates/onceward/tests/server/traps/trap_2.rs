@@ -8,7 +8,7 @@ use std::{
 use axum::{Router, http::StatusCode, response::IntoResponse as _, routing::post as on_post};
 use onceward::{
     Effect, Meaning, Record, Status, Store, Timestamp, Ttl, conformance::FaultyStore,
-    server::Claim, stores::memory::MemoryStore,
+    server::Claim, store::memory::MemoryStore,
 };
 
 use crate::{

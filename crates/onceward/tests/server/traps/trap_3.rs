@@ -13,7 +13,7 @@ use onceward::{
     BoxFuture, Change, Digest, Found, Inspect as _, Note, NoteKind, PURGE_MARGIN, Purge, Record,
     Status, Store, StoreError, Swap,
     server::{IdempotencyBuilder, InFlight},
-    stores::memory::MemoryStore,
+    store::memory::MemoryStore,
 };
 use tokio::{sync::Barrier, task::JoinSet};
 

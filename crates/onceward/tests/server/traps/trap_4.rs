@@ -15,7 +15,7 @@ use onceward::{
     clock::ManualClock,
     conformance::FaultyStore,
     server::{Claim, Idempotency, IdempotencyBuilder, InFlight},
-    stores::memory::MemoryStore,
+    store::memory::MemoryStore,
 };
 
 use crate::{

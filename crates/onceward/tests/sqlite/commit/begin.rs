@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use onceward::{CommitError, server::Claim, stores::memory::MemoryStore};
+use onceward::{CommitError, server::Claim, store::memory::MemoryStore};
 use tokio::{task::spawn_blocking, time::timeout};
 
 use crate::{

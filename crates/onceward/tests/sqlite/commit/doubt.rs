@@ -6,7 +6,7 @@ use std::{
 };
 
 use onceward::{
-    CommitError, Ending, Engine, Outcome, StoreError, Transaction, stores::sqlite::SqliteStore,
+    CommitError, Ending, Engine, Outcome, StoreError, Transaction, store::sqlite::SqliteStore,
 };
 use sqlx::{Connection as _, Sqlite, SqliteConnection};
 

@@ -2,7 +2,7 @@
 
 use onceward::{
     Admission, Change, CommitError, Effect, Ending, Engine, Execution, Fence, Fingerprint, Outcome,
-    Request, Status, Terms, Verdict, stores::memory::MemoryStore,
+    Request, Status, Terms, Verdict, store::memory::MemoryStore,
 };
 
 use crate::{

@@ -8,7 +8,7 @@ use axum::{
 use onceward::{
     CommitError,
     server::{NotKept, Resource},
-    stores::sqlite::SqliteStore,
+    store::sqlite::SqliteStore,
 };
 use tower::ServiceExt as _;
 

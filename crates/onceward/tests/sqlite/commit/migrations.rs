@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-use onceward::stores::sqlite::{OpenError, SqliteStore};
+use onceward::store::sqlite::{OpenError, SqliteStore};
 use rusqlite::Connection;
 
 use crate::{

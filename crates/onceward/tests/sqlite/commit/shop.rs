@@ -13,7 +13,7 @@ use onceward::{
     CommitError, Effect, Status, Store,
     clock::ManualClock,
     server::{Claim, Completed, IdempotencyBuilder},
-    stores::sqlite::{SqliteStore, SqliteStoreBuilder},
+    store::sqlite::{SqliteStore, SqliteStoreBuilder},
 };
 use rusqlite::{Connection, TransactionBehavior};
 use sqlx::{Sqlite, SqlitePool, Transaction, sqlite::SqliteConnectOptions};

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use onceward::{Filter, Found, Order, Status, StoreError, Timestamp, Unreadable, stores::Census};
+use onceward::{Filter, Found, Order, Status, StoreError, Timestamp, Unreadable, store::Census};
 use tokio::time::timeout;
 
 use super::{
@@ -42,7 +42,7 @@ pub(super) struct StoreFindings {
 
 /// What the store says about its durability.
 pub(super) enum Promised {
-    Sqlite(onceward::stores::sqlite::Durability),
+    Sqlite(onceward::store::sqlite::Durability),
     Postgres(postgres::Server),
 }
 
@@ -285,7 +285,7 @@ mod tests {
             [(RUN, vec![]), (2 * RUN, vec![("stuck-operations", Severity::Warning)])]
         {
             let seen = StoreFindings {
-                promised: Promised::Sqlite(onceward::stores::sqlite::Durability {
+                promised: Promised::Sqlite(onceward::store::sqlite::Durability {
                     journal_mode: "wal".into(),
                     synchronous: 2,
                 }),

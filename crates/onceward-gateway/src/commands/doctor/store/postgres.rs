@@ -7,7 +7,7 @@ use std::{
 
 use onceward::{
     seal::Keyring,
-    stores::postgres::{Condition, Durability, OpenError, PostgresStore},
+    store::postgres::{Condition, Durability, OpenError, PostgresStore},
 };
 
 use super::{MARGIN, Promised, StoreFindings, look};

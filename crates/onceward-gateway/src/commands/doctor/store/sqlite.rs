@@ -4,7 +4,7 @@ use std::{fs::File, io::Read as _, path::Path, sync::Arc};
 
 use onceward::{
     seal::Keyring,
-    stores::sqlite::{Durability, OpenError, SqliteStore},
+    store::sqlite::{Durability, OpenError, SqliteStore},
 };
 
 use super::{Promised, STORE_TIMEOUT, StoreFindings, look};

@@ -6,7 +6,7 @@ use std::{
 };
 
 use axum::{http::StatusCode, response::IntoResponse as _};
-use onceward::{CommitError, Status, server::Claim, stores::memory::MemoryStore};
+use onceward::{CommitError, Status, server::Claim, store::memory::MemoryStore};
 
 use super::{is_charged_once, is_mended_by_a_retry};
 use crate::{

@@ -6,7 +6,7 @@ use axum::response::IntoResponse as _;
 use onceward::{
     CommitError, StoreError,
     server::{Claim, Completed},
-    stores::sqlite::{SqliteStore, SqliteStoreBuilder},
+    store::sqlite::{SqliteStore, SqliteStoreBuilder},
 };
 use rusqlite::Connection;
 use sqlx::{

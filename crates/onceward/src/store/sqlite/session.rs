@@ -15,7 +15,7 @@ use super::{
     transactions::{Transactions, Trouble},
 };
 use crate::{
-    stores::sql::{codec::Codec, routes::KeptRoute},
+    store::sql::{codec::Codec, routes::KeptRoute},
     telemetry::{self, Begun},
 };
 

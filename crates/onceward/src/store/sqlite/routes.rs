@@ -9,7 +9,7 @@ use super::{
     session::{Applied, Work},
     sql,
 };
-use crate::stores::sql::routes::{Gathering, KeptRoute, Living};
+use crate::store::sql::routes::{Gathering, KeptRoute, Living};
 
 /// How many rows one page looks at, so that other reads do not wait long.
 const MAX_LOOKED_AT: i64 = 10_000;

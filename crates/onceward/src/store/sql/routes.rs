@@ -12,7 +12,7 @@ use onceward_core::{Cursor, Scope};
 /// Stores of gateways have methods `routes` and `keep_route` for it.
 ///
 /// ```
-/// use onceward::stores::KeptRoute;
+/// use onceward::store::KeptRoute;
 ///
 /// let kept = KeptRoute {
 ///     template: "POST /v1/charges/{}".to_owned(),
@@ -43,7 +43,7 @@ pub struct KeptRoute {
 /// A page of what lives in a store, in groups.
 ///
 /// ```
-/// use onceward::{StoreError, stores::sqlite::SqliteStore};
+/// use onceward::{StoreError, store::sqlite::SqliteStore};
 ///
 /// async fn how_many_live(store: &SqliteStore) -> Result<u64, StoreError> {
 ///     let (mut count, mut after) = (0, None);
@@ -70,7 +70,7 @@ pub struct Living {
 /// Live is what binds its key: everything but released keys and ends whose retention is over.
 ///
 /// ```
-/// use onceward::stores::LivingGroup;
+/// use onceward::store::LivingGroup;
 ///
 /// let group = LivingGroup { operation: "pay".to_owned(), parts: "user".to_owned(), count: 7 };
 /// assert_eq!(group.count, 7);
@@ -89,7 +89,7 @@ impl LivingGroup {
     /// The names of a scope's parts, as one text: what is shown of the scope, without the values.
     ///
     /// ```
-    /// use onceward::{Scope, stores::LivingGroup};
+    /// use onceward::{Scope, store::LivingGroup};
     ///
     /// let scope = Scope::new([("jwt:sub", "ada"), ("path:id", "a=b")])?;
     /// assert_eq!(LivingGroup::parts_of(&scope), "jwt:sub,path:id");

@@ -12,12 +12,12 @@ use super::{
     rows::{Read, timestamp},
     sql::LOOKED_AT,
 };
-use crate::stores::{Census, sql::codec::Codec};
+use crate::store::{Census, sql::codec::Codec};
 
 /// How the server and its tables are, as far as it matters for records.
 ///
 /// ```
-/// use onceward::stores::postgres::Condition;
+/// use onceward::store::postgres::Condition;
 ///
 /// fn is_bloated(condition: &Condition) -> bool {
 ///     condition.dead_rows > 10_000 && condition.dead_rows > condition.live_rows

@@ -23,7 +23,7 @@ use crate::{
 /// A retry after a restart would run again, so this store must be asked for by a name that says so.
 ///
 /// ```
-/// use onceward::stores::memory::MemoryStore;
+/// use onceward::store::memory::MemoryStore;
 ///
 /// let store = MemoryStore::not_durable();
 /// # let _ = store;

@@ -7,8 +7,8 @@ use onceward_core::{
 use rusqlite::{Error, types::ValueRef};
 
 use super::sql;
-use crate::stores::sql::rows::Times;
-pub(super) use crate::stores::sql::rows::{Over, Proposal, Row, raise_unreadable, state};
+use crate::store::sql::rows::Times;
+pub(super) use crate::store::sql::rows::{Over, Proposal, Row, raise_unreadable, state};
 
 impl Proposal {
     /// The statement that makes this change.

@@ -9,7 +9,7 @@ use onceward_core::{Found, Status, Timestamp};
 /// Stores that can tell have a method `census`.
 ///
 /// ```
-/// use onceward::stores::Census;
+/// use onceward::store::Census;
 ///
 /// fn is_worth_a_look(census: &Census) -> bool {
 ///     census.unknown > 0 || !census.is_complete
@@ -48,7 +48,7 @@ impl Census {
     /// Counts one open record.
     ///
     /// ```
-    /// use onceward::{Fence, Found, Unreadable, stores::Census};
+    /// use onceward::{Fence, Found, Unreadable, store::Census};
     ///
     /// let mut census = Census::default();
     /// let fence = Fence::from_random([1; 16]);

@@ -11,7 +11,7 @@ use super::{
 /// in a transaction of its own.
 ///
 /// ```
-/// use onceward::stores::postgres::MIGRATIONS;
+/// use onceward::store::postgres::MIGRATIONS;
 ///
 /// let (name, text) = MIGRATIONS[0];
 /// assert_eq!(name, "0001_records.sql");
@@ -140,7 +140,7 @@ async fn table(client: &Client) -> Result<Table, OpenError> {
 /// What the server promises for a commit that it acknowledges, read when the store was opened.
 ///
 /// ```
-/// use onceward::stores::postgres::Durability;
+/// use onceward::store::postgres::Durability;
 ///
 /// fn survives_the_loss_of_its_primary(durability: &Durability) -> bool {
 ///     !durability.standbys.is_empty()

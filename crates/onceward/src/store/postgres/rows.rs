@@ -12,7 +12,7 @@ use tokio_postgres::{
 };
 use uuid::Uuid;
 
-use crate::stores::sql::{
+use crate::store::sql::{
     codec::Codec,
     rows::{Over, Proposal, Row, Times},
 };

@@ -33,7 +33,7 @@ pub(super) struct Inside {
 /// A transaction of rusqlite: its own, or one that was [begun](SqliteStore::begin_blocking) here.
 ///
 /// ```
-/// use onceward::stores::sqlite::BlockingTransaction;
+/// use onceward::store::sqlite::BlockingTransaction;
 ///
 /// fn charge(shop: &impl BlockingTransaction, cents: u32) -> rusqlite::Result<usize> {
 ///     shop.connection().execute("INSERT INTO charge (cents) VALUES (?1)", [cents])
@@ -178,7 +178,7 @@ impl SqliteStore {
     /// with the write lock (`IMMEDIATE`), so that what they read is not outdated when they write.
     ///
     /// ```
-    /// # use onceward::stores::sqlite::SqliteStore;
+    /// # use onceward::store::sqlite::SqliteStore;
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("shop.db");
@@ -205,7 +205,7 @@ impl SqliteStore {
     /// somebody else has written in between. After a conflict or an error, roll back.
     ///
     /// ```
-    /// # use onceward::{stores::sqlite::SqliteStore, *};
+    /// # use onceward::{store::sqlite::SqliteStore, *};
     /// # use rusqlite::{Connection, TransactionBehavior};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let directory = tempfile::tempdir()?;

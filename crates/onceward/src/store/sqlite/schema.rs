@@ -40,7 +40,7 @@ const ASK_AGAIN: Duration = Duration::from_micros(500);
 ///
 /// ```
 /// # let directory = tempfile::tempdir()?;
-/// let store = onceward::stores::sqlite::SqliteStore::open(directory.path().join("onceward.db"))?;
+/// let store = onceward::store::sqlite::SqliteStore::open(directory.path().join("onceward.db"))?;
 /// assert_eq!(store.durability().journal_mode, "wal");
 /// assert_eq!(store.durability().synchronous, 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -58,7 +58,7 @@ pub struct Durability {
 /// ```
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path().join("shop.db");
-/// use onceward::stores::sqlite::SqliteStore;
+/// use onceward::store::sqlite::SqliteStore;
 ///
 /// let before = SqliteStore::builder(&path).tables()?;
 /// assert!(before.found == 0 && !before.is_current() && !path.exists());

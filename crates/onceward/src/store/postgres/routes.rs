@@ -9,7 +9,7 @@ use super::{
     list::{ListPosition, window_end},
     sql,
 };
-use crate::stores::sql::routes::{Gathering, KeptRoute, Living};
+use crate::store::sql::routes::{Gathering, KeptRoute, Living};
 
 impl PostgresStore {
     /// The names under which the routes of gateways keep their records.

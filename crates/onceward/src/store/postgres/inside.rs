@@ -34,7 +34,7 @@ use super::{
 use crate::{
     CommitOutcome, crashpoint,
     engine::{commit::is_refusal, injected},
-    stores::sql::rows::{Row, Times},
+    store::sql::rows::{Row, Times},
 };
 
 /// How long a claim waits for another transaction that holds its record, if nobody says.
@@ -431,7 +431,7 @@ impl Transactional<Transaction<'_>> for PostgresStore {
 /// Dropping it rolls back.
 ///
 /// ```
-/// use onceward::stores::postgres::OwnTransaction;
+/// use onceward::store::postgres::OwnTransaction;
 ///
 /// async fn charge(shop: &OwnTransaction<'_>, cents: i32) -> Result<u64, tokio_postgres::Error> {
 ///     shop.execute("INSERT INTO charge (cents) VALUES ($1)", &[&cents]).await

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     clock::{SUSPICION_HOLDS, suspected_elsewhere},
-    stores::sql::codec::Codec,
+    store::sql::codec::Codec,
 };
 
 /// How long one step may look for rows before the writer turns to its queue again.

@@ -15,7 +15,7 @@ use crate::telemetry;
 /// Why a [`SqliteStore`](super::SqliteStore) could not be opened. The file was left as it is.
 ///
 /// ```
-/// use onceward::stores::sqlite::{OpenError, SqliteStore};
+/// use onceward::store::sqlite::{OpenError, SqliteStore};
 ///
 /// let error = SqliteStore::open("/no/such/directory/onceward.db").unwrap_err();
 /// assert!(matches!(error, OpenError::DirectoryMissing { .. }));

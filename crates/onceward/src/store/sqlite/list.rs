@@ -9,7 +9,7 @@ use super::{
     rows::{Row, state},
     sql,
 };
-use crate::stores::sql::codec::Codec;
+use crate::store::sql::codec::Codec;
 
 /// How many rows one page looks at, so that a rare status does not hold up other reads.
 const MAX_EXAMINED: u32 = 5_000;

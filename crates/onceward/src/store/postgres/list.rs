@@ -17,7 +17,7 @@ use super::{
     rows::{Interval, Read, micros, system_time, timestamp},
     sql::LOOKED_AT,
 };
-use crate::stores::sql::codec::Codec;
+use crate::store::sql::codec::Codec;
 
 /// How many rows one page looks at.
 const WINDOW: i64 = 20_000;

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    stores::sql::{
+    store::sql::{
         codec::Codec,
         routes::{KeptRoute, Living},
     },

@@ -10,7 +10,7 @@
 //!
 //! ```no_run
 //! # async fn open() -> Result<(), Box<dyn std::error::Error>> {
-//! use onceward::{Engine, stores::postgres::PostgresStore};
+//! use onceward::{Engine, store::postgres::PostgresStore};
 //!
 //! let engine = Engine::new(PostgresStore::connect("postgres://shop:secret@localhost/shop").await?);
 //! # Ok(())
@@ -73,7 +73,7 @@ use writer::{Applied, Writer};
 /// How the server speaks.
 ///
 /// ```
-/// use onceward::stores::postgres::Dialect;
+/// use onceward::store::postgres::Dialect;
 ///
 /// assert_eq!(Dialect::default(), Dialect::Postgres);
 /// ```

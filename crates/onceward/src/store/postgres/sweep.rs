@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 use super::{Dialect, error::store_error, link::Link, rows::timestamp, sql};
 use crate::{
     clock::{SUSPICION_HOLDS, Suspicion, suspected_elsewhere},
-    stores::sql::codec::Codec,
+    store::sql::codec::Codec,
 };
 
 /// How many rows one statement deletes.

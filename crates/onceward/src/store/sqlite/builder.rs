@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     clock::{Clock, HostClock, Watch},
-    stores::sql::codec::Codec,
+    store::sql::codec::Codec,
 };
 
 const MIB: u64 = 1 << 20;
@@ -24,7 +24,7 @@ const MIB: u64 = 1 << 20;
 ///
 /// ```
 /// use std::time::Duration;
-/// use onceward::stores::sqlite::SqliteStore;
+/// use onceward::store::sqlite::SqliteStore;
 ///
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path().join("onceward.db");
@@ -120,7 +120,7 @@ impl SqliteStoreBuilder {
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("onceward.db");
     /// use std::sync::Arc;
-    /// use onceward::{seal::Keyring, stores::sqlite::SqliteStore};
+    /// use onceward::{seal::Keyring, store::sqlite::SqliteStore};
     ///
     /// let keys = Keyring::parse("AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=")?;
     /// let store = SqliteStore::builder(path).seal(Arc::new(keys)).open()?;
@@ -141,7 +141,7 @@ impl SqliteStoreBuilder {
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("cache.db");
     /// // What is lost here can be computed again.
-    /// let store = onceward::stores::sqlite::SqliteStore::builder(path)
+    /// let store = onceward::store::sqlite::SqliteStore::builder(path)
     ///     .accept_relaxed_transactions()
     ///     .open()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -157,7 +157,7 @@ impl SqliteStoreBuilder {
     /// ```
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("shop.db");
-    /// use onceward::stores::sqlite::{OpenError, SqliteStore};
+    /// use onceward::store::sqlite::{OpenError, SqliteStore};
     ///
     /// let refused = SqliteStore::builder(&path).without_migrations().open();
     /// assert!(matches!(refused, Err(OpenError::Outdated { found: 0, .. })));
@@ -201,7 +201,7 @@ impl SqliteStoreBuilder {
     /// ```
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("onceward.db");
-    /// use onceward::stores::sqlite::SqliteStore;
+    /// use onceward::store::sqlite::SqliteStore;
     ///
     /// drop(SqliteStore::open(&path)?);
     /// assert_eq!(SqliteStore::builder(&path).accept_loss("nothing is missing")?, 0);

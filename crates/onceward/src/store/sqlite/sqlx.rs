@@ -67,7 +67,7 @@ impl SqliteStore {
     /// Whoever holds a transaction must not wait for a second connection of the same pool.
     ///
     /// ```
-    /// # use onceward::stores::sqlite::SqliteStore;
+    /// # use onceward::store::sqlite::SqliteStore;
     /// use sqlx::SqlitePool;
     ///
     /// async fn rename(store: &SqliteStore, shop: &SqlitePool, name: &str) -> Result<(), sqlx::Error> {

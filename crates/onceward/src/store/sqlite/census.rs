@@ -6,7 +6,7 @@ use onceward_core::{Digest, StoreError, Timestamp};
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::{mark::beside, reader::flat, rows::Row, space, sql};
-use crate::stores::{Census, sql::codec::Codec};
+use crate::store::{Census, sql::codec::Codec};
 
 pub(super) fn census(
     connection: &Connection,

@@ -23,11 +23,11 @@ const SILENT: Duration = Duration::from_secs(5);
 /// from, and never promoted).
 ///
 /// ```
-/// use onceward::stores::postgres::Address;
+/// use onceward::store::postgres::Address;
 ///
 /// let address: Address = "postgres://shop:secret@db1,db2/shop?sslmode=verify-full".parse()?;
 /// assert_eq!(address.to_string(), "postgres://shop:***@db1,db2/shop?sslmode=verify-full");
-/// # Ok::<(), onceward::stores::postgres::OpenError>(())
+/// # Ok::<(), onceward::store::postgres::OpenError>(())
 /// ```
 #[derive(Clone)]
 pub struct Address {

@@ -8,7 +8,7 @@
 //! them: SQLite's locks and its shared memory do not work between hosts.
 //!
 //! ```
-//! use onceward::{stores::sqlite::SqliteStore, *};
+//! use onceward::{store::sqlite::SqliteStore, *};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -74,7 +74,7 @@ use onceward_core::{
 pub use self::sqlx::OwnTransaction;
 #[cfg(feature = "sqlx")]
 pub(crate) use self::sqlx::{commit_error, depth};
-pub use crate::stores::Census;
+pub use crate::store::Census;
 pub use builder::SqliteStoreBuilder;
 pub use error::OpenError;
 pub use inside::{BlockingTransaction, OwnBlockingTransaction};
@@ -95,7 +95,7 @@ use crate::clock::Suspicion;
 /// The version of SQLite that this library was built with.
 ///
 /// ```
-/// assert!(onceward::stores::sqlite::sqlite_version().starts_with("3."));
+/// assert!(onceward::store::sqlite::sqlite_version().starts_with("3."));
 /// ```
 #[must_use]
 pub fn sqlite_version() -> &'static str {
@@ -137,7 +137,7 @@ impl SqliteStore {
     /// ```
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("onceward.db");
-    /// let store = onceward::stores::sqlite::SqliteStore::open(path)?;
+    /// let store = onceward::store::sqlite::SqliteStore::open(path)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
@@ -168,7 +168,7 @@ impl SqliteStore {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("onceward.db");
-    /// let store = onceward::stores::sqlite::SqliteStore::open(path)?;
+    /// let store = onceward::store::sqlite::SqliteStore::open(path)?;
     /// let census = store.census().await?;
     /// println!("{} outcomes are unknown, the log has {} bytes", census.unknown, census.log_bytes);
     /// # Ok(())
@@ -183,7 +183,7 @@ impl SqliteStore {
     /// ```
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("onceward.db");
-    /// use onceward::stores::sqlite::SqliteStore;
+    /// use onceward::store::sqlite::SqliteStore;
     ///
     /// assert!(SqliteStore::builder(&path).reserve_bytes(0).open()?.check_room().is_ok());
     /// # Ok::<(), Box<dyn std::error::Error>>(())

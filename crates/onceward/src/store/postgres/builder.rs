@@ -14,14 +14,14 @@ use super::{
 };
 use crate::{
     clock::{Clock, HostClock, Watch},
-    stores::sql::codec::Codec,
+    store::sql::codec::Codec,
 };
 
 /// Collects the options of a [`PostgresStore`]; nothing happens before [`open`](Self::open).
 ///
 /// ```no_run
 /// # async fn open() -> Result<(), Box<dyn std::error::Error>> {
-/// use onceward::stores::postgres::PostgresStore;
+/// use onceward::store::postgres::PostgresStore;
 ///
 /// let store = PostgresStore::builder("postgres://shop@db1,db2/shop")?.without_migrations().open().await?;
 /// # Ok(())

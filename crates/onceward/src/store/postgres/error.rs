@@ -14,7 +14,7 @@ use crate::telemetry;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
-/// use onceward::stores::postgres::{OpenError, PostgresStore};
+/// use onceward::store::postgres::{OpenError, PostgresStore};
 ///
 /// let error = PostgresStore::connect("postgres://shop@localhost/shop?sslmod=require").await.unwrap_err();
 /// assert!(matches!(error, OpenError::Address { .. }));
