@@ -11,10 +11,10 @@ use std::{
 };
 
 use onceward::{
-    BoxFuture, Change, Digest, Fence, Found, Started, Store, StoreError, Stored, Swap, Timestamp,
-    Ttl, Unreadable,
+    Digest, Store, StoreError, Timestamp,
     clock::{Clock, HostClock},
-    wire,
+    protocol::{Fence, Found, Started, Stored, Ttl, Unreadable, wire},
+    store::{BoxFuture, Change, Swap},
 };
 use tokio::sync::oneshot;
 

@@ -11,9 +11,10 @@ use std::{
 };
 
 use onceward::{
-    Admission, Change, Claim, Digest, Effect, Ending, Execution, Fence, Fingerprint, Found, Key,
-    OperationId, OperationName, Outcome, Request, Scope, Settled, Settlement, SettlementStep, Step,
-    Store, Swap, Terms, Verdict,
+    Digest, Effect, Ending, Execution, Fingerprint, Key, OperationId, OperationName, Outcome,
+    Request, Scope, Store, Terms, Verdict,
+    protocol::{Admission, Claim, Fence, Found, Settled, Settlement, SettlementStep, Step},
+    store::{Change, Swap},
 };
 use tokio::{runtime::Runtime, task::JoinSet};
 

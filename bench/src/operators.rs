@@ -9,8 +9,8 @@ use std::{
 
 use clap::Args;
 use onceward::{
-    Cursor, Effect, Ending, Filter, Inspect, Key, OperationId, OperationName, Order, Scope, Status,
-    Store, Terms, store::sqlite::SqliteStore,
+    Effect, Ending, Key, OperationId, OperationName, Scope, Status, Store, Terms,
+    store::{Cursor, Filter, Inspect, Order, sqlite::SqliteStore},
 };
 use tokio::runtime::Runtime;
 
@@ -294,7 +294,7 @@ async fn look_up(store: &SqliteStore, records: u64, rounds: u32) -> Result<Asked
     for _ in 0..rounds {
         let id = identity(fastrand::u64(..records)).digest();
         let started = Instant::now();
-        if store.get(&id).await? == onceward::Found::Nothing {
+        if store.get(&id).await? == onceward::protocol::Found::Nothing {
             return Err("a stored record was not found".into());
         }
         took.push(started.elapsed());

@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::Args;
-use onceward::Found;
+use onceward::protocol::Found;
 use testbed::Process;
 use tokio::runtime::Runtime;
 

@@ -12,10 +12,10 @@ use clap::ValueEnum;
 use http::{Request, Response, StatusCode, header, request::Parts};
 use http_body_util::BodyExt as _;
 use onceward::{
-    BoxFuture, Change, Digest, Found, Key, OperationId, OperationName, Scope, Store, StoreError,
-    Stored, Swap, Timestamp,
-    server::{Body, Idempotency},
-    store::memory::MemoryStore,
+    Body, Digest, Key, OperationId, OperationName, Scope, Store, StoreError, Timestamp,
+    protocol::{Found, Stored},
+    server::Idempotency,
+    store::{BoxFuture, Change, Swap, memory::MemoryStore},
 };
 use tokio::runtime::Runtime;
 use tower::{Layer as _, Service, service_fn};

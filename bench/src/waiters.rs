@@ -13,9 +13,10 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, request::Parts};
 use onceward::{
-    BoxFuture, Change, Digest, Found, Store, StoreError, Swap,
-    server::{Body, Idempotency, IdempotencyBuilder, InFlight},
-    store::memory::MemoryStore,
+    Body, Digest, Store, StoreError,
+    protocol::Found,
+    server::{Idempotency, IdempotencyBuilder, InFlight},
+    store::{BoxFuture, Change, Swap, memory::MemoryStore},
 };
 use tokio::{sync::Semaphore, task::JoinSet, time::sleep};
 use tower::{Layer as _, service_fn};

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use onceward::{Effect, Found, State, Store as _, store::sqlite::SqliteStore};
+use onceward::{Effect, State, Store as _, protocol::Found, store::sqlite::SqliteStore};
 use onceward_crash::{
     power::{Crash, Disk, Trace},
     strace::Strace,

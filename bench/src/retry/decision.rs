@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use onceward::core::retry::{Action, Call, Class, Context, Method, Rules, Target, decide};
+use onceward::retry::{Action, Call, Class, Context, Method, Rules, Target, decide};
 
 use super::Line;
 

@@ -11,7 +11,10 @@ use std::{
 use bytes::Bytes;
 use http::{Extensions, Request, Response};
 use http_body_util::Full;
-use onceward::client::{Body, Retry, RetryMiddleware};
+use onceward::{
+    Body,
+    client::{Retry, RetryMiddleware},
+};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Middleware, Next};
 use reqwest_retry::{RetryTransientMiddleware, policies::ExponentialBackoff};
 use tokio::runtime::{Builder, Runtime};

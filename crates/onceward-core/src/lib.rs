@@ -84,7 +84,7 @@ pub use key::{Key, KeyDigest, KeyError};
 pub use meaning::{Meaning, Policy, PolicyBuilder, PolicyError, Profile, Reply};
 pub use operation::{Digest, DigestError, OperationId, OperationName, OperationNameError};
 pub use record::{
-    Body, Effect, Execution, Fence, Header, Keeps, Outcome, Record, State, Status, Stored,
+    Effect, Execution, Fence, Header, Keeps, Outcome, Record, State, Status, Stored, StoredBody,
 };
 pub use release::{Force, Release, ReleaseError};
 pub use replay::Replay;

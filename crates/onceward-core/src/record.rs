@@ -343,10 +343,10 @@ pub enum Effect {
 /// The remembered result of an operation: what a duplicate is answered with.
 ///
 /// ```
-/// use onceward_core::{Body, Outcome};
+/// use onceward_core::{StoredBody, Outcome};
 ///
 /// let outcome = Outcome::inline(201, b"{}".to_vec()).header("content-type", b"application/json");
-/// assert_eq!(outcome.body, Body::Inline(b"{}".to_vec()));
+/// assert_eq!(outcome.body, StoredBody::Inline(b"{}".to_vec()));
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Outcome {
@@ -355,7 +355,7 @@ pub struct Outcome {
     /// Header lines in order, repeated names included, values as bytes.
     pub headers: Vec<Header>,
     /// The bytes of the answer, or where they are.
-    pub body: Body,
+    pub body: StoredBody,
     /// Lines after the body, in order, like `headers`.
     pub trailers: Vec<Header>,
 }
@@ -367,7 +367,7 @@ impl Outcome {
     /// An outcome whose body is kept in the record.
     #[must_use]
     pub fn inline(status: u16, body: Vec<u8>) -> Self {
-        Self { status, headers: Vec::new(), body: Body::Inline(body), trailers: Vec::new() }
+        Self { status, headers: Vec::new(), body: StoredBody::Inline(body), trailers: Vec::new() }
     }
 
     /// Adds a header line.
@@ -406,14 +406,14 @@ impl fmt::Debug for Outcome {
 /// The body of an [`Outcome`].
 ///
 /// ```
-/// use onceward_core::{Body, Outcome};
+/// use onceward_core::{StoredBody, Outcome};
 ///
-/// let kept = Body::Reference { kind: "payment".into(), id: "pay_7".into() };
+/// let kept = StoredBody::Reference { kind: "payment".into(), id: "pay_7".into() };
 /// let outcome = Outcome { body: kept, ..Outcome::inline(201, Vec::new()) };
 /// assert_eq!(format!("{outcome:?}"), "Outcome(201, 0 headers, Reference(payment/pay_7))");
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub enum Body {
+pub enum StoredBody {
     /// Kept in the record.
     Inline(Vec<u8>),
     /// Kept beside the record, see [`Spool`](crate::Spool).
@@ -434,7 +434,7 @@ pub enum Body {
     Unavailable,
 }
 
-impl fmt::Debug for Body {
+impl fmt::Debug for StoredBody {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Inline(bytes) => write!(formatter, "Inline({} bytes)", bytes.len()),

@@ -41,8 +41,8 @@ use minicbor::{Decoder, Encoder, decode::Error as Unfit, encode::Error as Encode
 use sha2::{Digest as _, Sha256};
 
 use crate::{
-    Body, Cause, Digest, Effect, Execution, Fence, Fingerprint, Header, Keeps, KeyDigest,
-    OperationName, Outcome, Record, Scope, Seal, Started, State, Ttl,
+    Cause, Digest, Effect, Execution, Fence, Fingerprint, Header, Keeps, KeyDigest, OperationName,
+    Outcome, Record, Scope, Seal, Started, State, StoredBody, Ttl,
 };
 
 pub use sealed::{open_chunk, seal_chunk};
@@ -133,7 +133,7 @@ const USUAL_BYTES: usize = 512;
 fn body_bytes(record: &Record) -> usize {
     match &record.state {
         State::Succeeded(outcome) | State::FailedFinal(outcome) => match &outcome.body {
-            Body::Inline(bytes) => bytes.len(),
+            StoredBody::Inline(bytes) => bytes.len(),
             _ => 0,
         },
         _ => 0,
@@ -300,17 +300,17 @@ fn put_answer(encoder: &mut Encoder<&mut Vec<u8>>, outcome: &Outcome) -> Written
     encoder.u8(member::HEADERS)?;
     put_headers(encoder, &outcome.headers)?;
     match &outcome.body {
-        Body::Inline(bytes) => {
+        StoredBody::Inline(bytes) => {
             encoder.u8(member::INLINE)?.bytes(bytes)?;
         }
-        Body::Spooled { length, digest } => {
+        StoredBody::Spooled { length, digest } => {
             encoder.u8(member::SPOOLED_LENGTH)?.u64(*length)?;
             encoder.u8(member::SPOOLED_DIGEST)?.bytes(digest)?;
         }
-        Body::Reference { kind, id } => {
+        StoredBody::Reference { kind, id } => {
             encoder.u8(member::REFERENCE)?.array(2)?.str(kind)?.str(id)?;
         }
-        Body::Unavailable => {}
+        StoredBody::Unavailable => {}
     }
     if !outcome.trailers.is_empty() {
         encoder.u8(member::TRAILERS)?;
@@ -345,7 +345,7 @@ struct Members {
     state: Option<u8>,
     status: Option<u16>,
     headers: Vec<Header>,
-    body: Option<Body>,
+    body: Option<StoredBody>,
     spooled_length: Option<u64>,
     trailers: Vec<Header>,
     sealed: Option<Vec<u8>>,
@@ -378,16 +378,16 @@ fn take_members(map: &[u8]) -> Result<Members, Unfit> {
             member::STATE => members.state = Some(decoder.u8()?),
             member::STATUS => members.status = Some(decoder.u16()?),
             member::HEADERS => members.headers = take_headers(decoder)?,
-            member::INLINE => members.body = Some(Body::Inline(decoder.bytes()?.to_vec())),
+            member::INLINE => members.body = Some(StoredBody::Inline(decoder.bytes()?.to_vec())),
             member::SPOOLED_LENGTH => members.spooled_length = Some(decoder.u64()?),
             member::SPOOLED_DIGEST => {
                 let (length, digest) = (needed(members.spooled_length)?, take_array(decoder)?);
-                members.body = Some(Body::Spooled { length, digest });
+                members.body = Some(StoredBody::Spooled { length, digest });
             }
             member::REFERENCE => {
                 decoder.array()?;
                 let (kind, id) = (String::from(decoder.str()?), String::from(decoder.str()?));
-                members.body = Some(Body::Reference { kind, id });
+                members.body = Some(StoredBody::Reference { kind, id });
             }
             member::TRAILERS => members.trailers = take_headers(decoder)?,
             member::SEALED => members.sealed = Some(decoder.bytes()?.to_vec()),
@@ -445,7 +445,7 @@ impl Members {
         Ok(Outcome {
             status: needed(self.status)?,
             headers: core::mem::take(&mut self.headers),
-            body: self.body.take().unwrap_or(Body::Unavailable),
+            body: self.body.take().unwrap_or(StoredBody::Unavailable),
             trailers: core::mem::take(&mut self.trailers),
         })
     }

@@ -3,10 +3,13 @@
 use std::{error::Error, future::ready, sync::Arc, time::Duration};
 
 use onceward::{
-    BoxFuture, Cursor, Inspect, Spool, StoreError, Trail,
+    StoreError,
     clock::Suspicion,
     seal::Keyring,
-    store::{Census, KeptRoute, Living, postgres::PostgresStore, sqlite::SqliteStore},
+    store::{
+        BoxFuture, Census, Cursor, Inspect, KeptRoute, Living, Spool, Trail,
+        postgres::PostgresStore, sqlite::SqliteStore,
+    },
 };
 
 use crate::config::{Guarantee, PostgresUrl, StoreUrl};

@@ -6,7 +6,11 @@
 use std::{collections::BTreeSet, fmt, ops::Range};
 
 use http::HeaderName;
-use onceward::{Body, Header, Outcome, server::Redaction};
+use onceward::{
+    Outcome,
+    protocol::{Header, StoredBody},
+    server::Redaction,
+};
 use serde::{
     Deserialize,
     de::{Error as _, MapAccess, Visitor},
@@ -72,7 +76,7 @@ impl Redact {
             *value = HIDDEN.into();
             is_changed = true;
         }
-        if let Body::Inline(bytes) = &mut outcome.body
+        if let StoredBody::Inline(bytes) = &mut outcome.body
             && !self.json.is_empty()
             && !bytes.is_empty()
         {
@@ -192,7 +196,7 @@ mod tests {
     fn body(pointers: &[&str], body: &str) -> (Redaction, Option<String>) {
         let mut outcome = Outcome::inline(201, body.into());
         let done = redact(pointers).apply(&mut outcome);
-        let Body::Inline(bytes) = outcome.body else { panic!("it stays where it is") };
+        let StoredBody::Inline(bytes) = outcome.body else { panic!("it stays where it is") };
         (done, Some(String::from_utf8(bytes).unwrap()))
     }
 

@@ -9,7 +9,7 @@
 
 use std::{env, error::Error};
 
-use onceward::{store::sqlite::SqliteStore, *};
+use onceward::{protocol::*, store::sqlite::SqliteStore, *};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -49,7 +49,7 @@ async fn pay(engine: &Engine, key: &str, body: &str) -> Result<String, Box<dyn E
             }
         }
         Verdict::Replay(replay) => match replay.outcome.body {
-            Body::Inline(receipt) => format!("replayed:  {}", String::from_utf8(receipt)?),
+            StoredBody::Inline(receipt) => format!("replayed:  {}", String::from_utf8(receipt)?),
             other => format!("replayed:  {other:?}"),
         },
         Verdict::Busy { retry_after } => format!("busy:      ask again in {retry_after:?}"),

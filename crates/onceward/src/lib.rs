@@ -16,9 +16,10 @@ pub mod clock;
 pub mod conformance;
 #[doc(hidden)]
 pub mod crashpoint;
-mod engine;
+pub mod engine;
 #[cfg(any(feature = "client", feature = "tower"))]
-mod http;
+pub mod http;
+pub mod protocol;
 #[cfg(feature = "encryption")]
 pub mod seal;
 #[cfg(feature = "tower")]
@@ -27,10 +28,10 @@ pub mod store;
 pub mod telemetry;
 
 #[cfg(any(feature = "client", feature = "tower"))]
-pub use self::http::{AttemptHeaders, Incoming};
-pub use crate::engine::commit::{CommitError, CommitOutcome, Transaction};
-pub use crate::engine::repair::{ReleaseFailure, ReleaseRequest, ResolveFailure, ResolveRequest};
-pub use crate::engine::sweeper::Sweeper;
-pub use engine::{AdmitError, Drained, Engine, Renewal, Tracked, Unsettled};
-pub use onceward_core as core;
-pub use onceward_core::*;
+pub use self::http::Body;
+pub use engine::{AdmitError, CommitError, Engine, Sweeper};
+pub use onceward_core::{
+    Digest, Effect, Ending, Execution, Fingerprint, Key, OperationId, OperationName, Outcome,
+    Profile, Request, Resolution, Scope, State, Status, Store, StoreError, Terms, Timestamp,
+    Verdict, retry,
+};

@@ -57,7 +57,7 @@ const DOMAIN: &[u8] = b"onceward/keyring/1";
 /// remove the old one when the longest retention is over and no unknown outcome is older.
 ///
 /// ```
-/// use onceward::{Seal, seal::Keyring};
+/// use onceward::{seal::Keyring, protocol::Seal};
 ///
 /// let old = Keyring::new([1; 32]);
 /// let sealed = old.seal(b"paid", b"charge 7");
@@ -142,7 +142,7 @@ impl Keyring {
     /// keys and the plain one, so that records from before are still recognised.
     ///
     /// ```
-    /// use onceward::{Fingerprint, RequestHead, seal::Keyring};
+    /// use onceward::{Fingerprint, seal::Keyring, protocol::RequestHead};
     ///
     /// let plain = Fingerprint::v1(&RequestHead::new("POST", "/charges"), b"5 EUR");
     /// let fingerprints = Keyring::new([1; 32]).fingerprints(plain);

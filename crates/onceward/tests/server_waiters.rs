@@ -6,10 +6,7 @@ mod waiters_support;
 use std::{convert::Infallible, time::Duration};
 
 use http::{Request, Response};
-use onceward::{
-    server::{Body, Idempotency},
-    store::memory::MemoryStore,
-};
+use onceward::{Body, server::Idempotency, store::memory::MemoryStore};
 use peak_alloc::PeakAlloc;
 use tokio::{
     sync::{Mutex, MutexGuard},

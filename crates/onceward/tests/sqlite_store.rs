@@ -5,12 +5,17 @@
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
 use onceward::{
-    AdmitError, Claim, Digest, Effect, Ending, Engine, Fence, Filter, Found, Inspect, Note,
-    NoteKind, Purge, Renewal, Settled, Spool, SpoolId, Status, Store, StoreError, Sweeper, Trail,
-    Unreadable, Verdict,
+    AdmitError, Digest, Effect, Ending, Engine, Status, Store, StoreError, Sweeper, Verdict,
     clock::ManualClock,
-    core::conformance::{Sample, answer},
-    store::sqlite::{SqliteStore, SqliteStoreBuilder},
+    engine::Renewal,
+    protocol::{
+        Claim, Fence, Found, Settled, Unreadable,
+        conformance::{Sample, answer},
+    },
+    store::{
+        Filter, Inspect, Note, NoteKind, Purge, Spool, SpoolId, Trail,
+        sqlite::{SqliteStore, SqliteStoreBuilder},
+    },
     telemetry,
 };
 use rusqlite::Connection;
@@ -152,7 +157,7 @@ async fn a_record_of_a_newer_format_is_an_error() {
     let read = "SELECT body FROM onceward_record";
     let mut body: Vec<u8> = connection.query_row(read, (), |row| row.get(0)).unwrap();
     body.truncate(body.len() - 8);
-    body[0] = onceward::wire::VERSION + 1;
+    body[0] = onceward::protocol::wire::VERSION + 1;
     use sha2::Digest as _;
     let checksum = sha2::Sha256::new().chain_update(sample.id().0).chain_update(&body).finalize();
     body.extend_from_slice(&checksum[..8]);

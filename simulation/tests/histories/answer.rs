@@ -1,6 +1,6 @@
 //! What a client hears, and how answers are told apart.
 
-use onceward::{Body, Outcome};
+use onceward::{Outcome, protocol::StoredBody};
 
 /// What one attempt of a client ended with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Receipt {
     }
 
     fn read(outcome: &Outcome) -> Self {
-        let Body::Inline(bytes) = &outcome.body else { panic!("outcomes are inline") };
+        let StoredBody::Inline(bytes) = &outcome.body else { panic!("outcomes are inline") };
         let number = |at: usize| {
             let bytes: [u8; 4] = bytes[at..at + 4].try_into().expect("four bytes");
             u32::from_be_bytes(bytes)

@@ -4,7 +4,9 @@
 //! change, from the effects themselves and from what clients heard.
 
 use onceward::{
-    Change, Digest, Effect, Execution, Fence, Started, State, Status, Stored, Timestamp,
+    Digest, Effect, Execution, State, Status, Timestamp,
+    protocol::{Fence, Started, Stored},
+    store::Change,
 };
 
 use crate::{

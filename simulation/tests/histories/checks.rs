@@ -1,6 +1,6 @@
 //! The invariants, by name, and what is checked when a history is over.
 
-use onceward::{Effect, State, Status, Stored};
+use onceward::{Effect, State, Status, protocol::Stored};
 
 use crate::{
     answer::Answer,

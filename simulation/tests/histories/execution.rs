@@ -2,7 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use onceward::{Claim, Ending, Fence, Found, Outcome, Renewal, Settled, Stored};
+use onceward::{
+    Ending, Outcome,
+    engine::Renewal,
+    protocol::{Claim, Fence, Found, Settled, Stored},
+};
 use tokio::{
     sync::oneshot,
     time::{Instant, sleep},

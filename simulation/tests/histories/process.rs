@@ -11,7 +11,9 @@ use std::{
 };
 
 use onceward::{
-    BoxFuture, Change, Digest, Engine, Execution, Found, State, Store, StoreError, Swap,
+    Digest, Engine, Execution, State, Store, StoreError,
+    protocol::Found,
+    store::{BoxFuture, Change, Swap},
 };
 use tokio::{
     sync::Notify,

@@ -12,9 +12,12 @@ use std::{
 
 use fastrand::Rng;
 use onceward::{
-    BoxFuture, Change, Claim, Digest, Fence, Fingerprint, Found, Inspect, Key, Note, NoteKind,
-    OperationId, OperationName, PURGE_MARGIN, Purge, Request, Scope, Settled, Settlement,
-    SettlementStep, State, Store, Stored, Swap, Ttl, clock::Clock, store::memory::MemoryStore,
+    Digest, Fingerprint, Key, OperationId, OperationName, Request, Scope, State, Store,
+    clock::Clock,
+    protocol::{Claim, Fence, Found, Settled, Settlement, SettlementStep, Stored, Ttl},
+    store::{
+        BoxFuture, Change, Inspect, Note, NoteKind, PURGE_MARGIN, Purge, Swap, memory::MemoryStore,
+    },
 };
 use tokio::time::Instant;
 
@@ -275,8 +278,9 @@ impl World {
             let record = &stored.record;
             if record.state == State::InProgress && record.ttl.is_over() {
                 let fence = Fence::from_random([0; 16]);
-                let next = onceward::Record { fence, state: State::Released, ..record.clone() };
-                let next = onceward::Record { ttl: Ttl::Never, ..next };
+                let next =
+                    onceward::protocol::Record { fence, state: State::Released, ..record.clone() };
+                let next = onceward::protocol::Record { ttl: Ttl::Never, ..next };
                 let change = Change {
                     id: *id,
                     expected: Some(record.fence),

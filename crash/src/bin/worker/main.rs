@@ -35,7 +35,9 @@ use std::{
 
 use clap::{Parser, ValueEnum};
 use onceward::{
-    Claim, Effect, Ending, Engine, Outcome, Settled, Verdict, store::sqlite::SqliteStore,
+    Effect, Ending, Engine, Outcome, Verdict,
+    protocol::{Claim, Settled},
+    store::sqlite::SqliteStore,
 };
 
 use operation::{PADDING, request, shown};

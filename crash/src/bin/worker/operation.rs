@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use onceward::{
-    Body, Effect, Fingerprint, Key, OperationId, OperationName, Outcome, Request, Scope, Terms,
+    Effect, Fingerprint, Key, OperationId, OperationName, Outcome, Request, Scope, Terms,
+    protocol::StoredBody,
 };
 
 /// As short as terms allow, because every retry after a crash waits for its end.
@@ -23,7 +24,7 @@ pub(crate) fn request(key: &str, effect: Effect) -> Request {
 
 /// The body of an answer on one short line: the padding at its end is only counted.
 pub(crate) fn shown(outcome: &Outcome) -> String {
-    let Body::Inline(bytes) = &outcome.body else { return "not-inline".to_owned() };
+    let StoredBody::Inline(bytes) = &outcome.body else { return "not-inline".to_owned() };
     let text = String::from_utf8_lossy(bytes);
     match text.trim_end_matches(PADDING) {
         whole if whole.len() == text.len() => whole.to_owned(),

@@ -2,7 +2,11 @@
 
 use std::{path::Path, time::Duration};
 
-use onceward::{Claim, Ending, Fence, Outcome, Swap, store::sqlite::SqliteStore};
+use onceward::{
+    Ending, Outcome,
+    protocol::{Claim, Fence},
+    store::{Swap, sqlite::SqliteStore},
+};
 use rusqlite::Connection;
 
 use crate::operation::shown;

@@ -8,8 +8,10 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use onceward::{
-    CommitError, Ending, Fence, Found, Outcome, Swap, Transactional as _, crashpoint,
-    server::Claim, store::sqlite::SqliteStore,
+    CommitError, Ending, Outcome, crashpoint,
+    protocol::{Fence, Found},
+    server::Claim,
+    store::{Swap, Transactional as _, sqlite::SqliteStore},
 };
 use sqlx::{Sqlite, Transaction};
 

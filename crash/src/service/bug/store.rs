@@ -6,8 +6,9 @@ use std::{
 };
 
 use onceward::{
-    Body, BoxFuture, Change, Digest, Effect, Found, State, Store, StoreError, Stored, Swap,
-    Timestamp, store::sqlite::SqliteStore,
+    Digest, Effect, State, Store, StoreError, Timestamp,
+    protocol::{Found, Stored, StoredBody},
+    store::{BoxFuture, Change, Swap, sqlite::SqliteStore},
 };
 
 use super::{Bug, Stake};
@@ -81,7 +82,7 @@ impl Spoilt {
 fn with_half_a_body(change: &Change) -> Change {
     let mut change = change.clone();
     if let State::Succeeded(outcome) = &mut change.next.state
-        && let Body::Inline(bytes) = &mut outcome.body
+        && let StoredBody::Inline(bytes) = &mut outcome.body
     {
         bytes.truncate(bytes.len() / 2);
     }

@@ -1,7 +1,7 @@
 //! Answers that are kept beside their record.
 
 use super::*;
-use crate::{Body, Spool, SpoolId};
+use crate::{Spool, SpoolId, StoredBody};
 
 /// Chunks are found again by operation and fence, may be written twice, and go as a whole.
 pub async fn spooled_chunks_are_kept_by_operation_and_fence<B: Bench<Store: Spool>>(bench: &B) {
@@ -31,7 +31,7 @@ pub async fn sweep_drops_chunks_with_their_record<B: Bench<Store: Spool>>(bench:
     store.sweep(1000).await.expect("the store answers");
     assert_eq!(store.chunk(&id, 0).await, Ok(Some(b"chunk".to_vec())), "its record may still come");
 
-    let body = Body::Spooled { length: 5, digest: [7; 32] };
+    let body = StoredBody::Spooled { length: 5, digest: [7; 32] };
     let outcome = Outcome { body, ..answer(201) };
     let settlement = claim.settle(Ending::Succeeded(outcome.clone()), fence);
     store.swap(settlement.change()).await.expect("the store answers");

@@ -37,10 +37,11 @@ fn summed(content: &[u8]) -> Vec<u8> {
 
 fn outcomes() -> impl Strategy<Value = Outcome> {
     let body = prop_oneof![
-        any::<Vec<u8>>().prop_map(Body::Inline),
-        any::<(u64, [u8; 32])>().prop_map(|(length, digest)| Body::Spooled { length, digest }),
-        any::<(String, String)>().prop_map(|(kind, id)| Body::Reference { kind, id }),
-        Just(Body::Unavailable),
+        any::<Vec<u8>>().prop_map(StoredBody::Inline),
+        any::<(u64, [u8; 32])>()
+            .prop_map(|(length, digest)| StoredBody::Spooled { length, digest }),
+        any::<(String, String)>().prop_map(|(kind, id)| StoredBody::Reference { kind, id }),
+        Just(StoredBody::Unavailable),
     ];
     let header = any::<(String, Vec<u8>)>()
         .prop_map(|(name, value)| (name.into_boxed_str(), value.into_boxed_slice()));

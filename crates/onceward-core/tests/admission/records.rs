@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use onceward_core::{
-    Body, Effect, Execution, Fence, Fingerprint, Found, Outcome, PURGE_MARGIN, Purge, Record,
-    Started, State, Status, Step, Stored, Swap, Timestamp, Ttl, Verdict,
+    Effect, Execution, Fence, Fingerprint, Found, Outcome, PURGE_MARGIN, Purge, Record, Started,
+    State, Status, Step, Stored, StoredBody, Swap, Timestamp, Ttl, Verdict,
 };
 
 use crate::{MINUTE, OVER, admission};
@@ -148,8 +148,11 @@ fn debugging_shows_sizes_and_names_and_no_answer() {
     assert_eq!(format!("{outcome:?}"), "Outcome(201, 1 headers, Inline(6 bytes))");
     let outcome = outcome.trailer("grpc-message", b"secret");
     assert_eq!(format!("{outcome:?}"), "Outcome(201, 1 headers, Inline(6 bytes), 1 trailers)");
-    let spooled = Body::Spooled { length: 7, digest: [0; 32] };
-    assert_eq!(format!("{spooled:?} {:?}", Body::Unavailable), "Spooled(7 bytes) Unavailable");
+    let spooled = StoredBody::Spooled { length: 7, digest: [0; 32] };
+    assert_eq!(
+        format!("{spooled:?} {:?}", StoredBody::Unavailable),
+        "Spooled(7 bytes) Unavailable"
+    );
     let fence = Fence::from_random([0xab; 16]);
     assert_eq!(format!("{fence:?}"), format!("Fence({})", "ab".repeat(16)));
     let execution = Execution::from_bytes([1; 16]);

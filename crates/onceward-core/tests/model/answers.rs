@@ -1,6 +1,6 @@
 //! What clients hear, and what the world must be like for it to be true.
 
-use onceward_core::{Body, Outcome};
+use onceward_core::{Outcome, StoredBody};
 
 use crate::{
     effects,
@@ -17,7 +17,7 @@ pub(crate) fn answer(world: &mut World, client: usize, generation: u8, answer: A
 
 /// A client hears an outcome: a success, or a definite failure for good.
 pub(crate) fn tell_outcome(world: &mut World, generation: u8, outcome: &Outcome) {
-    let Body::Inline(bytes) = &outcome.body else { unreachable!("all outcomes are inline") };
+    let StoredBody::Inline(bytes) = &outcome.body else { unreachable!("all outcomes are inline") };
     let bit = Run { client: bytes[0], attempt: bytes[1] }.bit();
     let ledger = &mut world.ledger[usize::from(generation)];
     match outcome.status {

@@ -1,8 +1,11 @@
 //! What is suspected of the store's clock, and an operator's word about it.
 
 use onceward::{
-    Admission, Change, Effect, Execution, Fence, Fingerprint, Found as Stored, Key, Note, NoteKind,
-    OperationId, OperationName, Request, Scope, State, StoreError, Swap, Terms, clock::Suspicion,
+    Effect, Execution, Fingerprint, Key, OperationId, OperationName, Request, Scope, State,
+    StoreError, Terms,
+    clock::Suspicion,
+    protocol::{Admission, Fence, Found as Stored},
+    store::{Change, Note, NoteKind, Swap},
     telemetry::OperatorChange,
 };
 use serde_json::{Value, json};

@@ -4,8 +4,10 @@
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, header};
 use onceward::{
-    Body as KeptBody, Digest, Effect, Execution, Found, Listed, Outcome, State, Status, Stored,
-    Timestamp, TrailEntry, Unreadable, server::cause_of,
+    Digest, Effect, Execution, Outcome, State, Status, Timestamp,
+    protocol::{Found, Stored, StoredBody, Unreadable},
+    server::cause_of,
+    store::{Listed, TrailEntry},
 };
 use serde_json::{Map, Value, json};
 
@@ -87,10 +89,10 @@ fn execution(id: Digest, execution: Execution) -> Value {
 
 fn answered(outcome: &Outcome) -> Value {
     let (kept, bytes) = match &outcome.body {
-        KeptBody::Inline(bytes) => ("inline", Some(bytes.len() as u64)),
-        KeptBody::Spooled { length, .. } => ("spooled", Some(*length)),
-        KeptBody::Reference { .. } => ("reference", None),
-        KeptBody::Unavailable => ("unavailable", None),
+        StoredBody::Inline(bytes) => ("inline", Some(bytes.len() as u64)),
+        StoredBody::Spooled { length, .. } => ("spooled", Some(*length)),
+        StoredBody::Reference { .. } => ("reference", None),
+        StoredBody::Unavailable => ("unavailable", None),
     };
     let headers: Vec<&str> = outcome.headers.iter().map(|(name, _)| &**name).collect();
     json!({ "status": outcome.status, "kept": kept, "bytes": bytes, "headers": headers })

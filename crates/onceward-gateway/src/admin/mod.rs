@@ -230,7 +230,7 @@ async fn upstream(State(admin): State<Admin>) -> Response {
 
 fn digest(reference: &str) -> Result<Digest, Refusal> {
     let parsed = reference.parse();
-    parsed.map_err(|error: onceward::DigestError| Refusal::malformed(error.to_string()))
+    parsed.map_err(|error: onceward::protocol::DigestError| Refusal::malformed(error.to_string()))
 }
 
 fn done(document: &Value) -> Response {

@@ -4,9 +4,10 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use http::StatusCode;
 use onceward::{
-    Digest, Engine, Execution, Fence, Filter, Force, Found as Stored, Listed, Note, NoteKind,
-    OperationId, OperationName, Page, Purge, ReleaseFailure, ReleaseRequest, Resolution,
-    ResolveError, ResolveFailure, ResolveRequest, Status, StoreError, Swap, Unreadable,
+    Digest, Engine, Execution, OperationId, OperationName, Resolution, Status, StoreError,
+    engine::{ReleaseFailure, ReleaseRequest, ResolveFailure, ResolveRequest},
+    protocol::{Fence, Force, Found as Stored, ResolveError, Unreadable},
+    store::{Filter, Listed, Note, NoteKind, Page, Purge, Swap},
     telemetry::{OPERATOR_CHANGES, OperatorChange, event},
 };
 use serde_json::{Value, json};
@@ -175,7 +176,7 @@ impl Repair {
     ) -> Result<(), Refusal> {
         let Stored::Record(stored) = found else { return Err(unresolvable(found)) };
         let routes = self.routes(&stored.record.operation);
-        let resolve = onceward::Resolve {
+        let resolve = onceward::protocol::Resolve {
             id,
             resolution: routes.resolution(&stored.record, resolution, Force::No)?,
             terms: &routes.terms,
@@ -285,7 +286,7 @@ impl Repair {
         &self,
         id: Digest,
         seen: Option<&str>,
-    ) -> Result<Box<onceward::Stored>, Refusal> {
+    ) -> Result<Box<onceward::protocol::Stored>, Refusal> {
         let stored = match self.read(id).await? {
             Stored::Record(stored) => stored,
             other => return Err(unresolvable(&other)),

@@ -5,7 +5,9 @@ use std::{borrow::Cow, time::Duration};
 use base64ct::Encoding as _;
 use http::{HeaderName, HeaderValue};
 use onceward::{
-    Body as KeptBody, Cursor, Filter, Key, OperationName, Order, Outcome, Resolution, Scope, Status,
+    Key, OperationName, Outcome, Resolution, Scope, Status,
+    protocol::StoredBody,
+    store::{Cursor, Filter, Order},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -148,7 +150,7 @@ impl ResolveBody {
         match (self.outcome.as_str(), &self.response) {
             ("applied", None) => {
                 let outcome = Outcome::inline(200, Vec::new());
-                Ok(Resolution::Applied(Outcome { body: KeptBody::Unavailable, ..outcome }))
+                Ok(Resolution::Applied(Outcome { body: StoredBody::Unavailable, ..outcome }))
             }
             ("applied", Some(given)) => Ok(Resolution::Applied(given.outcome()?)),
             ("not_applied", None) => Ok(Resolution::Never),

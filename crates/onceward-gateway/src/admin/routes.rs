@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use onceward::{Body, Effect, Force, Header, OperationName, Outcome, Record, Resolution, Terms};
+use onceward::{
+    Effect, OperationName, Outcome, Resolution, Terms,
+    protocol::{Force, Header, Record, StoredBody},
+};
 
 use super::refusal::Refusal;
 use crate::config::{Config, Route};
@@ -60,7 +63,7 @@ impl Routes {
             false => status_only(outcome),
         };
         let is_encrypted = self.config.as_ref().is_some_and(|config| config.encryption.is_some());
-        let says_something = !kept.headers.is_empty() || kept.body != Body::Unavailable;
+        let says_something = !kept.headers.is_empty() || kept.body != StoredBody::Unavailable;
         if says_something && record.fingerprint.version() >= KEYED && !is_encrypted {
             let text = "the answers of this store are sealed, and the key is not at hand here: use the \
                         gateway (`--admin`) or its configuration (`--config`); nothing was changed";
@@ -78,5 +81,5 @@ fn status_only(outcome: &Outcome) -> Outcome {
     let is_location = |(name, _): &&Header| **name == *"location";
     let headers = outcome.headers.iter().filter(is_location).cloned().collect();
     let nothing = Outcome::inline(outcome.status, Vec::new());
-    Outcome { headers, body: Body::Unavailable, ..nothing }
+    Outcome { headers, body: StoredBody::Unavailable, ..nothing }
 }

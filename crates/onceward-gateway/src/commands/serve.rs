@@ -9,8 +9,9 @@ use clap::Args;
 use http::Request;
 use hyper::body::Incoming;
 use onceward::{
-    Filter, Found, Order, Record, State, Sweeper, Unreadable,
-    server::Body,
+    Body, State, Sweeper,
+    protocol::{Found, Record, Unreadable},
+    store::{Filter, Order},
     telemetry::{self, Reloaded, event},
 };
 use tokio::{

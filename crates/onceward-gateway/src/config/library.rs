@@ -4,9 +4,10 @@ use std::{convert::Infallible, future::ready};
 
 use http::request::Parts;
 use onceward::{
-    Body, BoxFuture, Change, Digest, Effect, Found, Outcome, Policy, PolicyBuilder, PolicyError,
-    Profile, Scope, Store, StoreError, Swap,
+    Digest, Effect, Outcome, Profile, Scope, Store, StoreError,
+    protocol::{Found, Policy, PolicyBuilder, PolicyError, StoredBody},
     server::{Idempotency, IdempotencyBuilder, InFlight, OptionsError},
+    store::{BoxFuture, Change, Swap},
 };
 
 use super::{
@@ -54,9 +55,10 @@ impl Route {
         match builder(self).build() {
             Ok(layer) => layer.kept(found_out),
             // A route that was checked is built; if not, nothing is kept that it might hide.
-            Err(_) => {
-                Outcome { body: Body::Unavailable, ..Outcome::inline(found_out.status, Vec::new()) }
-            }
+            Err(_) => Outcome {
+                body: StoredBody::Unavailable,
+                ..Outcome::inline(found_out.status, Vec::new())
+            },
         }
     }
 

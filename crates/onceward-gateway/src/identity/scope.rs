@@ -85,9 +85,9 @@ fn join(
     Scope::new(named).map_err(|error| {
         let reason = error.to_string();
         let part = match error {
-            onceward::ScopeError::Empty(name)
-            | onceward::ScopeError::TooLong(name)
-            | onceward::ScopeError::Repeated(name) => name.into(),
+            onceward::protocol::ScopeError::Empty(name)
+            | onceward::protocol::ScopeError::TooLong(name)
+            | onceward::protocol::ScopeError::Repeated(name) => name.into(),
             _ => "scope".into(),
         };
         ScopeMissing { part, reason }

@@ -10,7 +10,7 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use onceward::BoxFuture;
+use onceward::store::BoxFuture;
 use opentelemetry_http::{HttpClient, HttpError};
 use tokio::{runtime::Handle, time::timeout};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};

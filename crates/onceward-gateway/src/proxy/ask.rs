@@ -11,11 +11,10 @@ use http::{
 };
 use hyper::body::Incoming;
 use onceward::{
-    Body as KeptBody, Outcome, Resolution,
-    server::{
-        Body, BoxError, Code, IdempotencyBuilder, PeerMemory, Problem, Resource, Unresolved,
-        WholeBody as _,
-    },
+    Body, Outcome, Resolution,
+    http::BoxError,
+    protocol::StoredBody,
+    server::{Code, IdempotencyBuilder, PeerMemory, Problem, Resource, Unresolved, WholeBody as _},
     telemetry::event,
 };
 use serde_json::{Value, json};
@@ -151,7 +150,7 @@ async fn reconcile(
 fn outcome(response: &Value) -> Result<Outcome, BoxError> {
     let Some(status) = response["status"].as_u64() else {
         let mut outcome = Outcome::inline(200, Vec::new());
-        outcome.body = KeptBody::Unavailable;
+        outcome.body = StoredBody::Unavailable;
         return Ok(outcome);
     };
     let body = match response["body_base64"].as_str() {

@@ -7,7 +7,11 @@ use http::{HeaderMap, HeaderName, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::{Frame, Incoming};
-use onceward::server::{Body, BoxError, Code, PeerMemory, Problem, Reservation, WholeBody as _};
+use onceward::{
+    Body,
+    http::BoxError,
+    server::{Code, PeerMemory, Problem, Reservation, WholeBody as _},
+};
 use tokio::time::timeout;
 
 use super::{

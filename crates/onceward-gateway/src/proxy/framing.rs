@@ -5,7 +5,10 @@
 //! RFC 9112, section 6.3, allows.
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header, uri::Authority};
-use onceward::server::{Body, Code, Problem};
+use onceward::{
+    Body,
+    server::{Code, Problem},
+};
 
 /// How many lines a head may have. With HTTP/1.1 hyper itself refuses more than 100; with HTTP/2 a name and a
 /// value that were sent before take one byte on the wire, and a hundred times that here.

@@ -8,12 +8,13 @@ use std::{
 
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use onceward::{
-    BoxFuture, Cause, Meaning, Policy, Reply,
+    Body,
+    protocol::{Cause, Meaning, Policy, Reply},
     retry::{self, Class},
     server::{
-        Body, Claim, Code, CompleteWithin, Idempotent, InDoubt, NoAnswer, NotKept, Problem,
-        Resource,
+        Claim, Code, CompleteWithin, Idempotent, InDoubt, NoAnswer, NotKept, Problem, Resource,
     },
+    store::BoxFuture,
     telemetry::{self, Answered, event},
 };
 use tokio::time::Instant;

@@ -19,7 +19,8 @@ use hyper_util::{
     server::{conn::auto, graceful::GracefulShutdown},
 };
 use onceward::{
-    server::{Body, peer_network},
+    Body,
+    server::peer_network,
     telemetry::{self, event},
 };
 use tokio::{

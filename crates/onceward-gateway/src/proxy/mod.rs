@@ -30,9 +30,9 @@ use http::{HeaderName, HeaderValue, Request, Response, request::Parts};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use onceward::{
-    Engine,
+    Body, Engine,
     seal::Keyring,
-    server::{Body, Code, Problem, Reservation},
+    server::{Code, Problem, Reservation},
     telemetry::{self, Answered, event},
 };
 use tokio::time::Instant;

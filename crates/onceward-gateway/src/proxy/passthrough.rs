@@ -6,8 +6,8 @@ use http::{
     HeaderName, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts,
 };
 use onceward::{
-    retry,
-    server::{Body, Code, Problem},
+    Body, retry,
+    server::{Code, Problem},
     telemetry::{self, RejectReason, event},
 };
 

@@ -4,8 +4,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use http::{HeaderValue, Method, Response, StatusCode, request::Parts};
 use onceward::{
-    Digest, Key, OperationId, OperationName, Record, Scope,
-    server::{Body, Code, Errors, Problem},
+    Body, Digest, Key, OperationId, OperationName, Scope,
+    protocol::Record,
+    server::{Code, Errors, Problem},
 };
 
 use super::Routes;

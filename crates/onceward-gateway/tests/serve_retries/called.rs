@@ -4,7 +4,8 @@
 use http_body_util::BodyExt as _;
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use onceward::{
-    client::{Body, Report, Retry},
+    Body,
+    client::{Report, Retry},
     retry::{Stop, StopReason},
 };
 use tower_layer::Layer as _;

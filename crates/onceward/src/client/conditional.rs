@@ -31,7 +31,7 @@ const BETWEEN: Backoff =
 /// Changes resources under `If-Match`, and creates them under `If-None-Match: *`.
 ///
 /// ```
-/// use onceward::client::{Body, Conditional, Next, Retry};
+/// use onceward::{Body, client::{Conditional, Next, Retry}};
 /// # use bytes::Bytes;
 /// # use http_body_util::Full;
 /// # async fn example<S>(service: S) -> Result<(), onceward::client::ConditionalError>
@@ -39,7 +39,7 @@ const BETWEEN: Backoff =
 /// #     S: tower::Service<http::Request<Body>, Response = http::Response<Full<Bytes>>>
 /// #         + Clone + Send + 'static,
 /// #     S::Future: Send,
-/// #     S::Error: Into<onceward::client::BoxError>,
+/// #     S::Error: Into<onceward::http::BoxError>,
 /// # {
 /// let mut conditional = Conditional::new(&Retry::standard(), service);
 /// let cart = "http://shop.example/carts/7".parse().expect("it is a URI");
@@ -62,7 +62,7 @@ pub struct Conditional<S> {
 /// A resource as it is now.
 ///
 /// ```
-/// use onceward::client::{BoxError, Current, Next};
+/// use onceward::{client::{Current, Next}, http::BoxError};
 ///
 /// fn close(current: &Current) -> Result<Option<Next>, BoxError> {
 ///     Ok((current.body != "closed").then(|| Next::put("closed")))

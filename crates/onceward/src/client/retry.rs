@@ -26,12 +26,12 @@ use super::{
 /// that is what bounds the load on a target that fails.
 ///
 /// ```
-/// use onceward::{client::Retry, core::retry::{Hedge, Rules}};
+/// use onceward::{client::Retry, retry::{Hedge, Rules}};
 ///
 /// let retry = Retry::standard();
 /// let hedging = Retry::with(Rules::standard().to_builder().hedge(Hedge::standard()).build()?);
 /// # let _ = (retry, hedging);
-/// # Ok::<(), onceward::core::retry::RulesError>(())
+/// # Ok::<(), onceward::retry::RulesError>(())
 /// ```
 #[derive(Clone)]
 pub struct Retry {
@@ -269,7 +269,7 @@ impl Retry {
     /// What is known of the target of this URI.
     ///
     /// ```
-    /// use onceward::{client::Retry, core::retry::Circuit};
+    /// use onceward::{client::Retry, retry::Circuit};
     ///
     /// let state = Retry::standard().target(&"http://shop.example/charges".parse()?);
     /// assert_eq!((state.circuit, state.budget), (Circuit::Closed, Some(30)));
@@ -388,7 +388,7 @@ pub struct TargetState {
 ///
 /// let request = http::Request::get("http://shop.example/")
 ///     .extension(Within(Duration::from_secs(2)))
-///     .body(onceward::client::Body::empty())?;
+///     .body(onceward::Body::empty())?;
 /// # let _ = request;
 /// # Ok::<(), http::Error>(())
 /// ```
@@ -400,7 +400,7 @@ pub struct Within(pub Duration);
 /// Numbers of your own, from 0 to 63; further ones share one.
 ///
 /// ```
-/// use onceward::client::{Body, Route};
+/// use onceward::{Body, client::Route};
 ///
 /// let request = http::Request::get("http://shop.example/search").extension(Route(1));
 /// # let _ = request.body(Body::empty())?;

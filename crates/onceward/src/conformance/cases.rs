@@ -14,7 +14,10 @@ use onceward_core::{
 use tokio::time::{Instant, sleep};
 
 use super::{Faulty, FaultyStore};
-use crate::{AdmitError, Engine, Renewal, Unsettled};
+use crate::{
+    AdmitError, Engine,
+    engine::{Renewal, Unsettled},
+};
 
 const LONG: Duration = Duration::from_secs(30);
 /// How long one call to a store that does not answer takes.

@@ -24,7 +24,7 @@ pub enum Faulty {
 /// Passes calls on to another store, with faults.
 ///
 /// ```
-/// use onceward::{conformance::{Faulty, FaultyStore}, store::memory::MemoryStore, *};
+/// use onceward::{conformance::{Faulty, FaultyStore}, *, store::memory::MemoryStore, protocol::*};
 ///
 /// let store = FaultyStore::new(MemoryStore::not_durable(), Some(Faulty::LosesReplies));
 /// let engine = Engine::new(store);

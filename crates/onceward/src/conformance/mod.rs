@@ -46,14 +46,14 @@ macro_rules! driver_conformance {
     ($bench:expr, $block_on:path) => {
         mod driven {
             use super::*;
-            onceward::core::store_conformance!(
+            onceward::protocol::store_conformance!(
                 onceward::conformance::Driven::over($bench, None),
                 $block_on
             );
         }
         mod driven_over_failed_calls {
             use super::*;
-            onceward::core::store_conformance!(
+            onceward::protocol::store_conformance!(
                 onceward::conformance::Driven::over(
                     $bench,
                     Some(onceward::conformance::Faulty::FailsCalls)
@@ -63,7 +63,7 @@ macro_rules! driver_conformance {
         }
         mod driven_over_lost_replies {
             use super::*;
-            onceward::core::store_conformance!(
+            onceward::protocol::store_conformance!(
                 onceward::conformance::Driven::over(
                     $bench,
                     Some(onceward::conformance::Faulty::LosesReplies)
@@ -73,7 +73,7 @@ macro_rules! driver_conformance {
         }
         mod driven_over_held_records {
             use super::*;
-            onceward::core::store_conformance!(
+            onceward::protocol::store_conformance!(
                 onceward::conformance::Driven::over(
                     $bench,
                     Some(onceward::conformance::Faulty::HoldsRecords)

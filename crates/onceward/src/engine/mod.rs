@@ -38,14 +38,17 @@ use crate::{
     crashpoint,
     telemetry::{self, Call, Said, event},
 };
+pub use commit::{CommitError, CommitOutcome, Transaction};
+pub use repair::{ReleaseFailure, ReleaseRequest, ResolveFailure, ResolveRequest};
 pub use results::{AdmitError, Drained, Renewal, Unsettled};
+pub use sweeper::Sweeper;
 
 /// Admits requests to operations and settles them, on one store.
 ///
 /// Cheap to clone; clones are the same engine. Its methods must be called inside a tokio runtime.
 ///
 /// ```
-/// use onceward::{store::memory::MemoryStore, *};
+/// use onceward::{*, store::memory::MemoryStore, protocol::*};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -39,7 +39,7 @@ impl Engine {
     /// Gives the key of an operation back, because an operator says so.
     ///
     /// ```
-    /// use onceward::*;
+    /// use onceward::{*, protocol::*};
     ///
     /// async fn give_back(engine: &Engine, id: Digest, failed: &Stored, terms: &Terms) -> String {
     ///     let (actor, reason) = (Some("ada"), Some("the customer wants something else"));
@@ -79,7 +79,7 @@ impl Engine {
 /// What somebody found out about an unknown outcome, for [`Engine::resolve`].
 ///
 /// ```
-/// use onceward::*;
+/// use onceward::{*, protocol::*};
 ///
 /// async fn paid(engine: &Engine, id: Digest, unknown: &Stored, terms: &Terms) -> Result<(), ResolveFailure> {
 ///     let resolution = Resolution::Applied(Outcome::inline(201, b"paid".to_vec()));
@@ -106,12 +106,12 @@ pub struct ResolveRequest<'a> {
 /// Who gives a key back and why, for [`Engine::release`].
 ///
 /// ```
-/// use onceward::{Effect, Force, ReleaseRequest, Terms};
+/// use onceward::{Effect, Terms, protocol::Force, engine::ReleaseRequest};
 ///
 /// let terms = Terms::of(Effect::External).build()?;
 /// let asked = ReleaseRequest { terms: &terms, actor: Some("ada"), reason: None, force: Force::No };
 /// # let _ = asked;
-/// # Ok::<(), onceward::TermsError>(())
+/// # Ok::<(), onceward::protocol::TermsError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct ReleaseRequest<'a> {

@@ -18,7 +18,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// The body of a request or of an answer.
 ///
 /// ```
-/// use onceward::server::Body;
+/// use onceward::Body;
 ///
 /// let request = http::Request::new(Body::from("{\"cents\": 500}"));
 /// # let _ = request;
@@ -57,7 +57,7 @@ impl Body {
     /// Bytes that were already read, and then the rest as it comes.
     ///
     /// ```
-    /// use onceward::server::Body;
+    /// use onceward::Body;
     ///
     /// let body = Body::after("{\"cents\":".into(), Body::from(" 500}"));
     /// # let _ = body;

@@ -16,7 +16,7 @@ pub(super) type Trailers = Option<Box<HeaderMap>>;
 /// requests first: `request.map(Body::new)`.
 ///
 /// ```
-/// use onceward::server::{Body, WholeBody};
+/// use onceward::{Body, server::WholeBody};
 ///
 /// let body = Body::from_whole("{}".into(), None);
 /// assert_eq!(http_body::Body::size_hint(&body).exact(), Some(2));

@@ -22,7 +22,11 @@ use super::{
         settle::{self, not_durable_yet},
     },
 };
-use crate::{CommitError, Transaction, engine::fresh_fence, telemetry::event};
+use crate::{
+    CommitError,
+    engine::{Transaction, fresh_fence},
+    telemetry::event,
+};
 
 impl Claim {
     /// Begins a transaction in the database where the record is, when it is its turn.
@@ -286,7 +290,7 @@ impl End {
 /// In axum it is a response; elsewhere it becomes one:
 ///
 /// ```
-/// use onceward::server::{Body, Completed};
+/// use onceward::{Body, server::Completed};
 ///
 /// fn respond(completed: Completed) -> http::Response<Body> {
 ///     completed.into()
@@ -335,7 +339,7 @@ impl axum::response::IntoResponse for Completed {
 /// a handler of axum can return.
 ///
 /// ```
-/// use onceward::server::{Body, IntoAnswer};
+/// use onceward::{Body, server::IntoAnswer};
 ///
 /// let answer = http::Response::new(Body::from("charged")).into_answer();
 /// assert_eq!(answer.status(), 200);

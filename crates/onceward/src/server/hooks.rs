@@ -46,7 +46,7 @@ pub(super) type HookResult<T> = Result<Option<T>, BoxError>;
 /// under a unique constraint is the source of truth: look it up.
 ///
 /// ```
-/// # use onceward::{*, server::*, store::memory::MemoryStore};
+/// # use onceward::{*, server::*, protocol::*, store::memory::MemoryStore};
 /// # let store = MemoryStore::not_durable();
 /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
 /// async fn payment_of(reference: String) -> Result<Option<String>, BoxError> {
@@ -58,7 +58,7 @@ pub(super) type HookResult<T> = Result<Option<T>, BoxError>;
 /// let layer = Idempotency::builder(store, scope).resolver(|unresolved: Unresolved| async move {
 ///     let payment = payment_of(unresolved.reference().to_string()).await?;
 ///     Ok(payment.map(|id| {
-///         let body = onceward::Body::Reference { kind: "payment".into(), id };
+///         let body = onceward::protocol::StoredBody::Reference { kind: "payment".into(), id };
 ///         Resolution::Applied(Outcome { body, ..Outcome::inline(201, Vec::new()) })
 ///     }))
 /// });
@@ -125,7 +125,7 @@ impl Unresolved {
 /// The layer's `rebuild` option says how the answer is made again; without one the bytes are kept.
 ///
 /// ```
-/// use onceward::server::{Body, Resource};
+/// use onceward::{Body, server::Resource};
 ///
 /// let mut response = http::Response::new(Body::from("{\"id\":\"pay_7\", …}"));
 /// response.extensions_mut().insert(Resource::new("payment", "pay_7"));

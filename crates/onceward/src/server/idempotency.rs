@@ -27,7 +27,7 @@ use crate::{Engine, telemetry::event};
 /// authorisation and rate limits *outside*, validation and handlers *inside* of it.
 ///
 /// ```
-/// # use onceward::{*, server::*, store::memory::MemoryStore};
+/// # use onceward::{*, server::*, protocol::*, store::memory::MemoryStore};
 /// # use std::time::Duration;
 /// # fn main() -> Result<(), OptionsError> {
 /// # let store = MemoryStore::not_durable();
@@ -103,11 +103,11 @@ impl Idempotency {
     /// what it drops, with what it redacts hidden.
     ///
     /// ```
-    /// # use onceward::{*, server::*, store::memory::MemoryStore};
+    /// # use onceward::{*, server::*, protocol::*, store::memory::MemoryStore};
     /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
     /// let layer = Idempotency::builder(MemoryStore::not_durable(), scope).status_only().build()?;
     /// let found = Outcome::inline(201, b"secret".to_vec());
-    /// assert_eq!(layer.kept(found).body, Body::Unavailable);
+    /// assert_eq!(layer.kept(found).body, StoredBody::Unavailable);
     /// # use onceward::Body;
     /// # Ok::<(), OptionsError>(())
     /// ```
@@ -121,7 +121,7 @@ impl Idempotency {
     /// [`peer_memory`](IdempotencyBuilder::peer_memory); `None` is bound only by what all have together.
     ///
     /// ```
-    /// # use onceward::{*, server::*, store::memory::MemoryStore};
+    /// # use onceward::{*, server::*, protocol::*, store::memory::MemoryStore};
     /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
     /// let layer = Idempotency::builder(MemoryStore::not_durable(), scope).build()?;
     /// let mut reserved = layer.memory_of(None).nothing();

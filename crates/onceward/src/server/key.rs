@@ -35,7 +35,7 @@ impl IdempotencyBuilder {
     /// has counts, and two lines of it are refused.
     ///
     /// ```
-    /// # use onceward::{*, server::*, store::memory::MemoryStore};
+    /// # use onceward::{*, server::*, protocol::*, store::memory::MemoryStore};
     /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
     /// // For clients that have sent keys under another name for years.
     /// let layer = Idempotency::builder(MemoryStore::not_durable(), scope)
@@ -58,7 +58,7 @@ impl IdempotencyBuilder {
     /// stands before the layer.
     ///
     /// ```
-    /// # use onceward::{*, server::*, store::memory::MemoryStore};
+    /// # use onceward::{*, server::*, protocol::*, store::memory::MemoryStore};
     /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
     /// #[derive(Clone)]
     /// struct EventId(String); // of the signed event, which was verified and read before

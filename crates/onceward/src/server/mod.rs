@@ -12,7 +12,7 @@
 //!
 //! ```
 //! use axum::{Router, http::request::Parts, routing::post};
-//! use onceward::{*, server::{Claim, Idempotency}, store::memory::MemoryStore};
+//! use onceward::{*, server::{Claim, Idempotency}, protocol::*, store::memory::MemoryStore};
 //!
 //! // Who asks? Your authentication has verified it and left it in the request's extensions.
 //! #[derive(Clone)]
@@ -53,7 +53,7 @@ mod prefer;
 mod problem;
 mod steps;
 
-pub use crate::http::{Body, BoxError};
+pub(crate) use crate::http::{Body, BoxError};
 pub use body::WholeBody;
 pub use claim::Claim;
 pub use commit::{Completed, IntoAnswer};

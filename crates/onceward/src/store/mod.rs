@@ -1,4 +1,4 @@
-//! Stores that come with the library.
+//! What a store is, and the stores that come with the library.
 
 pub mod memory;
 #[cfg(feature = "postgres")]
@@ -7,6 +7,11 @@ mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+pub use onceward_core::{
+    BoxFuture, Change, Cursor, Filter, Inspect, Listed, Note, NoteKind, OnEnded, Order,
+    PURGE_MARGIN, Page, Purge, SWEEP_MARGIN, Spool, SpoolId, Store, StoreError, Swap, Trail,
+    TrailEntry, Transactional, Wake,
+};
 pub use sql::census::Census;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub use sql::routes::{KeptRoute, Living, LivingGroup};

@@ -24,9 +24,9 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-#[cfg(feature = "tower")]
-use onceward_core::{Body, Outcome};
 use onceward_core::{Change, Claim, Settled, State, StoreError};
+#[cfg(feature = "tower")]
+use onceward_core::{Outcome, StoredBody};
 
 pub use metric::{
     Begun, Bytes, Counter, Family, Held, Histogram, Labels, Level, Number, Scale, Seconds, Series,
@@ -479,12 +479,12 @@ pub(crate) fn count_committed(outcome: &Outcome) {
 }
 
 #[cfg(feature = "tower")]
-pub(crate) fn count_answer(body: &Body) {
+pub(crate) fn count_answer(body: &StoredBody) {
     let (kept, length) = match body {
-        Body::Inline(bytes) => (Kept::Inline, Some(bytes.len() as u64)),
-        Body::Spooled { length, .. } => (Kept::Spooled, Some(*length)),
-        Body::Reference { .. } => (Kept::Reference, None),
-        Body::Unavailable => (Kept::No, None),
+        StoredBody::Inline(bytes) => (Kept::Inline, Some(bytes.len() as u64)),
+        StoredBody::Spooled { length, .. } => (Kept::Spooled, Some(*length)),
+        StoredBody::Reference { .. } => (Kept::Reference, None),
+        StoredBody::Unavailable => (Kept::No, None),
     };
     ANSWERS.add(kept);
     if let Some(length) = length {

@@ -5,8 +5,9 @@ use std::time::Duration;
 use http::Request;
 use http_body_util::BodyExt as _;
 use onceward::{
-    client::{Body, Retry},
-    core::retry::{Backoff, Class, Rules, Stop, StopReason},
+    Body,
+    client::Retry,
+    retry::{Backoff, Class, Rules, Stop, StopReason},
 };
 use testbed::{Pieces, broken};
 

@@ -20,7 +20,10 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use onceward::client::{Body, Conditional, ConditionalError, Next, Retry};
+use onceward::{
+    Body,
+    client::{Conditional, ConditionalError, Next, Retry},
+};
 use tokio::net::TcpListener;
 
 use crate::fast::{impatient, retry};

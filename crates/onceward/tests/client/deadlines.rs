@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use http::Request;
 use onceward::{
-    client::{Body, Incoming, Report, Retry, Within},
-    core::retry::{Class, Rules, Stop, StopReason},
+    Body,
+    client::{Report, Retry, Within},
+    http::Incoming,
+    retry::{Class, Rules, Stop, StopReason},
 };
 use testbed::Pieces;
 use tokio::time::Instant;

@@ -9,8 +9,9 @@ use hyper_util::{
     rt::TokioExecutor,
 };
 use onceward::{
-    client::{AnswerBody, Body, CallError, Report, Retry},
-    core::retry::{Backoff, Rules, RulesBuilder},
+    Body,
+    client::{AnswerBody, CallError, Report, Retry},
+    retry::{Backoff, Rules, RulesBuilder},
 };
 use tower::{Layer as _, Service as _};
 

@@ -12,8 +12,9 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use onceward::{
-    client::{Body, Report, Retry},
-    core::retry::{Class, Hedge, Rules},
+    Body,
+    client::{Report, Retry},
+    retry::{Class, Hedge, Rules},
 };
 use tower::{Layer as _, Service as _, service_fn};
 

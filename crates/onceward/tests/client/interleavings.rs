@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use onceward::core::retry::{
+use onceward::retry::{
     Action, Breaker, Budget, Call, Circuit, Class, Context, Limit, Method, Priority, Rules,
     StopReason, decide,
 };

@@ -6,7 +6,7 @@ use http::HeaderValue;
 use http_body_util::BodyExt as _;
 use onceward::{
     client::{Report, Resume, Within},
-    core::retry::{Stop, StopReason},
+    retry::{Stop, StopReason},
 };
 use testbed::{Process, TEST_TIMEOUT};
 
@@ -85,7 +85,7 @@ async fn a_call_is_kept_until_its_outcome_is_known() {
             resume.forget(&call).await.unwrap();
         }
     }
-    let get = http::Request::get("http://127.0.0.1:1/").body(onceward::client::Body::empty());
+    let get = http::Request::get("http://127.0.0.1:1/").body(onceward::Body::empty());
     let _ = send(&retry().resumable(&resume), get.unwrap()).await;
     assert!(resume.pending().await.unwrap().is_empty(), "without a key nothing is kept");
 }
@@ -127,7 +127,7 @@ async fn another_request_under_a_pending_key_is_not_sent_and_what_cannot_be_kept
     let server = Server::script([Step::Reset]).await;
     let keyed = |body: &'static str| {
         let request = http::Request::post(server.url("/")).header("idempotency-key", "k");
-        request.body(onceward::client::Body::from(body)).unwrap()
+        request.body(onceward::Body::from(body)).unwrap()
     };
     let retry = retry().resumable(&resume);
     send(&retry, keyed("one")).await.unwrap_err();

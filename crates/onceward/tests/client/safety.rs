@@ -5,8 +5,10 @@ use std::time::Duration;
 use http::{Request, header::HeaderValue};
 use http_body_util::BodyExt as _;
 use onceward::{
-    client::{Body, Incoming, Report, Retry},
-    core::retry::{Class, Stop, StopReason},
+    Body,
+    client::{Report, Retry},
+    http::Incoming,
+    retry::{Class, Stop, StopReason},
 };
 
 use crate::{

@@ -6,7 +6,7 @@ use http::HeaderValue;
 use http_body_util::BodyExt as _;
 use onceward::{
     client::{Report, Retry},
-    core::retry::{Class, Stop, StopReason},
+    retry::{Class, Stop, StopReason},
 };
 
 use crate::{

@@ -4,8 +4,9 @@ use std::{collections::HashSet, time::Duration};
 
 use http::Request;
 use onceward::{
-    client::{Body, Report, Retry},
-    core::retry::{Backoff, Limit, Rules},
+    Body,
+    client::{Report, Retry},
+    retry::{Backoff, Limit, Rules},
 };
 use tower::{Layer as _, Service as _};
 

@@ -12,8 +12,9 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use onceward::{
-    client::{Body, Retry},
-    core::retry::{Backoff, Breaker, Budget, Circuit, Rules},
+    Body,
+    client::Retry,
+    retry::{Backoff, Breaker, Budget, Circuit, Rules},
 };
 use tower::{Layer as _, Service as _, service_fn};
 
@@ -58,8 +59,7 @@ fn statement_7_a_budget_shared_by_64_threads_grants_what_it_has_and_no_more() {
     let budget = Budget { capacity: 100, start: 100, retry: 10, hinted: 5, success: 1 };
     let rules =
         Rules::standard().to_builder().budget(budget).without_breaker().backoff(Backoff::None);
-    let retry =
-        Retry::with(rules.build().unwrap()).priority(onceward::core::retry::Priority::HIGHEST);
+    let retry = Retry::with(rules.build().unwrap()).priority(onceward::retry::Priority::HIGHEST);
     let calls = 50;
     let sent = together(&retry, 500, calls);
     assert_eq!(sent, THREADS * calls + 10, "ten retries were in the purse");

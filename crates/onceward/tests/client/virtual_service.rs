@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
-use onceward::client::Body;
+use onceward::Body;
 use tokio::time::Instant;
 use tower::{Service, service_fn};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::Extensions;
 use onceward::{
     client::{self, CallError, Report, RetryMiddleware, SendWith as _},
-    core::retry::{Class, Stop, StopReason},
+    retry::{Class, Stop, StopReason},
 };
 use reqwest_middleware::{Middleware, Next};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use onceward::{
-    Effect, Ending, Engine, Outcome, Settled, Verdict, store::postgres::PostgresStore,
+    Effect, Ending, Engine, Outcome, Verdict, protocol::Settled, store::postgres::PostgresStore,
 };
 
 use crate::pair::{Pair, asked};

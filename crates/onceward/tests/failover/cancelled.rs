@@ -5,8 +5,9 @@
 use std::time::Duration;
 
 use onceward::{
-    Admission, CommitError, Effect, Ending, Engine, Execution, Fence, Outcome, Store, StoreError,
-    Verdict, store::postgres::PostgresStore,
+    CommitError, Effect, Ending, Engine, Execution, Outcome, Store, StoreError, Verdict,
+    protocol::{Admission, Fence},
+    store::postgres::PostgresStore,
 };
 use tokio::{
     task::{JoinHandle, spawn_blocking},

@@ -10,7 +10,8 @@ use std::{
 };
 
 use onceward::{
-    Body, Claim, CommitError, Effect, Ending, Engine, Outcome, Settled, Verdict,
+    CommitError, Effect, Ending, Engine, Outcome, Verdict,
+    protocol::{Claim, Settled, StoredBody},
     store::postgres::PostgresStore,
 };
 use tokio::{
@@ -224,7 +225,7 @@ impl Till {
 
 pub(crate) fn text(outcome: Outcome) -> String {
     match outcome.body {
-        Body::Inline(bytes) => String::from_utf8(bytes).unwrap(),
+        StoredBody::Inline(bytes) => String::from_utf8(bytes).unwrap(),
         other => panic!("{other:?} was never stored"),
     }
 }

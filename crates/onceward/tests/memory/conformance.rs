@@ -5,7 +5,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use onceward::{
     Digest,
     conformance::{Driven, block_on, spawn},
-    core::conformance::Bench,
+    protocol::conformance::Bench,
     store::memory::MemoryStore,
 };
 
@@ -48,9 +48,9 @@ impl Bench for Memory {
     }
 }
 
-onceward::core::store_conformance!(Memory::on_the_clock_of_the_host(), block_on);
-onceward::core::inspect_conformance!(Memory::on_the_clock_of_the_host(), block_on);
-onceward::core::spool_conformance!(Memory::on_the_clock_of_the_host(), block_on);
+onceward::protocol::store_conformance!(Memory::on_the_clock_of_the_host(), block_on);
+onceward::protocol::inspect_conformance!(Memory::on_the_clock_of_the_host(), block_on);
+onceward::protocol::spool_conformance!(Memory::on_the_clock_of_the_host(), block_on);
 // The pauses after faults take no time, because the clock of tokio goes on by itself when everybody waits.
 onceward::driver_conformance!(Memory::on_the_clock_of_tokio(), in_virtual_time);
 
@@ -58,7 +58,7 @@ onceward::driver_conformance!(Memory::on_the_clock_of_tokio(), in_virtual_time);
 mod driven_by_threads {
     use super::*;
 
-    onceward::core::store_conformance!(
+    onceward::protocol::store_conformance!(
         Driven::over(Memory::on_the_clock_of_the_host(), None),
         block_on
     );

@@ -6,11 +6,13 @@ use std::{
 };
 
 use onceward::{
-    AdmitError, BoxFuture, Change, Digest, Effect, Ending, Engine, Force, Found, ReleaseError,
-    ReleaseFailure, ReleaseRequest, Resolution, ResolveRequest, Settled, Status, Store, StoreError,
-    Stored, Swap, Unsettled, Verdict,
-    core::conformance::{Sample, answer},
-    store::memory::MemoryStore,
+    AdmitError, Digest, Effect, Ending, Engine, Resolution, Status, Store, StoreError, Verdict,
+    engine::{ReleaseFailure, ReleaseRequest, ResolveRequest, Unsettled},
+    protocol::{
+        Force, Found, ReleaseError, Settled, Stored,
+        conformance::{Sample, answer},
+    },
+    store::{BoxFuture, Change, Swap, memory::MemoryStore},
 };
 
 /// Makes every change, but answers with the errors of a script before it tells the truth.

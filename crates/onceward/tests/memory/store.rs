@@ -6,11 +6,13 @@ use std::{
 };
 
 use onceward::{
-    Effect, Ending, Engine, Execution, Fence, Filter, Force, Found, Inspect as _, Resolution,
-    Resolve, ResolveError, Status, Store, StoreError, Verdict,
+    Effect, Ending, Engine, Execution, Resolution, Status, Store, StoreError, Verdict,
     clock::ManualClock,
-    core::conformance::{Sample, answer},
-    store::memory::MemoryStore,
+    protocol::{
+        Fence, Force, Found, Resolve, ResolveError,
+        conformance::{Sample, answer},
+    },
+    store::{Filter, Inspect as _, memory::MemoryStore},
     telemetry,
 };
 use tracing::{Event, Metadata, Subscriber, span};

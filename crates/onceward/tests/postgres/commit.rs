@@ -9,9 +9,10 @@ use std::{
 
 use axum::{Router, routing::post};
 use onceward::{
-    CommitError, Effect, Ending, Engine, Found, Outcome, Status, Store as _, Transactional,
+    CommitError, Effect, Ending, Engine, Outcome, Status, Store as _,
+    protocol::Found,
     server::{Claim, Completed},
-    store::postgres::Dialect,
+    store::{Transactional, postgres::Dialect},
 };
 
 use crate::{
@@ -121,7 +122,7 @@ async fn commit(
     way: Way,
     shop: &Shop,
     engine: &Engine,
-    claim: &onceward::Claim,
+    claim: &onceward::protocol::Claim,
 ) -> Result<(), CommitError> {
     match way {
         Way::Tokio | Way::TokioCompleteIn => {
@@ -333,7 +334,7 @@ async fn somebody_waits(shop: &Shop) -> i32 {
 /// Another transaction that holds the record of a claim.
 async fn holding<'c>(
     client: &'c mut tokio_postgres::Client,
-    claim: &onceward::Claim,
+    claim: &onceward::protocol::Claim,
 ) -> tokio_postgres::Transaction<'c> {
     let other = client.transaction().await.unwrap();
     let hold = "SELECT 1 FROM onceward.record WHERE digest = $1 FOR UPDATE";

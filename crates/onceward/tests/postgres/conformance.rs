@@ -4,7 +4,7 @@ use onceward::conformance::block_on;
 
 use crate::support::Postgres;
 
-onceward::core::store_conformance!(Postgres::new(), block_on);
-onceward::core::inspect_conformance!(Postgres::new(), block_on);
-onceward::core::spool_conformance!(Postgres::new(), block_on);
+onceward::protocol::store_conformance!(Postgres::new(), block_on);
+onceward::protocol::inspect_conformance!(Postgres::new(), block_on);
+onceward::protocol::spool_conformance!(Postgres::new(), block_on);
 onceward::driver_conformance!(Postgres::new(), block_on);

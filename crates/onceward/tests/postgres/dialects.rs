@@ -12,9 +12,9 @@ mod wire {
         Postgres::with(|builder| builder.dialect(Dialect::Wire))
     }
 
-    onceward::core::store_conformance!(bench(), block_on);
-    onceward::core::inspect_conformance!(bench(), block_on);
-    onceward::core::spool_conformance!(bench(), block_on);
+    onceward::protocol::store_conformance!(bench(), block_on);
+    onceward::protocol::inspect_conformance!(bench(), block_on);
+    onceward::protocol::spool_conformance!(bench(), block_on);
 }
 
 mod pgbouncer {
@@ -26,7 +26,7 @@ mod pgbouncer {
             .through(|database| testbed::pgbouncer().url_of(database))
     }
 
-    onceward::core::store_conformance!(bench(), block_on);
-    onceward::core::inspect_conformance!(bench(), block_on);
-    onceward::core::spool_conformance!(bench(), block_on);
+    onceward::protocol::store_conformance!(bench(), block_on);
+    onceward::protocol::inspect_conformance!(bench(), block_on);
+    onceward::protocol::spool_conformance!(bench(), block_on);
 }

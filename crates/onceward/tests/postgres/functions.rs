@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use onceward::{
-    Body, Claim, Effect, Ending, Engine, Found, Keeps, Outcome, Settled, Spool as _, SpoolId,
-    State, Status, Store as _, Stored, Terms, Verdict,
+    Effect, Ending, Engine, Outcome, State, Status, Store as _, Terms, Verdict,
     conformance::block_on,
-    core::conformance::Sample,
-    store::postgres::{PostgresStore, PostgresStoreBuilder},
+    protocol::{Claim, Found, Keeps, Settled, Stored, StoredBody, conformance::Sample},
+    store::{
+        Spool as _, SpoolId,
+        postgres::{PostgresStore, PostgresStoreBuilder},
+    },
 };
 use sha2::{Digest as _, Sha256};
 use testbed::Database;
@@ -125,7 +127,7 @@ fn a_large_answer_is_kept_beside_its_record() {
             let text = format!("convert_to(repeat('x', {bytes}), 'UTF8')");
             shop.charge(&format!("complete('{}', 201, '[]', {text})", execution(&claim))).unwrap();
             let digest = Sha256::digest(&body).into();
-            let spooled = Body::Spooled { length: bytes as u64, digest };
+            let spooled = StoredBody::Spooled { length: bytes as u64, digest };
             assert_eq!(shop.answer(&sample).await.body, spooled);
             let fence = shop.stored(&claim).await.record.fence;
             let id = SpoolId { operation: claim.id(), fence };
@@ -198,7 +200,7 @@ fn what_is_not_to_be_kept_is_not_stored() {
                 let ending = ending.replace('%', &execution(&claim));
                 shop.charge(&format!("{ending} '{lines}', 'a secret body')")).unwrap();
                 let answer = shop.answer(&sample).await;
-                assert_eq!((answer.status, answer.body), (status, Body::Unavailable));
+                assert_eq!((answer.status, answer.body), (status, StoredBody::Unavailable));
                 assert_eq!(answer.headers, headers, "{keeps:?}");
                 assert_eq!(shop.stored(&claim).await.record.keeps, keeps);
             }
@@ -227,7 +229,7 @@ fn a_record_that_was_renewed_or_taken_over_still_says_what_may_be_kept() {
         let second = shop.claim(&sample).await;
         shop.engine.settle(second.clone(), Ending::Unknown).await.unwrap();
         shop.charge(&format!("complete('{}', 201, '[]', 'x')", execution(&second))).unwrap();
-        assert_eq!(shop.answer(&sample).await.body, Body::Unavailable);
+        assert_eq!(shop.answer(&sample).await.body, StoredBody::Unavailable);
     });
 }
 

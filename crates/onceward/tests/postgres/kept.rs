@@ -2,7 +2,8 @@
 
 use axum::{Router, http::StatusCode, routing::post};
 use onceward::{
-    Body, Effect, Outcome,
+    Effect, Outcome,
+    protocol::StoredBody,
     server::{Claim, Redaction},
 };
 
@@ -12,7 +13,7 @@ use crate::{
 };
 
 fn hide(outcome: &mut Outcome) -> Redaction {
-    let Body::Inline(bytes) = &mut outcome.body else { return Redaction::Unchanged };
+    let StoredBody::Inline(bytes) = &mut outcome.body else { return Redaction::Unchanged };
     *bytes = b"paid with ****".to_vec();
     Redaction::Redacted
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use onceward::{
     Effect, Engine, Verdict,
     conformance::block_on,
-    core::conformance::Sample,
+    protocol::conformance::Sample,
     store::postgres::{MIGRATIONS, OpenError, PostgresStore},
 };
 use testbed::{Installation, Server};

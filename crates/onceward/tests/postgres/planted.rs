@@ -4,12 +4,14 @@
 use std::{collections::BTreeSet, fs, future::Future, path::Path, sync::Arc, time::Duration};
 
 use onceward::{
-    Claim, Digest, Effect, Ending, Engine, OnEnded, Outcome, Spool as _, SpoolId, Store as _,
-    Trail as _, Transactional, Verdict,
+    Digest, Effect, Ending, Engine, Outcome, Store as _, Verdict,
     conformance::{block_on, spawn},
-    core::conformance::{self, Bench, Sample},
+    protocol::{
+        Claim,
+        conformance::{self, Bench, Sample},
+    },
     store::{
-        KeptRoute,
+        KeptRoute, OnEnded, Spool as _, SpoolId, Trail as _, Transactional,
         postgres::{Dialect, MIGRATIONS, PostgresStore, PostgresStoreBuilder},
     },
 };

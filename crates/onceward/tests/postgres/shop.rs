@@ -11,7 +11,8 @@ use std::{
 };
 
 use onceward::{
-    Claim, Digest, Effect, Engine, Fingerprint, OperationId, Request, Status, Terms, Verdict,
+    Digest, Effect, Engine, Fingerprint, OperationId, Request, Status, Terms, Verdict,
+    protocol::Claim,
     store::postgres::{PostgresStore, PostgresStoreBuilder},
 };
 use testbed::Database;

@@ -9,12 +9,16 @@ use std::{
 };
 
 use onceward::{
-    Claim, Effect, Ending, Engine, Filter, Inspect as _, OperationId, Outcome, Renewal, Scope,
-    Settled, Spool as _, SpoolId, Status, Store as _, StoreError, Swap, Timestamp, Verdict,
+    Effect, Ending, Engine, OperationId, Outcome, Scope, Status, Store as _, StoreError, Timestamp,
+    Verdict,
     clock::{Clock, HostClock},
     conformance::block_on,
-    core::conformance::{Sample, answer, fresh_fence},
-    store::postgres::PostgresStore,
+    engine::Renewal,
+    protocol::{
+        Claim, Settled,
+        conformance::{Sample, answer, fresh_fence},
+    },
+    store::{Filter, Inspect as _, Spool as _, SpoolId, Swap, postgres::PostgresStore},
 };
 use testbed::Database;
 use tokio::time::{Instant, timeout};

@@ -10,7 +10,7 @@ use std::{
 use onceward::{
     Digest,
     conformance::spawn,
-    core::conformance::Bench,
+    protocol::conformance::Bench,
     store::postgres::{PostgresStore, PostgresStoreBuilder},
 };
 use testbed::Database;

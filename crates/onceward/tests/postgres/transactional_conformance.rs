@@ -4,9 +4,12 @@
 //! driver: committed if it was stored, rolled back if not.
 
 use onceward::{
-    BoxFuture, Change, SpoolId, StoreError, Swap, Transactional,
+    StoreError,
     conformance::block_on,
-    store::postgres::{Dialect, PostgresStore},
+    store::{
+        BoxFuture, Change, SpoolId, Swap, Transactional,
+        postgres::{Dialect, PostgresStore},
+    },
 };
 
 use crate::{
@@ -95,16 +98,16 @@ fn bench<D: Driver<Postgres>>() -> InTransactions<Postgres, D> {
 mod with_tokio_postgres {
     use super::*;
 
-    onceward::core::store_conformance!(bench::<WithTokio>(), block_on);
-    onceward::core::inspect_conformance!(bench::<WithTokio>(), block_on);
-    onceward::core::spool_conformance!(bench::<WithTokio>(), block_on);
+    onceward::protocol::store_conformance!(bench::<WithTokio>(), block_on);
+    onceward::protocol::inspect_conformance!(bench::<WithTokio>(), block_on);
+    onceward::protocol::spool_conformance!(bench::<WithTokio>(), block_on);
 }
 
 mod with_sqlx {
     use super::*;
 
-    onceward::core::store_conformance!(bench::<WithSqlx>(), block_on);
-    onceward::core::spool_conformance!(bench::<WithSqlx>(), block_on);
+    onceward::protocol::store_conformance!(bench::<WithSqlx>(), block_on);
+    onceward::protocol::spool_conformance!(bench::<WithSqlx>(), block_on);
 }
 
 /// With the statements for engines that only speak PostgreSQL's wire protocol.
@@ -115,5 +118,5 @@ mod over_the_wire {
         InTransactions::over(Postgres::with(|builder| builder.dialect(Dialect::Wire)))
     }
 
-    onceward::core::store_conformance!(bench(), block_on);
+    onceward::protocol::store_conformance!(bench(), block_on);
 }

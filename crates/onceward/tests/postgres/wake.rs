@@ -3,7 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{Router, routing::post};
-use onceward::{Digest, OnEnded, Store as _, server::InFlight, store::postgres::PostgresStore};
+use onceward::{
+    Digest, Store as _,
+    server::InFlight,
+    store::{OnEnded, postgres::PostgresStore},
+};
 use tokio::{sync::mpsc, time::timeout};
 
 use crate::{

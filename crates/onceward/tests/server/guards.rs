@@ -20,11 +20,11 @@ use axum::{
     routing::post as on_post,
 };
 use onceward::{
-    BoxFuture, Change, Digest, Effect, Engine, Found, Outcome, Resolution, Spool, SpoolId, Store,
-    StoreError, Swap,
+    Digest, Effect, Engine, Outcome, Resolution, Store, StoreError,
     clock::ManualClock,
+    protocol::Found,
     server::{Claim, Idempotency, NotKept, Resource},
-    store::memory::MemoryStore,
+    store::{BoxFuture, Change, Spool, SpoolId, Swap, memory::MemoryStore},
 };
 use tower::{Layer as _, Service, ServiceExt as _};
 

@@ -15,10 +15,11 @@ use std::{
 use axum::{Router, routing::any};
 use http::Method;
 use onceward::{
-    Admission, Effect, Engine, Filter, Key, OperationName, Profile, Sweeper,
+    Effect, Engine, Key, OperationName, Profile, Sweeper,
     conformance::FaultyStore,
+    protocol::Admission,
     server::{Idempotency, IdempotencyBuilder, InFlight, OptionsError},
-    store::memory::MemoryStore,
+    store::{Filter, memory::MemoryStore},
 };
 
 use fixture::{

@@ -5,7 +5,8 @@ use std::time::Duration;
 use axum::{Router, body::Body, routing::post as on_post};
 use http::{HeaderMap, HeaderValue, Response};
 use onceward::{
-    Body as KeptBody, Found, Outcome, Resolution, State, Store as _,
+    Outcome, Resolution, State, Store as _,
+    protocol::{Found, StoredBody},
     server::{Idempotency, IdempotencyBuilder, Redaction, Resource},
     store::memory::MemoryStore,
 };
@@ -146,7 +147,7 @@ fn telling(choose: impl FnOnce(IdempotencyBuilder) -> IdempotencyBuilder) -> (Ro
 
 fn hide(outcome: &mut Outcome) -> Redaction {
     outcome.status = 299;
-    outcome.body = KeptBody::Inline(b"hidden".to_vec());
+    outcome.body = StoredBody::Inline(b"hidden".to_vec());
     Redaction::Redacted
 }
 

@@ -10,8 +10,10 @@ use std::{
 
 use axum::{Router, http::StatusCode, routing};
 use onceward::{
-    Digest, Found, Inspect as _, Note, NoteKind, Purge, Store as _, Trail as _, clock::ManualClock,
-    store::memory::MemoryStore,
+    Digest, Store as _,
+    clock::ManualClock,
+    protocol::Found,
+    store::{Inspect as _, Note, NoteKind, Purge, Trail as _, memory::MemoryStore},
 };
 
 use crate::server_support::{Ledger, layer, post, send};

@@ -11,8 +11,10 @@ use std::{
 use axum::{Router, body::Body, routing::any};
 use http::{Request, request::Parts};
 use onceward::{
-    Change, Effect, Execution, Fence, Found, Profile, Record, Scope, Store as _,
+    Effect, Execution, Profile, Scope, Store as _,
+    protocol::{Fence, Found, Record},
     server::{Claim, Code, Errors, IdempotencyBuilder, Problem},
+    store::Change,
 };
 
 use crate::{

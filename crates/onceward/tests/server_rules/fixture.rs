@@ -9,8 +9,9 @@ use axum::{
 };
 use http::{Request, Response, StatusCode};
 use onceward::{
-    Digest, Found, Store as _, Stored,
+    Digest, Store as _,
     clock::ManualClock,
+    protocol::{Found, Stored},
     server::{Idempotency, IdempotencyBuilder},
     store::memory::MemoryStore,
 };

@@ -4,7 +4,7 @@ use axum::{Router, body::Body, routing::any};
 use http::{Method, Request, request::Parts};
 use onceward::{
     OperationName, Scope,
-    server::{self, Idempotency, IdempotencyBuilder},
+    server::{Idempotency, IdempotencyBuilder},
     store::memory::MemoryStore,
 };
 use tower::{Layer as _, ServiceExt as _};
@@ -336,16 +336,16 @@ async fn rule_06_a_plain_tower_service_is_named_by_method_and_path() {
     let service =
         idempotency.layer(tower::service_fn({
             let ledger = ledger.clone();
-            move |_: Request<server::Body>| {
+            move |_: Request<onceward::Body>| {
                 let number = ledger.add("pay");
                 async move {
-                    Ok::<_, String>(http::Response::new(server::Body::from(vec![number as u8])))
+                    Ok::<_, String>(http::Response::new(onceward::Body::from(vec![number as u8])))
                 }
             }
         }));
     for (path, replayed) in [("/a", false), ("/a", true), ("/b", false), ("/b", true)] {
         let request = Request::post(path).header("idempotency-key", KEY);
-        let request = request.body(server::Body::from("{}")).unwrap();
+        let request = request.body(onceward::Body::from("{}")).unwrap();
         let reply = service.clone().oneshot(request).await.unwrap();
         assert_eq!(reply.headers().contains_key("idempotent-replayed"), replayed, "{path}");
     }

@@ -3,8 +3,9 @@
 use axum::{Router, body::Body, routing::any};
 use http::{Request, Response};
 use onceward::{
-    Effect, Ending, Fence, Meaning, Outcome, Profile, Store as _,
-    server::{self, Claim, Errors, IdempotencyBuilder},
+    Effect, Ending, Outcome, Profile, Store as _,
+    protocol::{Fence, Meaning},
+    server::{Claim, Errors, IdempotencyBuilder},
 };
 use tower::{Layer as _, ServiceExt as _};
 
@@ -220,14 +221,14 @@ async fn rule_12_a_service_that_fails_has_not_answered() {
     let (idempotency, ledger) = (layer(store()).build().unwrap(), Ledger::default());
     let service = idempotency.layer(tower::service_fn({
         let ledger = ledger.clone();
-        move |_: Request<server::Body>| {
+        move |_: Request<onceward::Body>| {
             ledger.add("pay");
-            async { Err::<Response<server::Body>, _>("the connection was reset") }
+            async { Err::<Response<onceward::Body>, _>("the connection was reset") }
         }
     }));
     for status in [504, 409, 409] {
         let request = Request::post("/pay").header("idempotency-key", "k");
-        let request = request.body(server::Body::from("{}")).unwrap();
+        let request = request.body(onceward::Body::from("{}")).unwrap();
         assert_eq!(service.clone().oneshot(request).await.unwrap().status(), status);
     }
     assert_eq!(ledger.len(), 1);

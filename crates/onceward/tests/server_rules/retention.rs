@@ -5,10 +5,11 @@ use std::{sync::Arc, time::Duration};
 use axum::{Router, routing::any};
 use http::Request;
 use onceward::{
-    BoxFuture, Change, Digest, Engine, Found, Store, StoreError, Swap, Ttl,
+    Digest, Engine, Store, StoreError,
     conformance::FaultyStore,
+    protocol::{Found, Ttl},
     server::{Claim, IdempotencyBuilder},
-    store::memory::MemoryStore,
+    store::{BoxFuture, Change, Swap, memory::MemoryStore},
     telemetry,
 };
 

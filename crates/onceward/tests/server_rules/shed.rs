@@ -4,7 +4,9 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use axum::{Router, body::Body, extract::Request as Asked, routing::any};
 use http::Request;
-use onceward::{Found, Incoming, Store as _, retry::Priority, server::OptionsError};
+use onceward::{
+    Store as _, http::Incoming, protocol::Found, retry::Priority, server::OptionsError,
+};
 
 use crate::{
     fixture::{Fixture, ask, payment, preferring, start, status_of, text, told, with},

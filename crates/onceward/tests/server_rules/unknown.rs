@@ -11,8 +11,11 @@ use std::{
 
 use axum::{Router, body::Bytes, routing::any};
 use onceward::{
-    Body as KeptBody, Digest, Effect, Force, Outcome, Resolution, ResolveRequest, State, Terms,
-    server::{BoxError, Claim, Idempotency, IdempotencyBuilder, Resource, Unresolved},
+    Digest, Effect, Outcome, Resolution, State, Terms,
+    engine::ResolveRequest,
+    http::BoxError,
+    protocol::{Force, StoredBody},
+    server::{Claim, Idempotency, IdempotencyBuilder, Resource, Unresolved},
 };
 
 use crate::{
@@ -109,7 +112,7 @@ async fn rule_15_a_large_answer_that_a_resolver_found_is_spooled() {
         State::Succeeded(outcome) => outcome.body,
         state => panic!("{state:?}"),
     };
-    assert!(matches!(body, KeptBody::Spooled { length: 1000, .. }), "{body:?}");
+    assert!(matches!(body, StoredBody::Spooled { length: 1000, .. }), "{body:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -284,7 +287,7 @@ async fn rule_15_the_business_row_tells_what_happened_and_rebuilds_the_answer() 
         let resolver = move |unresolved: Unresolved| {
             let row = resolving.lock().unwrap().get(&unresolved.reference()).cloned();
             async move {
-                let body = |id| KeptBody::Reference { kind: "payment".into(), id };
+                let body = |id| StoredBody::Reference { kind: "payment".into(), id };
                 Ok(row.map(|id| {
                     let outcome = Outcome { body: body(id), ..Outcome::inline(201, Vec::new()) };
                     Resolution::Applied(outcome.header("location", b"/payments/pay_1"))

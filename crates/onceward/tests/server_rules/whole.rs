@@ -12,10 +12,10 @@ use axum::{Router, body::Body};
 use http::{HeaderName, HeaderValue, Response};
 use http_body_util::BodyExt as _;
 use onceward::{
-    Body as KeptBody, BoxFuture, Change, Digest, Found, Spool, SpoolId, State, Store, StoreError,
-    Swap,
+    Digest, State, Store, StoreError,
+    protocol::{Found, StoredBody},
     server::{IdempotencyBuilder, NotKept, Resource},
-    store::memory::MemoryStore,
+    store::{BoxFuture, Change, Spool, SpoolId, Swap, memory::MemoryStore},
     telemetry,
 };
 use tower::ServiceExt as _;
@@ -69,10 +69,10 @@ async fn rule_18_an_answer_is_kept_inline_or_spooled_by_its_size() {
             panic!("it succeeded");
         };
         let kept = match outcome.body {
-            KeptBody::Inline(_) => "inline",
-            KeptBody::Spooled { .. } => "spooled",
-            KeptBody::Reference { .. } => "reference",
-            KeptBody::Unavailable => "unavailable",
+            StoredBody::Inline(_) => "inline",
+            StoredBody::Spooled { .. } => "spooled",
+            StoredBody::Reference { .. } => "reference",
+            StoredBody::Unavailable => "unavailable",
         };
         assert_eq!(kept, expected, "{length} bytes");
         for _ in 0..2 {
@@ -306,7 +306,7 @@ async fn rule_18_an_answer_that_must_not_be_kept_is_not() {
     let State::Succeeded(outcome) = fixture.record(&first).await.record.state else {
         panic!("it succeeded");
     };
-    assert_eq!((outcome.status, outcome.body), (201, KeptBody::Unavailable));
+    assert_eq!((outcome.status, outcome.body), (201, StoredBody::Unavailable));
     let retry = send(&app, payment()).await;
     assert_eq!(told(&retry), "409 result-unavailable");
     assert_eq!(retry.header("location"), Some("/payments/7"));

@@ -18,8 +18,9 @@ use std::{
 use axum::{Router, body::Body, response::IntoResponse as _};
 use http::{Request, Response, StatusCode, request::Parts};
 use onceward::{
-    Found, Scope, Status, Store, Stored,
+    Scope, Status, Store,
     conformance::FaultyStore,
+    protocol::{Found, Stored},
     server::{Idempotency, IdempotencyBuilder, InFlight},
     store::memory::MemoryStore,
 };

@@ -11,11 +11,13 @@ use std::{
 };
 
 use onceward::{
-    Admission, BoxFuture, Change, Cursor, Effect, Execution, Fence, Filter, Found, Inspect,
-    OperationName, Record, State, Status, Store, StoreError, Swap,
+    Effect, Execution, OperationName, State, Status, Store, StoreError,
     clock::ManualClock,
-    core::conformance::{Sample, answer, fresh_fence},
-    store::sqlite::SqliteStore,
+    protocol::{
+        Admission, Fence, Found, Record,
+        conformance::{Sample, answer, fresh_fence},
+    },
+    store::{BoxFuture, Change, Cursor, Filter, Inspect, Swap, sqlite::SqliteStore},
 };
 use rusqlite::Connection;
 use sha2::Digest as _;
@@ -86,7 +88,7 @@ fn claim(sample: &Sample) -> Change {
 /// The change by which that claim ends well.
 fn end(claim: &Change) -> Change {
     let state = State::Succeeded(answer(201));
-    let ttl = onceward::Ttl::For(DAY);
+    let ttl = onceward::protocol::Ttl::For(DAY);
     let next = Record { fence: fresh_fence(), state, ttl, ..claim.next.clone() };
     Change { expected: Some(claim.next.fence), next, ..claim.clone() }
 }
@@ -234,9 +236,9 @@ async fn a_sweep_leaves_what_newer_software_wrote_and_goes_on() {
     }
     let connection = rig.connection();
     for newer in &changes[..2] {
-        let mut body = onceward::wire::encode(&newer.id, &newer.next);
+        let mut body = onceward::protocol::wire::encode(&newer.id, &newer.next);
         body.truncate(body.len() - 8);
-        body[0] = onceward::wire::VERSION + 1;
+        body[0] = onceward::protocol::wire::VERSION + 1;
         let sum = sha2::Sha256::new().chain_update(newer.id.0).chain_update(&body).finalize();
         body.extend_from_slice(&sum[..8]);
         let update = "UPDATE onceward_record SET body = ?2 WHERE digest = ?1";

@@ -8,7 +8,7 @@ fn files() -> Files {
     Files::with(|builder| builder)
 }
 
-onceward::core::store_conformance!(files(), block_on);
-onceward::core::inspect_conformance!(files(), block_on);
-onceward::core::spool_conformance!(files(), block_on);
+onceward::protocol::store_conformance!(files(), block_on);
+onceward::protocol::inspect_conformance!(files(), block_on);
+onceward::protocol::spool_conformance!(files(), block_on);
 onceward::driver_conformance!(files(), block_on);

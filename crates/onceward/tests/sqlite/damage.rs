@@ -4,8 +4,11 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use onceward::{
-    Effect, Ending, Engine, Found, State, Store, Verdict,
-    core::conformance::{Sample, answer},
+    Effect, Ending, Engine, State, Store, Verdict,
+    protocol::{
+        Found,
+        conformance::{Sample, answer},
+    },
     store::sqlite::{OpenError, SqliteStore},
 };
 use rusqlite::Connection;

@@ -3,8 +3,11 @@
 use std::{fs, path::PathBuf, time::Duration};
 
 use onceward::{
-    Effect, Ending, Engine, Found, Store, StoreError, Verdict,
-    core::conformance::{Sample, answer},
+    Effect, Ending, Engine, Store, StoreError, Verdict,
+    protocol::{
+        Found,
+        conformance::{Sample, answer},
+    },
     store::sqlite::{OpenError, SqliteStore},
     telemetry,
 };

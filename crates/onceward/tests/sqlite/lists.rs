@@ -3,11 +3,16 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use onceward::{
-    Digest, Effect, Ending, Engine, Filter, Found, Inspect, Key, OperationId, OperationName, Order,
-    Scope, Status, Verdict,
+    Digest, Effect, Ending, Engine, Key, OperationId, OperationName, Scope, Status, Verdict,
     clock::ManualClock,
-    core::conformance::{Sample, answer},
-    store::sqlite::{Census, SqliteStore},
+    protocol::{
+        Found,
+        conformance::{Sample, answer},
+    },
+    store::{
+        Filter, Inspect, Order,
+        sqlite::{Census, SqliteStore},
+    },
 };
 use rusqlite::{Connection, params};
 
@@ -182,7 +187,7 @@ impl Rig {
         Self { clock, store, engine, _directory: directory }
     }
 
-    async fn claim(&self, effect: Effect) -> (Sample, onceward::Claim) {
+    async fn claim(&self, effect: Effect) -> (Sample, onceward::protocol::Claim) {
         let sample = Sample::new(effect);
         match self.engine.admit(sample.request(b'a')).await.unwrap() {
             Verdict::Run(claim) => (sample, claim),

@@ -9,8 +9,10 @@ use std::{
 };
 
 use onceward::{
-    Effect, Ending, Engine, Found, Key, OperationId, OperationName, Outcome, Request, Scope,
-    Settled, Status, Store, Terms, Verdict, store::sqlite::SqliteStore,
+    Effect, Ending, Engine, Key, OperationId, OperationName, Outcome, Request, Scope, Status,
+    Store, Terms, Verdict,
+    protocol::{Found, Settled},
+    store::sqlite::SqliteStore,
 };
 use testbed::Process;
 

@@ -10,8 +10,9 @@ use std::{
 };
 
 use onceward::{
-    BoxFuture, Change, SpoolId, StoreError, Swap, Transactional, conformance::block_on,
-    store::sqlite::SqliteStore,
+    StoreError,
+    conformance::block_on,
+    store::{BoxFuture, Change, SpoolId, Swap, Transactional, sqlite::SqliteStore},
 };
 use rusqlite::{Connection, TransactionBehavior};
 use sqlx::{SqlitePool, sqlite::SqliteConnectOptions};
@@ -127,14 +128,14 @@ fn bench<D: Driver<Files>>() -> InTransactions<Files, D> {
 mod with_rusqlite {
     use super::*;
 
-    onceward::core::store_conformance!(bench::<WithRusqlite>(), block_on);
-    onceward::core::inspect_conformance!(bench::<WithRusqlite>(), block_on);
-    onceward::core::spool_conformance!(bench::<WithRusqlite>(), block_on);
+    onceward::protocol::store_conformance!(bench::<WithRusqlite>(), block_on);
+    onceward::protocol::inspect_conformance!(bench::<WithRusqlite>(), block_on);
+    onceward::protocol::spool_conformance!(bench::<WithRusqlite>(), block_on);
 
     mod driven {
         use super::*;
 
-        onceward::core::store_conformance!(
+        onceward::protocol::store_conformance!(
             onceward::conformance::Driven::over(bench::<WithRusqlite>(), None),
             block_on
         );
@@ -144,14 +145,14 @@ mod with_rusqlite {
 mod with_sqlx {
     use super::*;
 
-    onceward::core::store_conformance!(bench::<WithSqlx>(), block_on);
-    onceward::core::inspect_conformance!(bench::<WithSqlx>(), block_on);
-    onceward::core::spool_conformance!(bench::<WithSqlx>(), block_on);
+    onceward::protocol::store_conformance!(bench::<WithSqlx>(), block_on);
+    onceward::protocol::inspect_conformance!(bench::<WithSqlx>(), block_on);
+    onceward::protocol::spool_conformance!(bench::<WithSqlx>(), block_on);
 
     mod driven {
         use super::*;
 
-        onceward::core::store_conformance!(
+        onceward::protocol::store_conformance!(
             onceward::conformance::Driven::over(bench::<WithSqlx>(), None),
             block_on
         );

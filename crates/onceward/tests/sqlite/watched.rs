@@ -3,8 +3,11 @@
 use std::{fs, path::PathBuf, time::Duration};
 
 use onceward::{
-    AdmitError, Effect, Ending, Engine, Found, Store, StoreError, Verdict,
-    core::conformance::{Sample, answer},
+    AdmitError, Effect, Ending, Engine, Store, StoreError, Verdict,
+    protocol::{
+        Found,
+        conformance::{Sample, answer},
+    },
     store::sqlite::{OpenError, SqliteStore},
     telemetry,
 };
@@ -18,7 +21,7 @@ struct Served {
     store: SqliteStore,
     engine: Engine,
     ended: Sample,
-    claim: Option<onceward::Claim>,
+    claim: Option<onceward::protocol::Claim>,
 }
 
 impl Served {
@@ -56,7 +59,7 @@ impl Served {
     }
 }
 
-async fn claimed(engine: &Engine, sample: &Sample) -> onceward::Claim {
+async fn claimed(engine: &Engine, sample: &Sample) -> onceward::protocol::Claim {
     match engine.admit(sample.request(b'a')).await {
         Ok(Verdict::Run(claim)) => claim,
         other => panic!("the key is free: {other:?}"),

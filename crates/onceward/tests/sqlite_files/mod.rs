@@ -5,7 +5,7 @@ use std::{future::Future, path::Path, sync::Arc, time::Duration};
 use onceward::{
     Digest,
     conformance::spawn,
-    core::conformance::Bench,
+    protocol::conformance::Bench,
     store::sqlite::{SqliteStore, SqliteStoreBuilder},
 };
 use rusqlite::Connection;

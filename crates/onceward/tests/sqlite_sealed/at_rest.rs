@@ -1,6 +1,6 @@
 //! What can be read in the file.
 
-use onceward::{Fingerprint, RequestHead};
+use onceward::{Fingerprint, protocol::RequestHead};
 
 use crate::{
     server_support::send,

@@ -10,7 +10,7 @@ fn sealed() -> Files {
     Files::with(|builder| builder.seal(Arc::new(Keyring::new([1; 32]))))
 }
 
-onceward::core::store_conformance!(sealed(), block_on);
-onceward::core::inspect_conformance!(sealed(), block_on);
-onceward::core::spool_conformance!(sealed(), block_on);
+onceward::protocol::store_conformance!(sealed(), block_on);
+onceward::protocol::inspect_conformance!(sealed(), block_on);
+onceward::protocol::spool_conformance!(sealed(), block_on);
 onceward::driver_conformance!(sealed(), block_on);

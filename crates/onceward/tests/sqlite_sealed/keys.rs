@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use onceward::{
-    AdmitError, Effect, Engine, Fence, Found, Inspect, Note, NoteKind, Purge, Request, Store,
-    StoreError, Terms, Verdict, seal::Keyring,
+    AdmitError, Effect, Engine, Request, Store, StoreError, Terms, Verdict,
+    protocol::{Fence, Found},
+    seal::Keyring,
+    store::{Inspect, Note, NoteKind, Purge},
 };
 
 use crate::{
@@ -115,15 +117,18 @@ async fn lists_and_purges_open_what_they_look_at() {
     let id = charge("k").digest();
     let note = Note::of_protocol(NoteKind::Purge, onceward::Execution::from_bytes([0; 16]));
     let with_key = shop.store(keys(1, &[]).as_ref());
-    let listed = with_key.list(&onceward::Filter::default()).await.unwrap().listed;
-    let [onceward::Listed { found: Found::Record(stored), .. }] = &listed[..] else {
+    let listed = with_key.list(&onceward::store::Filter::default()).await.unwrap().listed;
+    let [onceward::store::Listed { found: Found::Record(stored), .. }] = &listed[..] else {
         panic!("{listed:?}");
     };
     let fence = stored.record.fence;
     assert_eq!(with_key.purge(&id, fence, &note).await, Ok(Purge::Recent), "it can be read");
     let without = shop.store(None);
-    let listed = without.list(&onceward::Filter::default()).await.unwrap().listed;
-    assert!(matches!(listed[..], [onceward::Listed { found: Found::Unreadable { .. }, .. }]));
+    let listed = without.list(&onceward::store::Filter::default()).await.unwrap().listed;
+    assert!(matches!(
+        listed[..],
+        [onceward::store::Listed { found: Found::Unreadable { .. }, .. }]
+    ));
     let wrong = Fence::from_random([9; 16]);
     let refused = without.purge(&id, wrong, &note).await;
     assert!(matches!(refused, Ok(Purge::Conflict(Found::Unreadable { .. }))), "{refused:?}");

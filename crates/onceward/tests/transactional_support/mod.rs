@@ -3,8 +3,12 @@
 use std::{future::Future, marker::PhantomData, time::Duration};
 
 use onceward::{
-    BoxFuture, Change, Digest, Fence, Filter, Found, Inspect, Note, Page, Purge, Spool, SpoolId,
-    Store, StoreError, Swap, Trail, TrailEntry, core::conformance::Bench,
+    Digest, Store, StoreError,
+    protocol::{Fence, Found, conformance::Bench},
+    store::{
+        BoxFuture, Change, Filter, Inspect, Note, Page, Purge, Spool, SpoolId, Swap, Trail,
+        TrailEntry,
+    },
 };
 
 /// Makes changes on connections of the user's own.

@@ -12,8 +12,10 @@ use std::{
 
 use http::{Request, Response, request::Parts};
 use onceward::{
-    BoxFuture, Change, Digest, Found, Scope, Store, StoreError, Swap,
-    server::{Body, Idempotency, InFlight},
+    Body, Digest, Scope, Store, StoreError,
+    protocol::Found,
+    server::{Idempotency, InFlight},
+    store::{BoxFuture, Change, Swap},
 };
 use testbed::Reply;
 use tokio::{

@@ -18,9 +18,9 @@ use bytes::Bytes;
 use clap::Args;
 use http::{HeaderName, HeaderValue, Method, Request, Uri, header};
 use onceward::{
-    Key,
-    client::{Body, Retry},
-    core::retry::{Priority, Rules},
+    Body, Key,
+    client::Retry,
+    retry::{Priority, Rules},
 };
 
 use super::probe::{curl::line, url};

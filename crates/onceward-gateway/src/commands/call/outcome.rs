@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use onceward::core::retry::Stop;
+use onceward::retry::Stop;
 
 use super::sending::Ended;
 

@@ -10,7 +10,7 @@ use anstream::eprintln;
 use anstyle::{AnsiColor, Style};
 use onceward::{
     client::{Attempt, Event},
-    core::retry::Class,
+    retry::Class,
 };
 
 use super::{outcome::Outcome, sending::Ended};

@@ -5,7 +5,10 @@ use http::{Request, Response, header, response::Parts};
 use http_body_util::BodyExt as _;
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
-use onceward::client::{Body, CallError, Report, Retry};
+use onceward::{
+    Body,
+    client::{CallError, Report, Retry},
+};
 use tower_layer::Layer as _;
 use tower_service::Service as _;
 

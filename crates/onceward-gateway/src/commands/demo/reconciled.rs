@@ -6,7 +6,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use onceward::{Digest, NoteKind, Trail as _, store::sqlite::SqliteStore};
+use onceward::{
+    Digest,
+    store::{NoteKind, Trail as _, sqlite::SqliteStore},
+};
 use serde::Serialize;
 use uuid::Uuid;
 

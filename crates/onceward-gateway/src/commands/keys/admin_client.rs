@@ -7,7 +7,7 @@ use axum::Router;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Limited};
-use onceward::{Engine, Filter, seal::Keyring, server::Body};
+use onceward::{Body, Engine, seal::Keyring, store::Filter};
 use serde_json::{Map, Value};
 use tokio::{sync::OnceCell, time::timeout};
 use tower_service::Service as _;

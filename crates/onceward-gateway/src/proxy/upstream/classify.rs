@@ -5,7 +5,8 @@ use std::time::Duration;
 use http::{HeaderName, Response};
 use hyper::body::Incoming;
 use onceward::{
-    Effect, Meaning, Policy, Reply, client,
+    Effect,
+    protocol::{Meaning, Policy, Reply},
     retry::{Answer, Class, Method, Observation, Rules},
     server::Claim,
     telemetry::UpstreamFailure,
@@ -147,7 +148,7 @@ impl RetrySafety {
         may_wait: bool,
     ) -> Classified {
         let (status, headers) = (response.status().as_u16(), response.headers());
-        let hint = client::hint(headers);
+        let hint = onceward::http::hint(headers);
         let has = |name: &'static str| headers.contains_key(HeaderName::from_static(name));
         let bound = has("idempotent-replayed") || has("idempotency-expires");
         let answer = Answer { hinted: hint.is_some(), bound, ..Answer::of(status) };

@@ -6,10 +6,11 @@ use std::{sync::Arc, time::Duration};
 use http::{Extensions, HeaderValue, Request, Response, request::Parts};
 use hyper::body::Incoming;
 use onceward::{
-    Cause,
+    Body,
     client::driver::{self, Attempts, End, Ended, Environment as _, HedgeEnd, Launch, Sender},
+    protocol::Cause,
     retry::{Call, Class, Priority, Rules, Share, Stop, StopReason},
-    server::{Body, Errors, Problem},
+    server::{Errors, Problem},
     telemetry::{self, Hedged, RejectReason, SentAs, StopLabel, UpstreamFailure},
 };
 use tokio::time::Instant;

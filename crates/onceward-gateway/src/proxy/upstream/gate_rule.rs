@@ -8,8 +8,9 @@
 use std::time::Duration;
 
 use onceward::{
-    Admission, Effect, Execution, Fence, Fingerprint, Force, Key, OperationId, OperationName,
-    Record, Request, Resolution, Resolve, Scope, Started, Stored, Terms, Timestamp, Ttl,
+    Effect, Execution, Fingerprint, Key, OperationId, OperationName, Request, Resolution, Scope,
+    Terms, Timestamp,
+    protocol::{Admission, Fence, Force, Record, Resolve, Started, Stored, Ttl},
 };
 use tokio::time::{Instant, sleep_until};
 

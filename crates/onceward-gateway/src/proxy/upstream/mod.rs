@@ -29,8 +29,9 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 use onceward::{
-    BoxFuture,
-    server::{Body, Deadline},
+    Body,
+    server::Deadline,
+    store::BoxFuture,
     telemetry::{self, Begun, UpstreamFailure, UpstreamLane},
 };
 use tokio::{sync::Semaphore, time::timeout};

@@ -6,9 +6,10 @@ use std::{
 };
 
 use onceward::{
-    Admission, Effect, Execution, Fence, Fingerprint, Key, OperationId, OperationName, Request,
-    Scope, Store as _, Terms, Timestamp,
+    Effect, Execution, Fingerprint, Key, OperationId, OperationName, Request, Scope, Store as _,
+    Terms, Timestamp,
     clock::{Clock as _, ManualClock},
+    protocol::{Admission, Fence},
     store::sqlite::SqliteStore,
 };
 use serde_json::Value;

@@ -15,7 +15,7 @@ use crate::client::{AnswerBody, Body, BoxError, CallError, Retry, call::call};
 ///
 /// ```
 /// use http_body_util::{BodyExt as _, Full};
-/// use onceward::client::{Body, CallError, Report, Retry};
+/// use onceward::{Body, client::{CallError, Report, Retry}};
 /// use tower::{Layer as _, Service as _, service_fn};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {

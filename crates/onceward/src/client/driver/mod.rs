@@ -7,7 +7,7 @@
 //!
 //! ```
 //! use std::time::Instant;
-//! use onceward::{client::driver::*, core::retry::*};
+//! use onceward::{client::driver::*, retry::*};
 //!
 //! struct Process(Instant);
 //!

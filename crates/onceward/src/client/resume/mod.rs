@@ -43,7 +43,7 @@ fn is_secret(name: &HeaderName, value: &HeaderValue) -> bool {
 /// ```no_run
 /// use http::{HeaderValue, header::AUTHORIZATION};
 /// use onceward::client::{Resume, Retry};
-/// # async fn example<S, B>(mut send: impl AsyncFnMut(http::Request<onceward::client::Body>)) -> Result<(), onceward::client::ResumeError> {
+/// # async fn example<S, B>(mut send: impl AsyncFnMut(http::Request<onceward::Body>)) -> Result<(), onceward::client::ResumeError> {
 /// let resume = Resume::open("calls.db")?;
 /// let retry = Retry::patient().resumable(&resume);
 /// // At start: what did the last process not hear of?

@@ -14,7 +14,7 @@ impl Engine {
     /// [`settle_in`](Self::settle_in) for a transaction of rusqlite.
     ///
     /// ```
-    /// # use onceward::{store::sqlite::SqliteStore, *};
+    /// # use onceward::{*, store::sqlite::SqliteStore, protocol::*};
     /// # fn pay(engine: &Engine, store: &SqliteStore, shop: &mut rusqlite::Connection, claim: &Claim) -> Result<(), CommitError> {
     /// let transaction = store.begin_blocking(shop)?;
     /// transaction.execute("INSERT INTO charge (cents) VALUES (500)", [])?;

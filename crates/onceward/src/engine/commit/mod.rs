@@ -41,7 +41,7 @@ use crate::{Engine, crashpoint, telemetry};
 /// and have methods of their own, whose names end in `_blocking`.
 ///
 /// ```
-/// use onceward::{Claim, CommitError, Ending, Engine, Outcome, Transaction};
+/// use onceward::{CommitError, Ending, Engine, Outcome, protocol::Claim, engine::Transaction};
 ///
 /// /// Works with every driver that the engine's store knows.
 /// async fn paid<T: Transaction>(engine: &Engine, claim: &Claim, shop: T) -> Result<(), CommitError> {
@@ -83,7 +83,7 @@ pub trait Transaction: Send {
 /// What became of a change and a commit that were sent at once: see [`Transaction::commit_with`].
 ///
 /// ```
-/// use onceward::CommitOutcome;
+/// use onceward::engine::CommitOutcome;
 ///
 /// fn is_certain(together: &CommitOutcome) -> bool {
 ///     !matches!(together, CommitOutcome::Doubtful { .. })
@@ -140,7 +140,7 @@ impl Engine {
     ///
     #[cfg_attr(all(feature = "sqlx", feature = "sqlite"), doc = "```")]
     #[cfg_attr(not(all(feature = "sqlx", feature = "sqlite")), doc = "```ignore")]
-    /// # use onceward::{store::sqlite::SqliteStore, *};
+    /// # use onceward::{*, store::sqlite::SqliteStore, protocol::*};
     /// # async fn pay(engine: &Engine, store: &SqliteStore, shop: &sqlx::SqlitePool, claim: &Claim) -> Result<(), CommitError> {
     /// let mut transaction = store.begin(shop).await?;
     /// sqlx::query("INSERT INTO charge (cents) VALUES (500)").execute(&mut *transaction).await?;
@@ -282,7 +282,7 @@ impl Engine {
     /// transaction would keep all others from writing.
     ///
     /// ```
-    /// # use onceward::*;
+    /// # use onceward::{*, protocol::*};
     /// use std::time::Duration;
     ///
     /// /// `None`: somebody else runs it, or has.

@@ -84,7 +84,7 @@ impl Engine {
     /// [`admit_in`](Self::admit_in).
     ///
     /// ```
-    /// # use onceward::*;
+    /// # use onceward::{*, protocol::*};
     /// use std::time::Duration;
     /// use tokio_postgres::Client;
     ///

@@ -32,7 +32,7 @@ impl Idempotency {
     /// that they speak of: a caller sees only operations of its own scope.
     ///
     /// ```
-    /// # use onceward::{*, server::*, store::memory::MemoryStore};
+    /// # use onceward::{*, server::*, protocol::*, store::memory::MemoryStore};
     /// # fn main() -> Result<(), OptionsError> {
     /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
     /// # let idempotency = Idempotency::builder(MemoryStore::not_durable(), scope).build()?;
@@ -98,7 +98,7 @@ impl Idempotency {
     /// nothing is promised for it.
     ///
     /// ```
-    /// # use onceward::{*, server::*, store::memory::MemoryStore};
+    /// # use onceward::{*, server::*, protocol::*, store::memory::MemoryStore};
     /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
     /// let idempotency = Idempotency::builder(MemoryStore::not_durable(), scope).build()?;
     /// idempotency.tell_uncovered("POST /search", &[http::Method::POST]);

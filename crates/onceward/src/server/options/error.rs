@@ -7,7 +7,7 @@ use onceward_core::{OperationNameError, PolicyError, TermsError};
 /// Why a layer was not built. Nothing is served with options that do not fit together.
 ///
 /// ```
-/// # use onceward::{*, server::*, store::memory::MemoryStore};
+/// # use onceward::{*, server::*, protocol::*, store::memory::MemoryStore};
 /// # let store = MemoryStore::not_durable();
 /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
 /// let error = Idempotency::builder(store, scope).methods([http::Method::GET]).build().unwrap_err();

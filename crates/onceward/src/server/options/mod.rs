@@ -24,7 +24,7 @@ pub use in_flight::InFlight;
 /// [`build`](Self::build).
 ///
 /// ```
-/// # use onceward::{*, server::*, store::memory::MemoryStore};
+/// # use onceward::{*, server::*, protocol::*, store::memory::MemoryStore};
 /// # use std::time::Duration;
 /// # let store = MemoryStore::not_durable();
 /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
@@ -229,7 +229,7 @@ impl IdempotencyBuilder {
     /// 429 do anyway.
     ///
     /// ```
-    /// # use onceward::{*, server::*, store::memory::MemoryStore};
+    /// # use onceward::{*, server::*, protocol::*, store::memory::MemoryStore};
     /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
     /// // 409 while the account is busy: a retry shall be run. 429: the quota of the month is used up.
     /// let layer = Idempotency::builder(MemoryStore::not_durable(), scope)
@@ -266,7 +266,7 @@ impl IdempotencyBuilder {
     /// write lock would be held for as long as the handler runs.
     #[cfg_attr(feature = "postgres", doc = "```no_run")]
     #[cfg_attr(not(feature = "postgres"), doc = "```ignore")]
-    /// # use onceward::{*, server::*, store::postgres::PostgresStore};
+    /// # use onceward::{*, server::*, protocol::*, store::postgres::PostgresStore};
     /// # async fn build() -> Result<(), Box<dyn std::error::Error>> {
     /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
     /// let store = PostgresStore::connect("postgres://shop@localhost/shop").await?;
@@ -402,7 +402,7 @@ impl IdempotencyBuilder {
     /// panic counts as [`NotKept`](Redaction::NotKept); the status stays as it is in any case.
     ///
     /// ```
-    /// # use onceward::{*, server::*, store::memory::MemoryStore};
+    /// # use onceward::{*, server::*, protocol::*, store::memory::MemoryStore};
     /// # let store = MemoryStore::not_durable();
     /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
     /// let layer = Idempotency::builder(store, scope).redact(|outcome: &mut Outcome| {
@@ -455,7 +455,7 @@ impl IdempotencyBuilder {
     /// what they need is known to be down. Duplicates and replays are answered as ever.
     ///
     /// ```
-    /// # use onceward::{*, server::*, store::memory::MemoryStore};
+    /// # use onceward::{*, server::*, protocol::*, store::memory::MemoryStore};
     /// # use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     /// # let store = MemoryStore::not_durable();
     /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
@@ -481,7 +481,7 @@ impl IdempotencyBuilder {
     /// back. Replays, waits and first attempts are never refused so. Each layer counts for itself.
     ///
     /// ```
-    /// # use onceward::{*, server::*, store::memory::MemoryStore};
+    /// # use onceward::{*, server::*, protocol::*, store::memory::MemoryStore};
     /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
     /// let layer = Idempotency::builder(MemoryStore::not_durable(), scope).retry_share(0.1).build()?;
     /// # let _ = layer;
@@ -496,7 +496,7 @@ impl IdempotencyBuilder {
     /// these alone. Parts that a caller chooses freely would give it a quota for each value.
     ///
     /// ```
-    /// # use onceward::{*, server::*, store::memory::MemoryStore};
+    /// # use onceward::{*, server::*, protocol::*, store::memory::MemoryStore};
     /// # let store = MemoryStore::not_durable();
     /// let scope = |_: &http::request::Parts| Scope::new([("user", "7"), ("cart", "a1")]);
     /// let layer = Idempotency::builder(store, scope).principal(|part| part == "user").build()?;
@@ -513,7 +513,7 @@ impl IdempotencyBuilder {
     /// `None` is no peer and has no bound of its own. An IPv6 network of 64 bits is one peer.
     ///
     /// ```
-    /// # use onceward::{*, server::*, store::memory::MemoryStore};
+    /// # use onceward::{*, server::*, protocol::*, store::memory::MemoryStore};
     /// # let store = MemoryStore::not_durable();
     /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
     /// use std::net::SocketAddr;

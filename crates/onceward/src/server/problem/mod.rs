@@ -179,7 +179,7 @@ impl Code {
 /// How refusals are written.
 ///
 /// ```
-/// # use onceward::{*, server::*, store::memory::MemoryStore};
+/// # use onceward::{*, server::*, protocol::*, store::memory::MemoryStore};
 /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
 /// let layer = Idempotency::builder(MemoryStore::not_durable(), scope).errors(Errors::Stripe);
 /// # let _ = layer;

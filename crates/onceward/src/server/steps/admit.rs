@@ -14,8 +14,8 @@ use super::{
     wait::{self, News},
 };
 use crate::{
-    AdmitError, Tracked,
-    engine::open::Slot,
+    AdmitError,
+    engine::{Tracked, open::Slot},
     server::{
         Claim, Code, Deadline, Idempotency, Problem, cause_of,
         prefer::{Patience, Then},

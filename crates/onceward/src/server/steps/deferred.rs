@@ -25,8 +25,9 @@ use super::{
 #[cfg(feature = "postgres")]
 use crate::store::postgres::OwnTransaction;
 use crate::{
-    CommitError, Incoming, Transaction,
-    engine::open::Slot,
+    CommitError,
+    engine::{Transaction, open::Slot},
+    http::Incoming,
     server::{
         Body, Claim, Completed, Deadline, Idempotency, IntoAnswer, PeerMemory, Problem, WholeBody,
     },

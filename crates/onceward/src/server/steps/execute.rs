@@ -31,8 +31,8 @@ use super::{
     settle,
 };
 use crate::{
-    Engine, Renewal,
-    engine::open::Slot,
+    Engine,
+    engine::{Renewal, open::Slot},
     server::{Body, BoxError, Claim, Code, Idempotency, PeerMemory, Problem, WholeBody},
     telemetry::{self, Begun, Renewed, event},
 };

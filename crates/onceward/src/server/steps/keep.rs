@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use onceward_core::{Body as KeptBody, Effect, Header, Outcome};
+use onceward_core::{Effect, Header, Outcome, StoredBody};
 use sha2::{Digest as _, Sha256};
 
 use super::capture::Captured;
@@ -20,19 +20,19 @@ pub(crate) fn outcome(idempotency: &Idempotency, captured: &Captured) -> (Outcom
     let (mut outcome, mut bytes) = as_it_is(options, captured);
     if options.redact.is_some() {
         if let Some(bytes) = bytes.take() {
-            outcome.body = KeptBody::Inline(bytes.into());
+            outcome.body = StoredBody::Inline(bytes.into());
         }
         redact(options, &mut outcome);
-        if let KeptBody::Inline(redacted) = &mut outcome.body {
+        if let StoredBody::Inline(redacted) = &mut outcome.body {
             bytes = Some(std::mem::take(redacted).into());
         }
     }
     match bytes {
         None => (outcome, None),
         Some(bytes) if bytes.len() > options.max_inline => {
-            (Outcome { body: KeptBody::Unavailable, ..outcome }, Some(bytes))
+            (Outcome { body: StoredBody::Unavailable, ..outcome }, Some(bytes))
         }
-        Some(bytes) => (Outcome { body: KeptBody::Inline(bytes.into()), ..outcome }, None),
+        Some(bytes) => (Outcome { body: StoredBody::Inline(bytes.into()), ..outcome }, None),
     }
 }
 
@@ -68,7 +68,7 @@ fn as_it_is(options: &Options, captured: &Captured) -> (Outcome, Option<Bytes>) 
         && options.rebuild.is_some()
     {
         let (kind, id) = (resource.kind().to_owned(), resource.id().to_owned());
-        let body = KeptBody::Reference { kind, id };
+        let body = StoredBody::Reference { kind, id };
         return (Outcome { body, ..not_kept(status, headers) }, None);
     }
     let Captured::Whole { whole, .. } = captured else {
@@ -81,7 +81,7 @@ fn as_it_is(options: &Options, captured: &Captured) -> (Outcome, Option<Bytes>) 
 }
 
 fn not_kept(status: StatusCode, headers: Vec<Header>) -> Outcome {
-    let body = KeptBody::Unavailable;
+    let body = StoredBody::Unavailable;
     Outcome { status: status.as_u16(), headers, body, trailers: Vec::new() }
 }
 
@@ -96,11 +96,11 @@ fn location_only(headers: &HeaderMap) -> Vec<Header> {
 pub(crate) fn found_out(options: &Options, mut outcome: Outcome) -> Outcome {
     outcome.headers = options.kept.of(&headers::restore(&outcome.headers)).unwrap_or_default();
     outcome.headers.retain(|(name, _)| !is_mark(name) && **name != *"content-length");
-    if matches!(outcome.status, 204 | 205 | 304) && matches!(outcome.body, KeptBody::Inline(_)) {
-        outcome.body = KeptBody::Inline(Vec::new());
+    if matches!(outcome.status, 204 | 205 | 304) && matches!(outcome.body, StoredBody::Inline(_)) {
+        outcome.body = StoredBody::Inline(Vec::new());
     }
     if options.status_only {
-        outcome.body = KeptBody::Unavailable;
+        outcome.body = StoredBody::Unavailable;
         leave_only_location(&mut outcome);
     }
     redact(options, &mut outcome);
@@ -110,7 +110,7 @@ pub(crate) fn found_out(options: &Options, mut outcome: Outcome) -> Outcome {
 /// The same for a record that a service may have ended by SQL before its functions knew what to keep.
 pub(crate) fn read_back(options: &Options, outcome: &mut Outcome) {
     if options.status_only && options.terms.effect() == Effect::Transactional {
-        outcome.body = KeptBody::Unavailable;
+        outcome.body = StoredBody::Unavailable;
         leave_only_location(outcome);
     }
 }
@@ -129,12 +129,12 @@ fn redact(options: &Options, outcome: &mut Outcome) {
             outcome.headers.push((REDACTED.as_str().into(), b"true"[..].into()));
         }
         Ok(Redaction::NotKept) => {
-            outcome.body = KeptBody::Unavailable;
+            outcome.body = StoredBody::Unavailable;
             leave_only_location(outcome);
         }
         Err(_) => {
             tracing::error!("a redaction panicked, and its answer is not kept");
-            (outcome.body, outcome.headers) = (KeptBody::Unavailable, Vec::new());
+            (outcome.body, outcome.headers) = (StoredBody::Unavailable, Vec::new());
             outcome.trailers = Vec::new();
         }
     }
@@ -163,6 +163,6 @@ fn is_mark(name: &str) -> bool {
 }
 
 /// Stands in the record for bytes that are kept beside it.
-pub(crate) fn spooled(bytes: &[u8]) -> KeptBody {
-    KeptBody::Spooled { length: bytes.len() as u64, digest: Sha256::digest(bytes).into() }
+pub(crate) fn spooled(bytes: &[u8]) -> StoredBody {
+    StoredBody::Spooled { length: bytes.len() as u64, digest: Sha256::digest(bytes).into() }
 }

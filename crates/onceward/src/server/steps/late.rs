@@ -35,9 +35,9 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// nothing.
 ///
 /// ```
-/// use onceward::{Cause, server::NoAnswer};
+/// use onceward::{server::NoAnswer, protocol::Cause};
 ///
-/// async fn forward() -> http::Response<onceward::server::Body> {
+/// async fn forward() -> http::Response<onceward::Body> {
 ///     // The connection broke before the answer was there.
 ///     NoAnswer::new(Cause::ConnectionLost).into_response()
 /// }
@@ -117,7 +117,7 @@ impl CompleteWithin {
 /// attempt, whose outcome is unknown for this cause.
 ///
 /// ```
-/// use onceward::{Cause, Meaning, server::InDoubt};
+/// use onceward::{server::InDoubt, protocol::{Cause, Meaning}};
 ///
 /// // The service could not be reached again after a first attempt broke off.
 /// let mut response = http::Response::new("try later");
@@ -250,7 +250,7 @@ fn is_unknown_of(found: &Found, claim: &Claim) -> bool {
 /// Why the outcome of this record is unknown, in words for clients and operators.
 ///
 /// ```
-/// # use onceward::{*, server::cause_of};
+/// # use onceward::{*, server::cause_of, protocol::*};
 /// fn explain(stored: &Stored) -> String {
 ///     cause_of(stored).unwrap_or_else(|| "its outcome is known".into())
 /// }

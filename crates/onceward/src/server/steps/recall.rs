@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
-use onceward_core::{Body as KeptBody, Digest, Replay, Spool, SpoolId, Timestamp};
+use onceward_core::{Digest, Replay, Spool, SpoolId, StoredBody, Timestamp};
 use sha2::{Digest as _, Sha256};
 
 use super::keep;
@@ -58,19 +58,19 @@ pub(crate) async fn recall(
     let status = StatusCode::from_u16(outcome.status);
     let body = match (&status, outcome.body) {
         (Err(_), _) => RecalledBody::Unavailable,
-        (_, KeptBody::Inline(bytes)) => {
+        (_, StoredBody::Inline(bytes)) => {
             let bytes = memory.hold(bytes.into()).ok_or_else(memory::full)?;
             RecalledBody::Bytes { bytes, trailers }
         }
-        (_, KeptBody::Spooled { length, digest }) => {
+        (_, StoredBody::Spooled { length, digest }) => {
             let id = SpoolId { operation: id, fence };
             match unspool(idempotency, (id, length, digest), &memory).await? {
                 Some(bytes) => RecalledBody::Bytes { bytes, trailers },
                 None => RecalledBody::Unavailable,
             }
         }
-        (_, KeptBody::Reference { kind, id }) => RecalledBody::Resource(Resource::new(kind, id)),
-        (_, KeptBody::Unavailable) => RecalledBody::Unavailable,
+        (_, StoredBody::Reference { kind, id }) => RecalledBody::Resource(Resource::new(kind, id)),
+        (_, StoredBody::Unavailable) => RecalledBody::Unavailable,
     };
     let status = status.unwrap_or(StatusCode::CONFLICT);
     Ok(Recalled { status, headers, body, completed_at, expires_at, is_redacted, memory })

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{Response, StatusCode, header};
-use onceward_core::{Body as KeptBody, Effect, Ending, Found, Meaning, Replay, Settled, SpoolId};
+use onceward_core::{Effect, Ending, Found, Meaning, Replay, Settled, SpoolId, StoredBody};
 use tokio::time::{sleep, timeout};
 
 use super::{
@@ -201,8 +201,8 @@ pub(crate) async fn spool(
     (idempotency, route): (&Idempotency, &Options),
     id: SpoolId,
     bytes: &[u8],
-) -> KeptBody {
-    let Some(spool) = &route.spool else { return KeptBody::Unavailable };
+) -> StoredBody {
+    let Some(spool) = &route.spool else { return StoredBody::Unavailable };
     for (index, chunk) in (0..).zip(bytes.chunks(CHUNK)) {
         let put = || idempotency.engine().bounded(Call::PutChunk, spool.put(&id, index, chunk));
         let mut written = put().await;
@@ -213,7 +213,7 @@ pub(crate) async fn spool(
         }
         if let Err(error) = written {
             tracing::warn!(event = event::ANSWER_NOT_KEPT, %error, "a large answer could not be kept");
-            return KeptBody::Unavailable;
+            return StoredBody::Unavailable;
         }
     }
     keep::spooled(bytes)
@@ -256,7 +256,7 @@ async fn ended(
     keep::read_back(idempotency.options(), &mut replay.outcome);
     let status = captured.head().map(|(status, ..)| status.as_u16());
     let is_same = status == Some(replay.outcome.status);
-    let is_whole_only_here = replay.outcome.body == KeptBody::Unavailable
+    let is_whole_only_here = replay.outcome.body == StoredBody::Unavailable
         || keep::is_kept_of(idempotency, &captured, &replay.outcome);
     if is_same && is_whole_only_here {
         let mut answer = for_client(captured)?.ok_or_else(lease_lost)?;

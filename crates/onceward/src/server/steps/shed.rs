@@ -13,7 +13,7 @@ use onceward_core::retry::{Share, ShareCounter};
 use tokio::time::Instant;
 
 use crate::{
-    AttemptHeaders, Incoming,
+    http::{AttemptHeaders, Incoming},
     server::{Code, Problem},
     telemetry::RejectReason,
 };

@@ -6,13 +6,12 @@ use std::{
     time::Duration,
 };
 
-use onceward_core::{Body as KeptBody, Digest, Force, OperationId, Resolution, SpoolId, Stored};
+use onceward_core::{Digest, Force, OperationId, Resolution, SpoolId, Stored, StoredBody};
 use tokio::time::{Instant, timeout};
 
 use super::{keep, settle};
 use crate::{
-    ResolveRequest,
-    engine::fresh_fence,
+    engine::{ResolveRequest, fresh_fence},
     server::{Idempotency, Unresolved, options::checked::Options},
     telemetry::{self, Resolved, event},
 };
@@ -91,7 +90,7 @@ pub(crate) async fn resolve(
     let resolution = match resolution {
         Resolution::Applied(outcome) => {
             let mut outcome = keep::found_out(route, outcome);
-            if let KeptBody::Inline(bytes) = &outcome.body {
+            if let StoredBody::Inline(bytes) = &outcome.body {
                 if !held.grow_to(bytes.len()) {
                     tracing::warn!(event = event::NOT_RESOLVED, operation = %id, "there is no memory for what a resolver found; it is asked again");
                     return false;

@@ -32,8 +32,8 @@ use super::{
     sql,
 };
 use crate::{
-    CommitOutcome, crashpoint,
-    engine::{commit::is_refusal, injected},
+    crashpoint,
+    engine::{CommitOutcome, commit::is_refusal, injected},
     store::sql::rows::{Row, Times},
 };
 

@@ -17,7 +17,10 @@ use super::{
     rows::{Interval, uuid_of},
     sql,
 };
-use crate::{CommitOutcome, crashpoint, engine::commit::is_refusal};
+use crate::{
+    crashpoint,
+    engine::{CommitOutcome, commit::is_refusal},
+};
 
 /// sqlx waits for each answer before it sends the next statement, so that the end of a claim and its
 /// commit are two round trips here.

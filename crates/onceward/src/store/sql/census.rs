@@ -48,7 +48,7 @@ impl Census {
     /// Counts one open record.
     ///
     /// ```
-    /// use onceward::{Fence, Found, Unreadable, store::Census};
+    /// use onceward::{protocol::{Fence, Found, Unreadable}, store::Census};
     ///
     /// let mut census = Census::default();
     /// let fence = Fence::from_random([1; 16]);

@@ -94,7 +94,7 @@ impl LivingGroup {
     /// let scope = Scope::new([("jwt:sub", "ada"), ("path:id", "a=b")])?;
     /// assert_eq!(LivingGroup::parts_of(&scope), "jwt:sub,path:id");
     /// assert_eq!(LivingGroup::parts_of(&Scope::global()), "global");
-    /// # Ok::<(), onceward::ScopeError>(())
+    /// # Ok::<(), onceward::protocol::ScopeError>(())
     /// ```
     #[must_use]
     pub fn parts_of(scope: &Scope) -> String {

@@ -8,7 +8,7 @@
 //! them: SQLite's locks and its shared memory do not work between hosts.
 //!
 //! ```
-//! use onceward::{store::sqlite::SqliteStore, *};
+//! use onceward::{*, store::sqlite::SqliteStore, protocol::*};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {

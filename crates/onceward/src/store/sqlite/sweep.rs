@@ -9,7 +9,8 @@ use std::{
 };
 
 use onceward_core::{
-    Body, Digest, Fence, SWEEP_MARGIN, State, StoreError, Timestamp, Unreadable, wire::WireError,
+    Digest, Fence, SWEEP_MARGIN, State, StoreError, StoredBody, Timestamp, Unreadable,
+    wire::WireError,
 };
 use rusqlite::{Connection, Statement, params};
 use tokio::sync::oneshot;
@@ -272,7 +273,7 @@ fn fate_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<RowAction> {
         // It has ended, and there may be chunks: the retention is kept without the key as well.
         Err(WireError::Sealed) => RowAction::DeleteSpooled(id, fence),
         Ok(State::Succeeded(outcome) | State::FailedFinal(outcome))
-            if matches!(outcome.body, Body::Spooled { .. }) =>
+            if matches!(outcome.body, StoredBody::Spooled { .. }) =>
         {
             RowAction::DeleteSpooled(id, fence)
         }

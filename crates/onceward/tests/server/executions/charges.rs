@@ -11,7 +11,8 @@ use axum::{
 };
 use http_body_util::BodyExt as _;
 use onceward::{
-    Effect, Ending, Engine, Outcome, Scope, Settled, Status, Store,
+    Effect, Ending, Engine, Outcome, Scope, Status, Store,
+    protocol::Settled,
     server::{Claim, Idempotency, IdempotencyBuilder, InFlight},
     store::memory::MemoryStore,
 };

@@ -14,11 +14,12 @@ use axum::{
     routing::post as on_post,
 };
 use onceward::{
-    BoxFuture, Change, Digest, Effect, Ending, Engine, Fingerprint, Found, Outcome,
-    Request as Asked, Settled, Status, Store, StoreError, Swap, Terms, Verdict,
+    Digest, Effect, Ending, Engine, Fingerprint, Outcome, Request as Asked, Status, Store,
+    StoreError, Terms, Verdict,
     conformance::FaultyStore,
+    protocol::{Found, Settled},
     server::{Claim, Code},
-    store::memory::MemoryStore,
+    store::{BoxFuture, Change, Swap, memory::MemoryStore},
     telemetry,
 };
 use tokio::time::sleep;

@@ -11,8 +11,10 @@ use std::{
 use axum::body::Body as AxumBody;
 use http::{Response, StatusCode};
 use onceward::{
-    Cause, Effect, Force, Outcome, Resolution, ResolveRequest, Status, Terms,
-    server::{Body, CompleteWithin, Idempotency, IdempotencyBuilder, InFlight, NoAnswer},
+    Body, Effect, Outcome, Resolution, Status, Terms,
+    engine::ResolveRequest,
+    protocol::{Cause, Force},
+    server::{CompleteWithin, Idempotency, IdempotencyBuilder, InFlight, NoAnswer},
 };
 use tokio::time::{Instant, sleep};
 

@@ -9,8 +9,10 @@ use axum::{
     routing::post as on_post,
 };
 use onceward::{
-    BoxFuture, Change, Digest, Effect, Engine, Found, Store, StoreError, Swap, server::Claim,
-    store::memory::MemoryStore,
+    Digest, Effect, Engine, Store, StoreError,
+    protocol::Found,
+    server::Claim,
+    store::{BoxFuture, Change, Swap, memory::MemoryStore},
 };
 use tokio::task::yield_now;
 use tower::ServiceExt as _;

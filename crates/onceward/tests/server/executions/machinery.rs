@@ -11,10 +11,7 @@ use axum::{
 use http_body_util::BodyExt as _;
 use hyper::{body::Incoming, server::conn::http1};
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
-use onceward::{
-    Status,
-    server::{Body, Claim},
-};
+use onceward::{Body, Status, server::Claim};
 use tokio::{net::TcpListener, task::yield_now, time::sleep};
 use tower::{Layer as _, ServiceExt as _, service_fn};
 

@@ -9,8 +9,8 @@ use std::{
 use axum::http::{Request, Response};
 use http_body_util::BodyExt as _;
 use onceward::{
-    Effect, Profile, Status,
-    server::{Body, Errors, IdempotencyBuilder},
+    Body, Effect, Profile, Status,
+    server::{Errors, IdempotencyBuilder},
 };
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 

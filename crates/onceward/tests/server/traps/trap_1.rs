@@ -10,7 +10,9 @@ use axum::{
     routing::post as on_post,
 };
 use onceward::{
-    BoxFuture, Change, Digest, Found, Status, Store, StoreError, Swap, store::memory::MemoryStore,
+    Digest, Status, Store, StoreError,
+    protocol::Found,
+    store::{BoxFuture, Change, Swap, memory::MemoryStore},
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},

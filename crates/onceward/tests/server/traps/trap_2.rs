@@ -7,8 +7,11 @@ use std::{
 
 use axum::{Router, http::StatusCode, response::IntoResponse as _, routing::post as on_post};
 use onceward::{
-    Effect, Meaning, Record, Status, Store, Timestamp, Ttl, conformance::FaultyStore,
-    server::Claim, store::memory::MemoryStore,
+    Effect, Status, Store, Timestamp,
+    conformance::FaultyStore,
+    protocol::{Meaning, Record, Ttl},
+    server::Claim,
+    store::memory::MemoryStore,
 };
 
 use crate::{

@@ -10,10 +10,13 @@ use std::{
 
 use axum::{Router, http::StatusCode, response::IntoResponse as _, routing::post as on_post};
 use onceward::{
-    BoxFuture, Change, Digest, Found, Inspect as _, Note, NoteKind, PURGE_MARGIN, Purge, Record,
-    Status, Store, StoreError, Swap,
+    Digest, Status, Store, StoreError,
+    protocol::{Found, Record},
     server::{IdempotencyBuilder, InFlight},
-    store::memory::MemoryStore,
+    store::{
+        BoxFuture, Change, Inspect as _, Note, NoteKind, PURGE_MARGIN, Purge, Swap,
+        memory::MemoryStore,
+    },
 };
 use tokio::{sync::Barrier, task::JoinSet};
 

@@ -6,7 +6,8 @@ use std::{
 };
 
 use onceward::{
-    CommitError, Ending, Engine, Outcome, StoreError, Transaction, store::sqlite::SqliteStore,
+    CommitError, Ending, Engine, Outcome, StoreError, engine::Transaction,
+    store::sqlite::SqliteStore,
 };
 use sqlx::{Connection as _, Sqlite, SqliteConnection};
 

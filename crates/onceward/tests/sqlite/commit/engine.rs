@@ -1,8 +1,10 @@
 //! The same without HTTP: claims that end in transactions by the engine alone.
 
 use onceward::{
-    Admission, Change, CommitError, Effect, Ending, Engine, Execution, Fence, Fingerprint, Outcome,
-    Request, Status, Terms, Verdict, store::memory::MemoryStore,
+    CommitError, Effect, Ending, Engine, Execution, Fingerprint, Outcome, Request, Status, Terms,
+    Verdict,
+    protocol::{Admission, Fence},
+    store::{Change, memory::MemoryStore},
 };
 
 use crate::{
@@ -24,7 +26,7 @@ pub(crate) fn claiming(key: &str) -> Change {
     Admission::new(asked(key), fence, Execution::from_bytes([2; 16])).change().clone()
 }
 
-pub(crate) async fn claim(engine: &Engine, key: &str) -> onceward::Claim {
+pub(crate) async fn claim(engine: &Engine, key: &str) -> onceward::protocol::Claim {
     match engine.admit(asked(key)).await.unwrap() {
         Verdict::Run(claim) => claim,
         other => panic!("expected to run, got {other:?}"),
@@ -107,7 +109,7 @@ async fn settle_in_only_proposes_and_the_commit_decides() {
 /// Every end is possible, also one that frees the key with a note in the trail.
 #[tokio::test]
 async fn a_claim_may_end_in_a_transaction_in_every_way() {
-    use onceward::Trail as _;
+    use onceward::store::Trail as _;
     let endings = [
         (Ending::Succeeded(paid()), Status::Succeeded, 0),
         (Ending::FailedFinal(paid()), Status::FailedFinal, 0),

@@ -1,7 +1,8 @@
 //! Answers that are committed with their effect, and from which something is hidden.
 
 use onceward::{
-    Body, Outcome,
+    Outcome,
+    protocol::StoredBody,
     server::{IdempotencyBuilder, Redaction},
 };
 
@@ -12,7 +13,7 @@ use crate::{
 
 /// Hides the first word, however long the answer is.
 fn hide(outcome: &mut Outcome) -> Redaction {
-    let Body::Inline(bytes) = &mut outcome.body else { return Redaction::Unchanged };
+    let StoredBody::Inline(bytes) = &mut outcome.body else { return Redaction::Unchanged };
     bytes.splice(..6, *b"hidden");
     Redaction::Redacted
 }

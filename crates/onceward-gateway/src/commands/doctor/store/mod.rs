@@ -9,7 +9,11 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use onceward::{Filter, Found, Order, Status, StoreError, Timestamp, Unreadable, store::Census};
+use onceward::{
+    Status, StoreError, Timestamp,
+    protocol::{Found, Unreadable},
+    store::{Census, Filter, Order},
+};
 use tokio::time::timeout;
 
 use super::{

@@ -1,7 +1,7 @@
 //! Ends that are proposed twice, in savepoints, or when the transaction is over already.
 
 use axum::response::IntoResponse as _;
-use onceward::{CommitError, StoreError, Transactional as _};
+use onceward::{CommitError, StoreError, store::Transactional as _};
 use sqlx::Connection as _;
 
 use super::is_charged_once;
