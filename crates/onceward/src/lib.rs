@@ -18,7 +18,7 @@ pub mod conformance;
 pub mod crashpoint;
 pub mod engine;
 #[cfg(any(feature = "client", feature = "tower"))]
-pub mod http;
+mod http;
 pub mod protocol;
 #[cfg(feature = "encryption")]
 pub mod seal;
@@ -28,7 +28,7 @@ pub mod store;
 pub mod telemetry;
 
 #[cfg(any(feature = "client", feature = "tower"))]
-pub use self::http::Body;
+pub use self::http::{AttemptHeaders, Body, BoxError, Incoming};
 pub use engine::{AdmitError, CommitError, Engine, Sweeper};
 pub use onceward_core::{
     Digest, Effect, Ending, Execution, Fingerprint, Key, OperationId, OperationName, Outcome,

@@ -11,8 +11,7 @@ use http::{
 };
 use hyper::body::Incoming;
 use onceward::{
-    Body, Outcome, Resolution,
-    http::BoxError,
+    Body, BoxError, Outcome, Resolution,
     protocol::StoredBody,
     server::{Code, IdempotencyBuilder, PeerMemory, Problem, Resource, Unresolved, WholeBody as _},
     telemetry::event,

@@ -8,8 +8,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::{Frame, Incoming};
 use onceward::{
-    Body,
-    http::BoxError,
+    Body, BoxError,
     server::{Code, PeerMemory, Problem, Reservation, WholeBody as _},
 };
 use tokio::time::timeout;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
-use onceward::{http::AttemptHeaders, retry::Priority};
+use onceward::{AttemptHeaders, retry::Priority};
 use tokio::time::Instant;
 
 pub(super) const DEADLINE: HeaderName = AttemptHeaders::DEADLINE;

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use http::Version;
 use http_body::{Frame, SizeHint};
 use hyper::rt::Executor;
-use onceward::{Body, http::BoxError, telemetry};
+use onceward::{Body, BoxError, telemetry};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// A client has to take so much of its answer in the time that it has, or what there is of it.

@@ -13,7 +13,7 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use onceward::http::BoxError;
+use onceward::BoxError;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// In so much time that a client is waited for, it has to send what its rate demands.

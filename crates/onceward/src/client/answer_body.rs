@@ -19,7 +19,7 @@ use crate::http::{BoxError, Read};
 /// use http_body_util::BodyExt as _;
 /// use onceward::client::AnswerBody;
 ///
-/// # async fn example(body: AnswerBody<http_body_util::Full<bytes::Bytes>>) -> Result<(), onceward::http::BoxError> {
+/// # async fn example(body: AnswerBody<http_body_util::Full<bytes::Bytes>>) -> Result<(), onceward::BoxError> {
 /// let bytes = body.collect().await?.to_bytes();
 /// # let _ = bytes;
 /// # Ok(())

@@ -39,7 +39,7 @@ const BETWEEN: Backoff =
 /// #     S: tower::Service<http::Request<Body>, Response = http::Response<Full<Bytes>>>
 /// #         + Clone + Send + 'static,
 /// #     S::Future: Send,
-/// #     S::Error: Into<onceward::http::BoxError>,
+/// #     S::Error: Into<onceward::BoxError>,
 /// # {
 /// let mut conditional = Conditional::new(&Retry::standard(), service);
 /// let cart = "http://shop.example/carts/7".parse().expect("it is a URI");
@@ -62,7 +62,7 @@ pub struct Conditional<S> {
 /// A resource as it is now.
 ///
 /// ```
-/// use onceward::{client::{Current, Next}, http::BoxError};
+/// use onceward::{BoxError, client::{Current, Next}};
 ///
 /// fn close(current: &Current) -> Result<Option<Next>, BoxError> {
 ///     Ok((current.body != "closed").then(|| Next::put("closed")))

@@ -38,6 +38,7 @@ mod resume;
 mod retry;
 mod run;
 
+pub use crate::http::hint;
 pub(crate) use crate::http::{Body, BoxError, Incoming};
 #[cfg(feature = "reqwest-middleware")]
 pub use adapters::middleware::RetryMiddleware;

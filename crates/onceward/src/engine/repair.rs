@@ -39,7 +39,7 @@ impl Engine {
     /// Gives the key of an operation back, because an operator says so.
     ///
     /// ```
-    /// use onceward::{*, protocol::*};
+    /// use onceward::{*, engine::*, protocol::*, store::Swap};
     ///
     /// async fn give_back(engine: &Engine, id: Digest, failed: &Stored, terms: &Terms) -> String {
     ///     let (actor, reason) = (Some("ada"), Some("the customer wants something else"));
@@ -79,7 +79,7 @@ impl Engine {
 /// What somebody found out about an unknown outcome, for [`Engine::resolve`].
 ///
 /// ```
-/// use onceward::{*, protocol::*};
+/// use onceward::{*, engine::*, protocol::*};
 ///
 /// async fn paid(engine: &Engine, id: Digest, unknown: &Stored, terms: &Terms) -> Result<(), ResolveFailure> {
 ///     let resolution = Resolution::Applied(Outcome::inline(201, b"paid".to_vec()));

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 /// ```
 /// use std::time::Duration;
 /// use http::{HeaderMap, HeaderValue};
-/// use onceward::http::AttemptHeaders;
+/// use onceward::AttemptHeaders;
 ///
 /// let mut headers = HeaderMap::new();
 /// headers.insert("onceward-deadline", HeaderValue::from_static("1500"));
@@ -82,7 +82,7 @@ impl AttemptHeaders {
 ///
 /// ```
 /// use http::HeaderMap;
-/// use onceward::http::Incoming;
+/// use onceward::Incoming;
 ///
 /// # fn handler(headers: &HeaderMap) {
 /// let incoming = Incoming::from(headers);

@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderValue, header};
 /// use http::{HeaderMap, HeaderValue, header::RETRY_AFTER};
 ///
 /// let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static("120"))]);
-/// assert_eq!(onceward::http::hint(&headers), Some(Duration::from_secs(120)));
+/// assert_eq!(onceward::client::hint(&headers), Some(Duration::from_secs(120)));
 /// ```
 #[must_use]
 pub fn hint(headers: &HeaderMap) -> Option<Duration> {

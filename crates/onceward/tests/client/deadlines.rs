@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use http::Request;
 use onceward::{
-    Body,
+    Body, Incoming,
     client::{Report, Retry, Within},
-    http::Incoming,
     retry::{Class, Rules, Stop, StopReason},
 };
 use testbed::Pieces;

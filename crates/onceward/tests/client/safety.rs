@@ -5,9 +5,8 @@ use std::time::Duration;
 use http::{Request, header::HeaderValue};
 use http_body_util::BodyExt as _;
 use onceward::{
-    Body,
+    Body, Incoming,
     client::{Report, Retry},
-    http::Incoming,
     retry::{Class, Stop, StopReason},
 };
 

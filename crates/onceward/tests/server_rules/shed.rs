@@ -4,9 +4,7 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use axum::{Router, body::Body, extract::Request as Asked, routing::any};
 use http::Request;
-use onceward::{
-    Store as _, http::Incoming, protocol::Found, retry::Priority, server::OptionsError,
-};
+use onceward::{Incoming, Store as _, protocol::Found, retry::Priority, server::OptionsError};
 
 use crate::{
     fixture::{Fixture, ask, payment, preferring, start, status_of, text, told, with},

@@ -11,9 +11,8 @@ use std::{
 
 use axum::{Router, body::Bytes, routing::any};
 use onceward::{
-    Digest, Effect, Outcome, Resolution, State, Terms,
+    BoxError, Digest, Effect, Outcome, Resolution, State, Terms,
     engine::ResolveRequest,
-    http::BoxError,
     protocol::{Force, StoredBody},
     server::{Claim, Idempotency, IdempotencyBuilder, Resource, Unresolved},
 };

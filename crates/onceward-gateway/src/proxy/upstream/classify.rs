@@ -148,7 +148,7 @@ impl RetrySafety {
         may_wait: bool,
     ) -> Classified {
         let (status, headers) = (response.status().as_u16(), response.headers());
-        let hint = onceward::http::hint(headers);
+        let hint = onceward::client::hint(headers);
         let has = |name: &'static str| headers.contains_key(HeaderName::from_static(name));
         let bound = has("idempotent-replayed") || has("idempotency-expires");
         let answer = Answer { hinted: hint.is_some(), bound, ..Answer::of(status) };

@@ -19,7 +19,7 @@ use hyper_util::{
     client::legacy::connect::Connection as _,
     rt::{TokioExecutor, TokioTimer},
 };
-use onceward::{Body, http::BoxError, server::Deadline, telemetry::UpstreamFailure};
+use onceward::{Body, BoxError, server::Deadline, telemetry::UpstreamFailure};
 use tokio::time::{Instant, sleep, timeout_at};
 use tower_service::Service;
 

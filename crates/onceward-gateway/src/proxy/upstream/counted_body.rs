@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use onceward::{Body, http::BoxError};
+use onceward::{Body, BoxError};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::{answers::Answer, state::InFlight};

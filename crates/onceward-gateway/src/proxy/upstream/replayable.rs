@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, header, request::Parts};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;
-use onceward::{Body, client::driver::ReplayableBody, http::BoxError, server::PeerMemory};
+use onceward::{Body, BoxError, client::driver::ReplayableBody, server::PeerMemory};
 use tokio::time::Instant;
 
 use super::{answers::Answer, deliver::origin};

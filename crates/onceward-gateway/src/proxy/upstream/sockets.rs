@@ -14,7 +14,7 @@ use hyper_util::{
     client::legacy::connect::{Connected, Connection, HttpConnector},
     rt::TokioIo,
 };
-use onceward::{http::BoxError, store::BoxFuture};
+use onceward::{BoxError, store::BoxFuture};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,

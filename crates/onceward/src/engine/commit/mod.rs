@@ -282,7 +282,7 @@ impl Engine {
     /// transaction would keep all others from writing.
     ///
     /// ```
-    /// # use onceward::{*, protocol::*};
+    /// # use onceward::{*, engine::Transaction, protocol::*};
     /// use std::time::Duration;
     ///
     /// /// `None`: somebody else runs it, or has.

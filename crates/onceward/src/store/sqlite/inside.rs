@@ -205,7 +205,7 @@ impl SqliteStore {
     /// somebody else has written in between. After a conflict or an error, roll back.
     ///
     /// ```
-    /// # use onceward::{*, store::sqlite::SqliteStore, protocol::*};
+    /// # use onceward::{*, store::{Swap, sqlite::SqliteStore}, protocol::*};
     /// # use rusqlite::{Connection, TransactionBehavior};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let directory = tempfile::tempdir()?;
