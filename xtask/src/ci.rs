@@ -8,7 +8,7 @@ use crate::cargo::{Cargo, readable};
 use crate::failure::Failure;
 use crate::test::{Clock, Length, Preparation, Selection, run_suites};
 use crate::workspace::Workspace;
-use crate::{dependencies, purity, tidy};
+use crate::{dependencies, purity, surface, tidy};
 
 /// Runs what the continuous integration runs, in its order, up to the first step that fails.
 ///
@@ -20,6 +20,7 @@ use crate::{dependencies, purity, tidy};
     after_help = "Examples:\n  cargo xtask ci      all of it\n  .ci/run             the same, from any directory\n\n\
                   Single steps:\n  cargo xtask tidy          style as a test\n  \
                   cargo xtask purity        the core stays pure\n  \
+                  cargo xtask surface       what the libraries show has not changed unseen\n  \
                   cargo xtask dependencies  licences, bans and sources\n  \
                   cargo xtask test          the tests"
 )]
@@ -42,13 +43,14 @@ enum Action {
 pub(crate) const FORMATTING: &str = "fmt --all --check";
 pub(crate) const LINTS: &str = "clippy --workspace --all-targets --all-features -- -D warnings";
 
-/// What users may take alone: nothing, the layer without axum, transactions on either database
-/// without the layer.
-const FEATURE_SETS: [&str; 4] = [
-    "--no-default-features",
-    "--no-default-features --features tower",
-    "--no-default-features --features postgres,sqlx",
-    "--features sqlx",
+/// What users may take alone: nothing, the client, the layer without axum, transactions on either
+/// database without the layer.
+const FEATURE_SETS: [&str; 5] = [
+    "",
+    "--features client",
+    "--features tower",
+    "--features postgres,sqlx",
+    "--features sqlite,sqlx",
 ];
 
 fn steps() -> Vec<Step> {
@@ -73,6 +75,7 @@ fn steps() -> Vec<Step> {
         call("lints", LINTS),
         Step { name: "lints of features", alone: features.into(), action: Action::Call },
         Step { name: "pages", alone: vec![documentation], action: Action::Call },
+        code("public surface", "xtask surface", surface::check),
         code("purity", "xtask purity", purity::check),
     ]
 }

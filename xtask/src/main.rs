@@ -14,6 +14,7 @@ mod results;
 mod servers;
 mod source;
 mod suites;
+mod surface;
 mod test;
 mod tidy;
 mod tools;
@@ -49,6 +50,7 @@ enum Task {
     Test(test::Arguments),
     Ci(ci::Arguments),
     Purity(purity::Arguments),
+    Surface(surface::Arguments),
     Tidy(tidy::Arguments),
     Dependencies(dependencies::Arguments),
     Bench(bench::Arguments),
@@ -73,6 +75,7 @@ fn run(task: &Task) -> Result<ExitCode, Failure> {
         Task::Test(arguments) => test::run(&root, arguments),
         Task::Ci(arguments) => ci::run(&root, arguments),
         Task::Purity(arguments) => purity::run(&root, arguments).map(|()| ExitCode::SUCCESS),
+        Task::Surface(arguments) => surface::run(&root, arguments).map(|()| ExitCode::SUCCESS),
         Task::Tidy(arguments) => tidy::run(&root, arguments).map(|()| ExitCode::SUCCESS),
         Task::Dependencies(arguments) => {
             dependencies::run(&root, arguments).map(|()| ExitCode::SUCCESS)
