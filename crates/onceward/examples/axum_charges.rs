@@ -1,7 +1,7 @@
 //! A payments API in axum whose writes are safe to retry.
 //!
 //! ```text
-//! cargo run -p onceward --features axum --example axum_charges
+//! cargo run -p onceward --features axum,sqlite --example axum_charges
 //! curl -i localhost:3000/charges -H 'authorization: Bearer acme-1' \
 //!      -H 'idempotency-key: order-7' -H 'content-type: application/json' -d '{"cents": 500}'
 //! ```

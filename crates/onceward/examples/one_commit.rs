@@ -1,7 +1,7 @@
 //! A charge and its record in one commit: a shop's own SQLite database, with sqlx and axum.
 //!
 //! ```text
-//! cargo run -p onceward --features axum,sqlx --example one_commit
+//! cargo run -p onceward --features axum,sqlite,sqlx --example one_commit
 //! curl -i localhost:3000/charges -H 'Idempotency-Key: 8e03978e' -d 500    # twice: charged once
 //! ```
 //!

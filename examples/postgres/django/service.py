@@ -37,7 +37,7 @@ def pay(request):
     execution, cents = request.headers["Onceward-Execution"], json.loads(request.body)["cents"]
     if cents <= 0:
         # Nothing was done: the gateway keeps this answer by its status.
-        return JsonResponse({"detail": "nobody pays less than a cent"}, status=422)
+        return JsonResponse({"detail": "a payment is at least one cent"}, status=422)
     with connection.cursor() as cursor:
         insert = "INSERT INTO payment (cents, execution) VALUES (%s, %s) RETURNING id"
         cursor.execute(insert, [cents, execution])

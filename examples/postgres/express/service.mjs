@@ -37,7 +37,7 @@ app.set("env", "production");
 app.post("/payments", once(async (db, request) => {
   const { cents } = request.body;
   // An answer of any status is final when it is committed.
-  if (cents <= 0) return { status: 422, body: { detail: "nobody pays less than a cent" } };
+  if (cents <= 0) return { status: 422, body: { detail: "a payment is at least one cent" } };
   const insert = "INSERT INTO payment (cents, execution) VALUES ($1, $2) RETURNING id";
   const { rows } = await db.query(insert, [cents, request.get("onceward-execution")]);
   return { status: 201, body: { id: Number(rows[0].id), cents } };

@@ -49,7 +49,7 @@ createServer(async (request, response) => {
       return send(response, text(404, "payments are made through the gateway"));
     }
     // Nothing was done: the gateway keeps this answer by its status.
-    if (cents <= 0) return send(response, text(422, "nobody pays less than a cent"));
+    if (cents <= 0) return send(response, text(422, "a payment is at least one cent"));
     send(response, await charge(execution, cents));
   } catch {
     // Nothing was committed: the gateway lets a retry run.

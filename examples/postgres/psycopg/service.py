@@ -40,7 +40,7 @@ class Payments(BaseHTTPRequestHandler):
             return self.answer(404, [], b"payments are made through the gateway\n")
         if request["cents"] <= 0:
             # Nothing was done: the gateway keeps this answer by its status.
-            return self.answer(422, [], b"nobody pays less than a cent\n")
+            return self.answer(422, [], b"a payment is at least one cent\n")
         try:
             answer = charge(execution, request["cents"])
         except psycopg.Error:
