@@ -3,6 +3,7 @@
 mod code;
 mod links;
 mod msrv;
+mod pages;
 mod requirements;
 
 use std::path::Path;
@@ -14,7 +15,8 @@ use crate::failure::Failure;
 /// Fails on: admission.rs of 250 lines or more; `todo!`, `unimplemented!` and `dbg!`; types and
 /// functions named manager, helper or util; a README that states another Rust version than the
 /// manifests; a row in docs/requirements.md that claims a test which does not exist; a relative link
-/// in a Markdown file that leads nowhere. Warns about Rust files of more than 600 lines.
+/// in a Markdown file that leads nowhere; a README of more than 700 words, or whose program is not the
+/// example; five files to understand the product from that have 1,000 lines. Warns about Rust files of more than 600 lines.
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  cargo xtask tidy")]
 pub(crate) struct Arguments {}
@@ -46,6 +48,7 @@ pub(crate) fn check(root: &Path) -> Result<(), Failure> {
     msrv::check(root, &mut findings)?;
     requirements::check(root, &mut findings)?;
     links::check(root, &mut findings)?;
+    pages::check(root, &mut findings)?;
     for notice in &findings.notices {
         println!("{notice}");
     }
