@@ -11,6 +11,8 @@
 //! assert!(text.contains("# TYPE onceward_claims_total counter\n"));
 //! ```
 
+#[cfg(feature = "client")]
+mod client;
 pub mod event;
 mod metric;
 #[cfg(feature = "tower")]
@@ -19,13 +21,13 @@ pub mod span;
 
 use std::{fmt, sync::LazyLock};
 
-#[cfg(feature = "client")]
-use onceward_core::retry::StopReason;
 use onceward_core::{Change, Claim, Settled, State, StoreError};
 #[cfg(feature = "tower")]
 use onceward_core::{Outcome, StoredBody};
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, TextEncoder};
 
+#[cfg(feature = "client")]
+pub(crate) use client::*;
 use metric::registered;
 pub use metric::{
     Begun, Counters, Family, Histograms, Labels, LevelGuard, Levels, SECONDS, disable, labels,
@@ -143,10 +145,6 @@ labels! {
         TimedOut = "timed_out",
     }
 
-    pub(crate) enum CallEnd: "result" {
-        Succeeded = "succeeded", Failed = "failed", Unknown = "unknown",
-    }
-
     /// Which request of a call it is.
     pub enum SentAs: "kind" {
         /// The first one.
@@ -226,52 +224,6 @@ metrics! { show_library:
     SQLITE_LOG_WAITING: Levels = "onceward_sqlite_log_waiting_bytes";
     /// How far the store's clock is suspected to be ahead of real time.
     CLOCK_AHEAD: Levels = "onceward_clock_ahead_seconds";
-}
-
-#[cfg(feature = "client")]
-metrics! { show_client:
-    /// Requests that the retrying client sent.
-    CLIENT_ATTEMPTS: Counters<SentAs> = "onceward_client_attempts_total";
-    /// Calls of the retrying client by how they ended.
-    CLIENT_CALLS: Counters<CallEnd> = "onceward_client_calls_total";
-    /// Calls of the retrying client that did not succeed, by why they stopped.
-    CLIENT_STOPS: Counters<StopReason> = "onceward_client_stops_total";
-    /// Requests of the retrying client that were given up because their time was over.
-    CLIENT_LATE: Counters = "onceward_client_late_total";
-}
-
-/// The reasons of the core, each of which is a value of the label; further ones are `other`.
-#[cfg(feature = "client")]
-const STOP_REASONS: [StopReason; 14] = [
-    StopReason::Answered,
-    StopReason::Conflict,
-    StopReason::Unauthorised,
-    StopReason::Unsafe,
-    StopReason::BodyGone,
-    StopReason::Nested,
-    StopReason::Attempts,
-    StopReason::Deadline,
-    StopReason::Budget,
-    StopReason::Share,
-    StopReason::Breaker,
-    StopReason::Throttle,
-    StopReason::Shed,
-    StopReason::Limit,
-];
-
-#[cfg(feature = "client")]
-impl Labels for StopReason {
-    const COUNT: usize = STOP_REASONS.len() + 1;
-
-    fn series() -> Vec<Vec<(&'static str, &'static str)>> {
-        let words = STOP_REASONS.iter().map(|reason| reason.word());
-        words.chain(["other"]).map(|word| vec![("reason", word)]).collect()
-    }
-
-    fn index(self) -> usize {
-        let known = STOP_REASONS.iter().position(|reason| *reason == self);
-        known.unwrap_or(STOP_REASONS.len())
-    }
 }
 
 impl Claimed {
