@@ -1,6 +1,6 @@
 //! The names of everything that is logged, counted or traced. Keys appear as digests only.
 //!
-//! [`prometheus`] shows every number that this process counts: append its text to an endpoint of your
+//! [`prometheus()`] shows every number that this process counts: append its text to an endpoint of your
 //! own, or add numbers of your own to the [`registry`]. `docs/metrics.md` in the repository says what
 //! each means and what to alert on.
 //!
@@ -38,7 +38,7 @@ pub(crate) use requests::log_request;
 #[cfg(feature = "tower")]
 pub use requests::{Answered, Route};
 
-/// The content type of what [`prometheus`] gives.
+/// The content type of what [`prometheus()`] gives.
 pub const PROMETHEUS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Something that a person must look at: an error event with a name, and a count since start.
