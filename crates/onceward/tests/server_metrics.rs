@@ -4,7 +4,7 @@
 mod metrics_text;
 mod server_support;
 
-use std::{collections::BTreeSet, fs, path::Path, time::Duration};
+use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
 use axum::{Router, body::Body, routing::post as on_post};
 use http::Request;
@@ -30,24 +30,22 @@ fn value(name: &str, labels: &[(&str, &str)]) -> f64 {
 fn every_metric_is_documented_and_nothing_else_is() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
     let page = fs::read_to_string(page).unwrap();
+    // The tests of the client and of the gateway look at their own sections.
+    let (page, _) = page.split_once("\n## The retrying client\n").unwrap();
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `onceward_"));
-    let documented: Vec<(String, String)> = rows
+    let documented: BTreeMap<String, &str> = rows
+        .clone()
         .map(|row| {
             let (name, rest) = row.split_once("` | ").unwrap();
-            (format!("onceward_{name}"), rest.split(" |").next().unwrap().to_owned())
+            (format!("onceward_{name}"), rest.split(" |").next().unwrap())
         })
         .collect();
-    let names: BTreeSet<&str> = documented.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names.len(), documented.len(), "each once");
-    let declared = telemetry::names();
-    assert_eq!(names, declared.iter().copied().collect(), "the page and the code");
-    telemetry::gateway_started();
-    telemetry::CLIENT_ATTEMPTS.add(telemetry::SentAs::First);
+    assert_eq!(documented.len(), rows.count(), "each once");
     let text = Exposition::parse(&telemetry::prometheus()).unwrap();
     for (name, kind) in &documented {
-        assert_eq!(text.kind(name), Some(kind.as_str()), "{name}");
+        assert_eq!(text.kind(name), Some(*kind), "{name}");
     }
-    assert_eq!(text.families(), declared.len(), "and all of them are shown");
+    assert_eq!(text.families(), documented.len(), "the page and the code");
 }
 
 #[test]

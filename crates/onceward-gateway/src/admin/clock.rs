@@ -6,7 +6,6 @@ use onceward::{
     clock::Suspicion,
     protocol::{Admission, Fence, Found as Stored},
     store::{Change, Note, NoteKind, Swap},
-    telemetry::OperatorChange,
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -17,6 +16,7 @@ use super::{
     repair::{MAX_TRIES, Repair, bounded, changing, count},
     requests::TrustBody,
 };
+use crate::observe::metrics::OperatorChange;
 
 /// Under which name the trail of such words is kept.
 const NAME: &str = "onceward.clock";

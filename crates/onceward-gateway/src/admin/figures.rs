@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use onceward::telemetry::{self, OpenState, event};
+use onceward::telemetry::event;
 use tokio::time::timeout;
 
-use crate::records::Records;
+use crate::{
+    observe::metrics::{self, OpenState},
+    records::Records,
+};
 
 /// How long it may take: who collects figures does not wait for long.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -26,12 +29,12 @@ pub(super) async fn take(store: &dyn Records) {
         (OpenState::Interrupted, census.interrupted),
         (OpenState::Unknown, census.unknown),
     ] {
-        telemetry::OPEN_OPERATIONS.set_of(state, count);
+        metrics::OPEN_OPERATIONS.set_of(state, count);
     }
-    telemetry::OLDEST_OPEN.set(census.oldest_open.unwrap_or_default().as_secs());
-    telemetry::STORE_FILE_BYTES.set(census.file_bytes);
-    telemetry::STORE_LOG_BYTES.set(census.log_bytes);
+    metrics::OLDEST_OPEN.set(census.oldest_open.unwrap_or_default().as_secs());
+    metrics::STORE_FILE_BYTES.set(census.file_bytes);
+    metrics::STORE_LOG_BYTES.set(census.log_bytes);
     if let Some(free) = census.free_bytes {
-        telemetry::STORE_FREE_BYTES.set(free);
+        metrics::STORE_FREE_BYTES.set(free);
     }
 }

@@ -8,7 +8,7 @@ use onceward::{
     engine::{ReleaseFailure, ReleaseRequest, ResolveFailure, ResolveRequest},
     protocol::{Fence, Force, Found as Stored, ResolveError, Unreadable},
     store::{Filter, Listed, Note, NoteKind, Page, Purge, Swap},
-    telemetry::{OPERATOR_CHANGES, OperatorChange, event},
+    telemetry::event,
 };
 use serde_json::{Value, json};
 use tokio::time::{error::Elapsed, timeout};
@@ -20,7 +20,11 @@ use super::{
     requests::{BulkResolve, ListQuery, ReasonBody, ResolveBody},
     routes::Routes,
 };
-use crate::{config::Config, records::Records};
+use crate::{
+    config::Config,
+    observe::metrics::{OPERATOR_CHANGES, OperatorChange},
+    records::Records,
+};
 
 /// How long the store may take for one question of an operator.
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);

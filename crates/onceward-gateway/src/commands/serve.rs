@@ -12,7 +12,7 @@ use onceward::{
     Body, State, Sweeper,
     protocol::{Found, Record, Unreadable},
     store::{Filter, Order},
-    telemetry::{self, Reloaded, event},
+    telemetry::event,
 };
 use tokio::{
     net::TcpListener,
@@ -29,7 +29,10 @@ use crate::{
     config::{Config, Mistake, Overrides, Sources},
     descriptors::Descriptors,
     kept::{self, Refused, Settled},
-    observe::{self, HasMetrics, LogFormat, Observing},
+    observe::{
+        self, HasMetrics, LogFormat, Observing,
+        metrics::{self, Reloaded},
+    },
     proxy::{self, Allowed, Counted, Entrance, Gateway},
     records::{self, Records, Tables},
 };
@@ -306,13 +309,13 @@ async fn reload_on_hangup(
                 }
                 match reload(&gateway, config).await {
                     Ok(has_news) => {
-                        telemetry::RELOADS.add(Reloaded::Ok);
+                        metrics::RELOADS.add(Reloaded::Ok);
                         tell("the routes were read again");
                         let (config, store) = (gateway.config(), gateway.shared_store());
                         tokio::spawn(kept::tell_of_the_uncovered(config, store, has_news));
                     }
                     Err(error) => {
-                        telemetry::RELOADS.add(Reloaded::Refused);
+                        metrics::RELOADS.add(Reloaded::Refused);
                         tell(&format!("the old routes stay: {error}"));
                     }
                 }
@@ -321,7 +324,7 @@ async fn reload_on_hangup(
                 for mistake in mistakes {
                     tell(&mistake.to_string());
                 }
-                telemetry::RELOADS.add(Reloaded::Refused);
+                metrics::RELOADS.add(Reloaded::Refused);
                 tell("the old routes stay");
             }
         }

@@ -12,6 +12,7 @@ mod tests;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use http::Method;
+use ipnet::IpNet;
 use onceward::server::Errors;
 
 use crate::redact::Redact;
@@ -58,7 +59,7 @@ pub(crate) struct Config {
     /// How many answers may be on their way from the upstream at once.
     pub(crate) max_answers: usize,
     /// Only from these are `header:<name>` scopes and `Forwarded` believed.
-    pub(crate) trusted_proxies: Vec<Network>,
+    pub(crate) trusted_proxies: Vec<IpNet>,
     pub(crate) tls: Option<Tls>,
     pub(crate) jwt: Option<Jwt>,
     /// Who may use the operators' listener; nobody is named: whoever is on this machine.
@@ -98,13 +99,6 @@ pub(crate) enum Unmatched {
     /// It goes on without protection, and its answer says so.
     Pass,
     Refuse,
-}
-
-/// An address with the length of its prefix, as `10.0.0.0/8`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Network {
-    pub(crate) address: std::net::IpAddr,
-    pub(crate) prefix: u8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

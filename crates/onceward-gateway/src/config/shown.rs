@@ -6,8 +6,8 @@ use http::header::AUTHORIZATION;
 use onceward::server::Errors;
 
 use super::{
-    Authorize, Config, Guarantee, InFlightRule, KeyRule, Network, Role, Route, RouteEffect,
-    RouteProfile, ScopePart, StoreUrl, Unmatched, schema::limits,
+    Authorize, Config, Guarantee, InFlightRule, KeyRule, Role, Route, RouteEffect, RouteProfile,
+    ScopePart, StoreUrl, Unmatched, schema::limits,
 };
 
 impl fmt::Display for ScopePart {
@@ -63,12 +63,6 @@ impl fmt::Display for StoreUrl {
             Self::Sqlite(file) => write!(formatter, "sqlite://{}", file.display()),
             Self::Postgres(url) => write!(formatter, "{url}"),
         }
-    }
-}
-
-impl fmt::Display for Network {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}/{}", self.address, self.prefix)
     }
 }
 

@@ -1,16 +1,15 @@
 use http::Request;
+use ipnet::IpNet;
 
 use super::{super::Peer, *};
-use crate::config::Network;
 
 const OUTSIDER: &str = "203.0.113.9:4711";
 const PROXY: &str = "10.0.0.1:4711";
 
 /// A gateway that trusts `10.0.0.0/8` and `2001:db8:1::/48`.
 fn identity() -> Identity {
-    let networks = [("10.0.0.0", 8), ("2001:db8:1::", 48)];
-    let networks =
-        networks.map(|(address, prefix)| Network { address: address.parse().unwrap(), prefix });
+    let networks: [IpNet; 2] =
+        ["10.0.0.0/8", "2001:db8:1::/48"].map(|network| network.parse().unwrap());
     Identity::build(None, &networks, |_| None).unwrap()
 }
 

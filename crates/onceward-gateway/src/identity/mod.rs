@@ -29,9 +29,10 @@ use std::sync::{
 use http::request::Parts;
 use http::uri::Scheme;
 use http::{HeaderMap, HeaderName};
+use ipnet::IpNet;
 use serde_json::Value;
 
-use crate::config::{Config, Jwt, Network, ScopePart};
+use crate::config::{Config, Jwt, ScopePart};
 
 pub(crate) use certificate::certified;
 pub(crate) use document::{Document, document};
@@ -104,7 +105,7 @@ impl Caller {
 
 /// Verifies callers: knows the keys of tokens and the proxies that are trusted.
 pub(crate) struct Identity {
-    trusted_proxies: Vec<Network>,
+    trusted_proxies: Vec<IpNet>,
     tokens: Option<Tokens>,
     /// The names of the `header:` scopes, which only trusted proxies may send.
     identity_headers: Vec<HeaderName>,
@@ -125,11 +126,12 @@ impl Identity {
 
     fn build(
         jwt: Option<&Jwt>,
-        trusted_proxies: &[Network],
+        trusted_proxies: &[IpNet],
         environment: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, String> {
         let tokens = jwt.map(|jwt| Tokens::load(jwt, environment)).transpose()?;
-        let trusted_proxies = trusted_proxies.to_vec();
+        let trusted_proxies =
+            trusted_proxies.iter().map(|network| network::canonical(*network)).collect();
         Ok(Self { trusted_proxies, tokens, identity_headers: Vec::new() })
     }
 
@@ -167,7 +169,8 @@ impl Identity {
 
     /// Whether headers that come from this address are believed.
     pub(crate) fn trusts(&self, address: IpAddr) -> bool {
-        self.trusted_proxies.iter().any(|network| network.contains(address))
+        let address = address.to_canonical();
+        self.trusted_proxies.iter().any(|network| network.contains(&address))
     }
 }
 

@@ -11,7 +11,6 @@ use super::{
     super::{Identity, Peer, Sender, TokenRefused},
     *,
 };
-use crate::config::Network;
 
 /// A request with everything a scope can be made of; tests change what they are about.
 struct Bench {
@@ -141,7 +140,7 @@ fn whom_the_certificate_names_is_a_scope() {
 
 #[test]
 fn a_header_counts_only_from_a_trusted_proxy() {
-    let network = Network { address: proxy().ip(), prefix: 32 };
+    let network = ipnet::IpNet::from(proxy().ip());
     let identity = Identity::build(None, &[network], |_| None).unwrap();
     let mut request = http::Request::new(());
     request.headers_mut().insert("x-user", HeaderValue::from_static("ada"));

@@ -32,10 +32,10 @@ impl Collector {
     pub(super) fn new() -> Result<Self, Box<dyn Error + Send + Sync>> {
         let trust = match ClientConfig::builder().with_native_roots() {
             Ok(trusting) => trusting.with_no_client_auth(),
-            // A collector in the clear needs nobody to trust.
+            // A collector in the clear needs no authority to trust.
             Err(_) => {
-                let nobody = RootCertStore::empty();
-                ClientConfig::builder().with_root_certificates(nobody).with_no_client_auth()
+                let none = RootCertStore::empty();
+                ClientConfig::builder().with_root_certificates(none).with_no_client_auth()
             }
         };
         let connector =

@@ -1,4 +1,4 @@
-//! Lines of the log on their way to standard error: nobody who logs waits for who reads.
+//! Lines of the log on their way to standard error: no task that logs waits for the reader.
 
 use std::{
     fs::File,
@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use onceward::telemetry;
+use super::metrics;
 
 /// How many lines may wait; more are dropped and counted.
 const MAX_WAITING: usize = 4096;
@@ -56,7 +56,7 @@ impl Write for Lines {
         match self.queue.try_send(Message::Line(line.to_vec())) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                telemetry::LOG_DROPPED.add(());
+                metrics::LOG_DROPPED.add(());
             }
         }
         Ok(line.len())
@@ -89,12 +89,12 @@ mod tests {
     fn who_logs_does_not_wait_for_who_reads() {
         let (place, mut reader) = UnixStream::pair().unwrap();
         let mut lines = Lines::to(place).unwrap();
-        let (dropped, begun) = (telemetry::LOG_DROPPED.get(()), Instant::now());
+        let (dropped, begun) = (metrics::LOG_DROPPED.get(()), Instant::now());
         let line = [b'x'; 1000];
         for _ in 0..3 * MAX_WAITING {
             lines.write_all(&line).unwrap();
         }
-        assert!(telemetry::LOG_DROPPED.get(()) - dropped >= MAX_WAITING as u64);
+        assert!(metrics::LOG_DROPPED.get(()) - dropped >= MAX_WAITING as u64);
         lines.written();
         assert!(begun.elapsed() < 10 * FLUSH_TIMEOUT, "it gives up soon");
         let mut piece = [0; 1000];

@@ -1,9 +1,11 @@
 //! What the gateway tells the people who run it: its log, and its traces.
 //!
-//! Metrics are counted where things happen, in `onceward::telemetry`, which also has all names.
+//! Metrics are counted where things happen: the gateway's own are in `metrics`, the others in
+//! `onceward::telemetry`, which also has the names of events.
 
 mod collector;
 mod lines;
+pub(crate) mod metrics;
 mod traces;
 
 use std::{
@@ -43,14 +45,14 @@ pub(crate) fn start(
     if has_metrics == HasMetrics::No {
         telemetry::disable();
     }
-    telemetry::gateway_started();
+    metrics::start();
     let format = format.map_or_else(said_format, Ok)?;
     IS_JSON.store(format == LogFormat::Json, Ordering::Relaxed);
     let filter = EnvFilter::try_from_env("ONCEWARD_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     let lines =
         Lines::to_standard_error().map_err(|error| format!("nothing is logged: {error}"))?;
     let writer = lines.clone();
-    // If nobody reads them any more, they are dropped: complaining about that would panic.
+    // If no process reads them any more, they are dropped: complaining about that would panic.
     let events = tracing_subscriber::fmt().log_internal_errors(false);
     let events = events.with_env_filter(filter).with_writer(move || writer.clone());
     match format {
@@ -62,7 +64,7 @@ pub(crate) fn start(
     Ok(Observing { lines })
 }
 
-/// Says something to whoever started this process, also if nothing is logged; in the form of the log.
+/// Says something to the operator who started this process, also if nothing is logged; in the form of the log.
 pub(crate) fn tell(text: &str) {
     let line = match IS_JSON.load(Ordering::Relaxed) {
         false => text.to_owned(),
@@ -83,7 +85,7 @@ fn now() -> String {
     jiff::Timestamp::from_microsecond(micros).map(|time| time.to_string()).unwrap_or_default()
 }
 
-/// Set once, before anything is told.
+/// Set once, before the first line.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
 /// Whether anything is counted; not, to measure what counting costs.

@@ -13,7 +13,7 @@ use std::{
 };
 
 use http::{HeaderMap, Method, Request, Response, StatusCode};
-use onceward::telemetry::{self, Answered, Route, UpstreamFailure, event, span};
+use onceward::telemetry::{Answered, Route, event, span};
 use opentelemetry::{
     Context, KeyValue,
     propagation::TextMapPropagator as _,
@@ -30,12 +30,15 @@ use opentelemetry_sdk::{
     trace::{SdkTracer, SdkTracerProvider, SpanData},
 };
 
-use super::collector::Collector;
+use super::{
+    collector::Collector,
+    metrics::{self, UpstreamFailure},
+};
 
 /// How long spans may take to be exported when the gateway stops.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often somebody is told that spans cannot be exported.
+/// How often the log says that spans cannot be exported.
 const COMPLAINT_EVERY: Duration = Duration::from_secs(60);
 
 static TRACES: OnceLock<Traces> = OnceLock::new();
@@ -122,7 +125,7 @@ impl ServerSpan {
         Some(Self(parent))
     }
 
-    /// Says what the client was told, and ends.
+    /// Says which answer the client got, and ends.
     pub(crate) fn end<B>(self, response: &Response<B>) {
         let own = self.0.0.span();
         own.set_attribute(status(response.status()));
@@ -197,7 +200,7 @@ fn strip(lines: &mut HeaderMap) {
     lines.remove("tracestate");
 }
 
-/// A method is any word that a client likes; only those that are known are told apart.
+/// A method is any word that a client likes; only known ones get a name of their own.
 fn known(method: &Method) -> &'static str {
     const KNOWN: [Method; 9] = [
         Method::GET,
@@ -230,7 +233,7 @@ impl opentelemetry_sdk::trace::SpanExporter for Reporting {
         let number = batch.len();
         let exported = self.exporter.export(batch).await;
         if let Err(error) = &exported {
-            telemetry::EXPORTS_FAILED.add(());
+            metrics::EXPORTS_FAILED.add(());
             if may_complain() {
                 let text = "spans could not be exported; it is said once in a minute";
                 tracing::warn!(event = event::EXPORT_FAILED, number, %error, "{text}");

@@ -18,11 +18,7 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::{conn::auto, graceful::GracefulShutdown},
 };
-use onceward::{
-    Body,
-    server::peer_network,
-    telemetry::{self, event},
-};
+use onceward::{Body, server::peer_network, telemetry::event};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -32,7 +28,10 @@ use tokio::{
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 
-use crate::identity::{Origin, Peer};
+use crate::{
+    identity::{Origin, Peer},
+    observe::metrics,
+};
 
 use super::{
     framing,
@@ -112,12 +111,12 @@ pub(crate) async fn serve<F, Fut>(
         };
         let Allowed { share, stall } = allowed(address.ip());
         let Some(guest) = guests.admit(address.ip(), share) else {
-            telemetry::CONNECTIONS_REFUSED.add(());
+            metrics::CONNECTIONS_REFUSED.add(());
             continue;
         };
         let (tls, answer, watcher) = (tls.clone(), answer.clone(), graceful.watcher());
         tokio::spawn(async move {
-            let _open = (counted == Counted::Yes).then(|| telemetry::CONNECTIONS.hold(1));
+            let _open = (counted == Counted::Yes).then(|| metrics::CONNECTIONS.hold());
             let served = match tls {
                 None => {
                     let peer = Peer::new(address, &Scheme::HTTP, None);

@@ -33,7 +33,7 @@ use onceward::{
     Body, Engine,
     seal::Keyring,
     server::{Code, Problem, Reservation},
-    telemetry::{self, Answered, event},
+    telemetry::{Answered, event},
 };
 use tokio::time::Instant;
 
@@ -41,7 +41,7 @@ use crate::{
     config::{Config, KeyRule, Route, Unmatched, are_same, has_dot_segments},
     descriptors::Descriptors,
     identity::{self, Peer},
-    observe::{Parent, ServerSpan},
+    observe::{Parent, ServerSpan, metrics},
     records::Records,
 };
 use hints::RequestHints;
@@ -238,13 +238,13 @@ impl Gateway {
             let is_unprotected = is_keyed_write(&routes.config.routes, &parts);
             let is_unmatched = is_unprotected && policy.is_unmatched;
             if is_unmatched && routes.config.unmatched == Unmatched::Refuse {
-                telemetry::UNMATCHED.add(telemetry::Unmatched::Refused);
+                metrics::UNMATCHED.add(metrics::Unmatched::Refused);
                 return route_missing().errors(policy.errors).into_response();
             }
             let request = Request::from_parts(parts, body);
             let mut response = Box::pin(routes.pass(policy, request, &hints, &floor)).await;
             if is_unmatched {
-                telemetry::UNMATCHED.add(telemetry::Unmatched::Passed);
+                metrics::UNMATCHED.add(metrics::Unmatched::Passed);
             }
             if is_unprotected {
                 let reason = if is_unmatched { "no-route" } else { "key-off" };

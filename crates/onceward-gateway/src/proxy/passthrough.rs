@@ -8,7 +8,7 @@ use http::{
 use onceward::{
     Body, retry,
     server::{Code, Problem},
-    telemetry::{self, RejectReason, event},
+    telemetry::{RejectReason, event},
 };
 
 use super::{
@@ -25,7 +25,10 @@ use super::{
         replayable::ReplayableRequest,
     },
 };
-use crate::config::{Fallback, Route};
+use crate::{
+    config::{Fallback, Route},
+    observe::metrics,
+};
 
 const FALLBACK: HeaderName = HeaderName::from_static("onceward-fallback");
 
@@ -41,7 +44,7 @@ impl Routes {
         hints: &RequestHints,
         floor: &Floor,
     ) -> Response<Body> {
-        telemetry::PASSED.add(());
+        metrics::PASSED.add(());
         let memory = self.root.memory_of(deliver::origin(request.extensions()).address);
         let response = match ReplayableRequest::passing(request, policy.may_repeat(), &memory).await
         {
@@ -105,7 +108,7 @@ fn calls_for_fallback(delivered: &Result<Delivered, Undelivered>) -> bool {
 
 /// What the route says instead of the upstream.
 fn instead(fallback: &Fallback) -> Response<Body> {
-    telemetry::FALLBACKS.add(());
+    metrics::FALLBACKS.add(());
     let mut response = Response::new(Body::from(fallback.body.clone()));
     *response.status_mut() = fallback.status;
     let headers = response.headers_mut();

@@ -17,8 +17,10 @@ use bytes::Bytes;
 use http::Version;
 use http_body::{Frame, SizeHint};
 use hyper::rt::Executor;
-use onceward::{Body, BoxError, telemetry};
+use onceward::{Body, BoxError};
 use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::observe::metrics;
 
 /// A client has to take so much of its answer in the time that it has, or what there is of it.
 const PIECE: usize = 16 << 10;
@@ -64,7 +66,7 @@ async fn watched(stream: impl Future<Output = ()>, stall: Duration) {
         if let Some(late) = &mut late {
             ready!(late.as_mut().poll(context));
         }
-        telemetry::STREAMS_RESET.add(());
+        metrics::STREAMS_RESET.add(());
         Poll::Ready(())
     })
     .await;

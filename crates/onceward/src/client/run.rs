@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     http::AttemptHeaders,
-    telemetry::{self, CallEnd, StopLabel},
+    telemetry::{self, CallEnd},
 };
 
 pub(super) struct Run<'a, X> {
@@ -307,7 +307,7 @@ fn count(stop: Option<Stop>) {
         Some(Stop::Unknown(_)) => CallEnd::Unknown,
     });
     if let Some(stop) = stop {
-        telemetry::CLIENT_STOPS.add(StopLabel::of(stop.reason()));
+        telemetry::CLIENT_STOPS.add(stop.reason());
     }
 }
 

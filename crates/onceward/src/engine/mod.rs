@@ -36,7 +36,7 @@ use tokio::{
 
 use crate::{
     crashpoint,
-    telemetry::{self, Call, Said, event},
+    telemetry::{self, Call, StoreAnswer, event},
 };
 pub use commit::{CommitError, CommitOutcome, Transaction};
 pub use repair::{ReleaseFailure, ReleaseRequest, ResolveFailure, ResolveRequest};
@@ -286,14 +286,14 @@ impl Engine {
         call: Call,
         answer: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        self.timed(call, answer, |_| Said::Ok).await
+        self.timed(call, answer, |_| StoreAnswer::Ok).await
     }
 
     async fn timed<T>(
         &self,
         call: Call,
         answer: impl Future<Output = Result<T, StoreError>>,
-        said: impl FnOnce(&T) -> Said,
+        said: impl FnOnce(&T) -> StoreAnswer,
     ) -> Result<T, StoreError> {
         let begun = telemetry::Begun::now();
         let answer = timeout(self.call_timeout, answer).await.unwrap_or_else(|_| {
@@ -440,8 +440,8 @@ impl Engine {
 
     async fn call(&self, change: &Change) -> Result<Swap, StoreError> {
         let swap = self.timed(Call::Swap, self.shared.store.swap(change), |swap| match swap {
-            Swap::Stored { .. } => Said::Ok,
-            Swap::Conflict(_) | Swap::Held => Said::Conflict,
+            Swap::Stored { .. } => StoreAnswer::Ok,
+            Swap::Conflict(_) | Swap::Held => StoreAnswer::Conflict,
         });
         crashpoint!("store.swap", swap.await, injected())
     }

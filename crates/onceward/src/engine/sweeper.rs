@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use onceward_core::Store;
 use tokio::{task::JoinHandle, time::sleep};
 
-use crate::telemetry::{self, Call, Said, event};
+use crate::telemetry::{self, Call, StoreAnswer, event};
 
 /// Sweeps a store from time to time until it is dropped.
 ///
@@ -50,7 +50,7 @@ async fn sweep_for_ever(store: Arc<dyn Store>, interval: Duration) {
         let swept = store.sweep(Sweeper::BATCH).await;
         telemetry::count_call(Call::Sweep, begun, &swept, |deleted| {
             telemetry::SWEPT.add_many((), (*deleted).into());
-            Said::Ok
+            StoreAnswer::Ok
         });
         match swept {
             Ok(Sweeper::BATCH..) => tokio::task::yield_now().await,

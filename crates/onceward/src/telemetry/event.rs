@@ -55,7 +55,7 @@ pub const IDENTITY_CHANGED: &str = "identity_changed";
 pub const ROUTE_UNCOVERED: &str = "route_uncovered";
 /// The upstream gave no answer.
 pub const UPSTREAM_FAILED: &str = "upstream_failed";
-/// Nobody says whether a replay may be seen.
+/// No service says whether a client may see a replay.
 pub const AUTHORIZE_FAILED: &str = "authorize_failed";
 /// The public keys for tokens could not be read again.
 pub const KEYS_NOT_READ: &str = "keys_not_read";
@@ -69,7 +69,7 @@ pub const EXPORT_FAILED: &str = "export_failed";
 pub const OPERATOR_CHANGE: &str = "operator_change";
 /// An operator had no token, or one whose role is too small.
 pub const OPERATOR_REFUSED: &str = "operator_refused";
-/// An execution ended, and nobody knows whether it had its effect.
+/// An execution ended, and the gateway does not know whether it had its effect.
 pub const OUTCOME_UNKNOWN: &str = "outcome_unknown";
 /// What a gateway says when it starts, stops or reads its configuration again.
 pub const NOTICE: &str = "notice";

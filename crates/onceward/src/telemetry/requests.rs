@@ -1,25 +1,35 @@
-//! What requests with a key were told, for each route.
+//! Which answers requests with a key got, for each route.
 
 use std::{
     collections::HashMap,
     fmt,
-    sync::{OnceLock, PoisonError, RwLock},
+    sync::{LazyLock, PoisonError, RwLock},
 };
 
 use super::{
-    Begun, Counter, Histogram, Seconds, Series as _, event,
-    text::{write_head, write_label, write_sample},
+    Begun, SECONDS, event,
+    metric::{is_on, registered},
 };
 use crate::server::Code;
 use http::StatusCode;
 use onceward_core::Digest;
+use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts};
 
-const REQUESTS: &str = "onceward_requests_total";
-const DURATION: &str = "onceward_request_duration_seconds";
+static REQUESTS: LazyLock<IntCounterVec> = LazyLock::new(|| {
+    let about = "Requests by route and by the answer that they got.";
+    let options = Opts::new("onceward_requests_total", about);
+    registered(IntCounterVec::new(options, &["route", "result"]))
+});
+
+static DURATION: LazyLock<HistogramVec> = LazyLock::new(|| {
+    let about = "How long requests with a key took until their answer began.";
+    let options = HistogramOpts::new("onceward_request_duration_seconds", about);
+    registered(HistogramVec::new(options.buckets(SECONDS.to_vec()), &["route"]))
+});
+
 const OTHER: &str = "other";
-pub(super) const NAMES: [&str; 2] = [REQUESTS, DURATION];
 
-/// What a request was told; in the extensions of the layer's answers.
+/// Which answer a request got; in the extensions of the layer's answers.
 ///
 /// ```
 /// use onceward::{server::Code, telemetry::Answered};
@@ -46,8 +56,6 @@ pub enum Answered {
 }
 
 impl Answered {
-    const COUNT: usize = 6 + Code::ALL.len();
-
     /// The word for it in metrics, logs and traces: a refusal has its code.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -63,15 +71,9 @@ impl Answered {
     }
 
     fn all() -> impl Iterator<Item = Self> {
-        let answers = [
-            Self::First,
-            Self::Replayed,
-            Self::Waited,
-            Self::Accepted,
-            Self::Unprotected,
-            Self::Passed,
-        ];
-        answers.into_iter().chain(Code::ALL.into_iter().map(Self::Refused))
+        use Answered::{Accepted, First, Passed, Refused, Replayed, Unprotected, Waited};
+        let answers = [First, Replayed, Waited, Accepted, Unprotected, Passed];
+        answers.into_iter().chain(Code::ALL.into_iter().map(Refused))
     }
 
     fn index(self) -> usize {
@@ -96,7 +98,7 @@ impl Answered {
 ///
 /// let route = Route::named("POST /charges");
 /// route.count(Answered::Replayed);
-/// let line = "onceward_requests_total{route=\"POST /charges\",result=\"replayed\"} 1\n";
+/// let line = "onceward_requests_total{result=\"replayed\",route=\"POST /charges\"} 1\n";
 /// assert!(onceward::telemetry::prometheus().contains(line));
 /// ```
 #[derive(Clone, Copy)]
@@ -104,12 +106,13 @@ pub struct Route(&'static Counted);
 
 struct Counted {
     name: String,
-    requests: [Counter; Answered::COUNT],
-    duration: Histogram<Seconds>,
+    /// One for each answer.
+    requests: Box<[IntCounter]>,
+    duration: Histogram,
 }
 
 impl Route {
-    /// How many routes are told apart.
+    /// How many routes have numbers of their own.
     pub const MAX: usize = 200;
 
     /// The route of this name; what is counted for it stays, also when the route is gone.
@@ -119,12 +122,11 @@ impl Route {
             return Self::other();
         }
         let known = ROUTES.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(route) = known.as_ref().and_then(|known| known.get(name)) {
+        if let Some(route) = known.get(name) {
             return *route;
         }
         drop(known);
         let mut known = ROUTES.write().unwrap_or_else(PoisonError::into_inner);
-        let known = known.get_or_insert_with(HashMap::new);
         if known.len() >= Self::MAX && !known.contains_key(name) {
             return Self::other();
         }
@@ -135,8 +137,8 @@ impl Route {
     /// Where everything is counted that has no name of its own.
     #[must_use]
     pub fn other() -> Self {
-        static COUNTED: OnceLock<Box<Counted>> = OnceLock::new();
-        Self(COUNTED.get_or_init(|| Counted::new(OTHER)))
+        static COUNTED: LazyLock<Box<Counted>> = LazyLock::new(|| Counted::new(OTHER));
+        Self(&COUNTED)
     }
 
     /// Its name.
@@ -147,7 +149,9 @@ impl Route {
 
     /// Counts a request that was not timed.
     pub fn count(self, answered: Answered) {
-        self.0.requests[answered.index()].add(1);
+        if is_on() {
+            self.0.requests[answered.index()].inc();
+        }
     }
 
     pub(crate) fn count_timed(self, answered: Answered, begun: Begun) {
@@ -164,43 +168,16 @@ impl fmt::Debug for Route {
 
 impl Counted {
     fn new(name: &str) -> Box<Self> {
-        let requests = [const { Counter::NEW }; Answered::COUNT];
-        Box::new(Self { name: name.to_owned(), requests, duration: Histogram::NEW })
+        let requests = Answered::all()
+            .map(|answered| REQUESTS.with_label_values(&[name, answered.as_str()]))
+            .collect();
+        let duration = DURATION.with_label_values(&[name]);
+        Box::new(Self { name: name.to_owned(), requests, duration })
     }
 }
 
 /// Read for each request whose route only its router knows.
-static ROUTES: RwLock<Option<HashMap<String, Route>>> = RwLock::new(None);
-
-pub(super) fn write(text: &mut String) {
-    let known = ROUTES.read().unwrap_or_else(PoisonError::into_inner);
-    let mut routes: Vec<Route> = known.iter().flatten().map(|(_, route)| *route).collect();
-    drop(known);
-    routes.sort_by_key(|route| route.name());
-    routes.push(Route::other());
-    write_head(text, REQUESTS, "counter", "Requests by route and by what they were told.");
-    for route in &routes {
-        for answered in Answered::all() {
-            let mut labels = labels_of(*route);
-            labels.push(',');
-            write_label(&mut labels, "result", answered.as_str());
-            write_sample(text, REQUESTS, &labels, route.0.requests[answered.index()].get());
-        }
-    }
-    let about = "How long requests with a key took until their answer began.";
-    write_head(text, DURATION, "histogram", about);
-    for route in routes {
-        if !route.0.duration.is_left_out() {
-            route.0.duration.write(text, DURATION, &labels_of(route));
-        }
-    }
-}
-
-fn labels_of(route: Route) -> String {
-    let mut labels = String::new();
-    write_label(&mut labels, "route", route.name());
-    labels
-}
+static ROUTES: LazyLock<RwLock<HashMap<String, Route>>> = LazyLock::new(RwLock::default);
 
 /// One event for each request with a key, at level `info`.
 pub(crate) fn log_request(
@@ -219,7 +196,7 @@ pub(crate) fn log_request(
         status = status.as_u16(),
         operation = operation.map(tracing::field::display),
         attempt,
-        duration_ms = begun.elapsed_ms(),
+        duration_ms = begun.elapsed().map(|elapsed| elapsed.as_secs_f64() * 1000.0),
     );
 }
 
@@ -234,9 +211,8 @@ mod tests {
             Route::named(&format!("route {number}")).count(Answered::First);
         }
         assert_eq!(Route::named("one more").name(), OTHER);
-        let mut text = String::new();
-        write(&mut text);
-        let first = text.lines().filter(|line| line.contains("result=\"first\""));
+        let text = crate::telemetry::prometheus();
+        let first = text.lines().filter(|line| line.contains("{result=\"first\""));
         assert_eq!(first.count(), Route::MAX + 1);
     }
 
@@ -244,7 +220,8 @@ mod tests {
     fn every_answer_has_its_own_place_and_word() {
         let places: HashSet<usize> = Answered::all().map(Answered::index).collect();
         let words: HashSet<&str> = Answered::all().map(Answered::as_str).collect();
-        assert_eq!((places.len(), words.len()), (Answered::COUNT, Answered::COUNT));
-        assert!(places.into_iter().all(|place| place < Answered::COUNT));
+        let number = Answered::all().count();
+        assert_eq!((places.len(), words.len()), (number, number));
+        assert!(places.into_iter().all(|place| place < number));
     }
 }

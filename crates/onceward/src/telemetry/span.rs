@@ -11,7 +11,7 @@ pub const ROUTE: &str = "http.route";
 pub const STATUS: &str = "http.response.status_code";
 /// Why there is no answer.
 pub const ERROR: &str = "error.type";
-/// What the request was told, as in metrics.
+/// Which answer the request got, as in metrics.
 pub const RESULT: &str = "onceward.result";
 /// The reference of the operation, which is a digest.
 pub const OPERATION: &str = "onceward.operation";

@@ -1,40 +1,58 @@
-//! What the client counts about itself, and what it tells while it runs.
+//! What the client counts about itself, and what its observer hears while it runs.
 
-use std::sync::{Arc, Mutex};
-
-use onceward::{
-    client::Event,
-    telemetry::{self, CallEnd, SentAs, StopLabel},
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex},
 };
+
+use onceward::{client::Event, telemetry};
 
 use crate::{
     fast::{impatient, post, send},
     server::{Server, Step},
 };
 
-#[tokio::test]
-async fn attempts_ends_stops_and_late_answers_are_counted() {
-    // Other tests count in the same process: at least, and never exactly.
-    let before = (
-        telemetry::CLIENT_ATTEMPTS.get(SentAs::First),
-        telemetry::CLIENT_ATTEMPTS.get(SentAs::Retry),
-        telemetry::CLIENT_CALLS.get(CallEnd::Unknown),
-        telemetry::CLIENT_STOPS.get(StopLabel::Attempts),
-        telemetry::CLIENT_LATE.get(()),
-    );
-    let server = Server::script([Step::Silence]).await;
-    send(&impatient(), post(&server.url("/"))).await.unwrap_err();
-    assert!(telemetry::CLIENT_ATTEMPTS.get(SentAs::First) > before.0);
-    assert!(telemetry::CLIENT_ATTEMPTS.get(SentAs::Retry) >= before.1 + 2);
-    assert!(telemetry::CLIENT_CALLS.get(CallEnd::Unknown) > before.2);
-    assert!(telemetry::CLIENT_STOPS.get(StopLabel::Attempts) > before.3);
-    assert!(telemetry::CLIENT_LATE.get(()) >= before.4 + 3);
+/// How many were counted in this series.
+fn counted(series: &str) -> u64 {
     let text = telemetry::prometheus();
-    assert!(text.contains("onceward_client_attempts_total{kind=\"retry\"}"), "{text}");
+    let mut lines = text.lines();
+    let value = lines.find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    value.map_or(0, |value| value.parse().unwrap())
 }
 
 #[tokio::test]
-async fn an_observer_is_told_of_every_step_in_order() {
+async fn attempts_ends_stops_and_late_answers_are_counted() {
+    // Other tests count in the same process: at least, and never exactly.
+    let least = [
+        ("onceward_client_attempts_total{kind=\"first\"}", 1),
+        ("onceward_client_attempts_total{kind=\"retry\"}", 2),
+        ("onceward_client_calls_total{result=\"unknown\"}", 1),
+        ("onceward_client_stops_total{reason=\"attempts\"}", 1),
+        ("onceward_client_late_total", 3),
+    ];
+    let before = least.map(|(series, _)| counted(series));
+    let server = Server::script([Step::Silence]).await;
+    send(&impatient(), post(&server.url("/"))).await.unwrap_err();
+    for ((series, least), before) in least.into_iter().zip(before) {
+        assert!(counted(series) >= before + least, "{series}");
+    }
+}
+
+#[tokio::test]
+async fn every_metric_of_the_client_is_documented_and_nothing_else_is() {
+    let server = Server::script([Step::status(201)]).await;
+    send(&impatient(), post(&server.url("/"))).await.unwrap();
+    let page = include_str!("../../../../docs/metrics.md");
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `onceward_client_"));
+    let documented: BTreeSet<&str> = rows.filter_map(|row| row.split('`').next()).collect();
+    let text = telemetry::prometheus();
+    let shown = text.lines().filter_map(|line| line.strip_prefix("# TYPE onceward_client_"));
+    let shown: BTreeSet<&str> = shown.filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(documented, shown);
+}
+
+#[tokio::test]
+async fn an_observer_hears_of_every_step_in_order() {
     let server = Server::script([Step::status(500), Step::status(201)]).await;
     let told = Arc::new(Mutex::new(Vec::new()));
     let heard = told.clone();

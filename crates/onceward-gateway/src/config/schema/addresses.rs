@@ -6,9 +6,10 @@ use std::{
 };
 
 use http::Uri;
+use ipnet::IpNet;
 
 use crate::config::{
-    Network, SourceLocation,
+    SourceLocation,
     diagnostics::mistake::Mistakes,
     parse::reader::{Placed, Value},
 };
@@ -123,7 +124,7 @@ pub(crate) fn network(
     value: &Value,
     place: &SourceLocation,
     mistakes: &mut Mistakes,
-) -> Option<Network> {
+) -> Option<IpNet> {
     const EXAMPLE: &str = "write an address and the length of its prefix, as \"10.0.0.0/8\"";
     let network = match value {
         Value::Text(text) => parsed_network(text),
@@ -133,11 +134,10 @@ pub(crate) fn network(
         mistakes.error(place, "`trusted_proxies` has an item that is not a network", EXAMPLE);
         return None;
     };
-    let Network { address, prefix } = network;
-    let first = masked(address, prefix);
+    let (address, first, prefix) = (network.addr(), network.network(), network.prefix_len());
     if first != address {
-        let message = format!("`trusted_proxies`: {address}/{prefix} has digits behind its prefix");
-        let whole = bits(address);
+        let message = format!("`trusted_proxies`: {network} has digits behind its prefix");
+        let whole = network.max_prefix_len();
         let help = format!("write \"{first}/{prefix}\" for all, \"{address}/{whole}\" for one");
         mistakes.error(place, message, help);
         return None;
@@ -149,32 +149,11 @@ pub(crate) fn network(
     Some(network)
 }
 
-fn parsed_network(text: &str) -> Option<Network> {
-    let (address, prefix) = match text.split_once('/') {
-        Some((address, prefix)) => (address.parse().ok()?, prefix.parse().ok()?),
-        None => {
-            let address = text.parse().ok()?;
-            (address, bits(address))
-        }
-    };
-    (prefix <= bits(address)).then_some(Network { address, prefix })
-}
-
-fn bits(address: IpAddr) -> u8 {
-    if address.is_ipv4() { 32 } else { 128 }
-}
-
-fn masked(address: IpAddr, prefix: u8) -> IpAddr {
-    let behind = u32::from(bits(address) - prefix);
-    match address {
-        IpAddr::V4(address) => {
-            let kept = u32::MAX.checked_shl(behind).unwrap_or(0);
-            IpAddr::V4((address.to_bits() & kept).into())
-        }
-        IpAddr::V6(address) => {
-            let kept = u128::MAX.checked_shl(behind).unwrap_or(0);
-            IpAddr::V6((address.to_bits() & kept).into())
-        }
+fn parsed_network(text: &str) -> Option<IpNet> {
+    // The parser of ipnet takes `010.0.0.0` for `10.0.0.0`; that of the standard library refuses it.
+    match text.split_once('/') {
+        Some((address, prefix)) => IpNet::new(address.parse().ok()?, prefix.parse().ok()?).ok(),
+        None => text.parse::<IpAddr>().ok().map(IpNet::from),
     }
 }
 

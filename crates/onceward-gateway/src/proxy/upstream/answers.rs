@@ -13,9 +13,10 @@ use std::{
     },
 };
 
-use onceward::telemetry::{self, RejectReason};
+use onceward::telemetry::{LevelGuard, RejectReason};
 
 use super::shares::{Holder, Shares};
+use crate::observe::metrics;
 
 /// All of them; clones are the same.
 #[derive(Clone)]
@@ -60,7 +61,7 @@ impl Answers {
             holder,
             number,
             is_left: AtomicBool::new(false),
-            _counted: telemetry::UPSTREAM_ANSWERS.hold(1),
+            _counted: metrics::UPSTREAM_ANSWERS.hold(),
         };
         Ok(Answer(Arc::new(held)))
     }
@@ -88,7 +89,7 @@ struct Held {
     holder: Holder,
     number: u32,
     is_left: AtomicBool,
-    _counted: telemetry::Held,
+    _counted: LevelGuard,
 }
 
 impl Answer {

@@ -9,14 +9,16 @@ use onceward::{
     protocol::{Meaning, Policy, Reply},
     retry::{Answer, Class, Method, Observation, Rules},
     server::Claim,
-    telemetry::UpstreamFailure,
 };
 use tokio::time::Instant;
 
 use super::{Lane, SendFailure};
-use crate::proxy::{
-    headers::{self, Outcome},
-    hints::RequestHints,
+use crate::{
+    observe::metrics::UpstreamFailure,
+    proxy::{
+        headers::{self, Outcome},
+        hints::RequestHints,
+    },
 };
 
 /// What may happen if a request is sent twice.

@@ -19,7 +19,7 @@ use hyper_util::{
     client::legacy::connect::Connection as _,
     rt::{TokioExecutor, TokioTimer},
 };
-use onceward::{Body, BoxError, server::Deadline, telemetry::UpstreamFailure};
+use onceward::{Body, BoxError, server::Deadline};
 use tokio::time::{Instant, sleep, timeout_at};
 use tower_service::Service;
 
@@ -30,6 +30,7 @@ use super::{
     no_upgrade,
     sockets::{Bounded, Socket},
 };
+use crate::observe::metrics::UpstreamFailure;
 
 /// A keyed request never goes out on a connection that was idle for longer: the upstream may be
 /// closing it in this moment, and then the gateway could not tell whether the request arrived.

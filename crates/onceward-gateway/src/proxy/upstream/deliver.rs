@@ -11,7 +11,7 @@ use onceward::{
     protocol::Cause,
     retry::{Call, Class, Priority, Rules, Share, Stop, StopReason},
     server::{Errors, Problem},
-    telemetry::{self, Hedged, RejectReason, SentAs, StopLabel, UpstreamFailure},
+    telemetry::{RejectReason, SentAs},
 };
 use tokio::time::Instant;
 
@@ -27,6 +27,7 @@ use super::{
 use crate::{
     config::{Delivery, Fallback, RetryRule},
     identity::Origin,
+    observe::metrics::{self, Hedged, UpstreamFailure},
     proxy::hints::{ATTEMPT, RequestHints},
 };
 
@@ -145,7 +146,7 @@ impl UpstreamPolicy {
             return Err(self.rejected(reason, attempts.call().hint()));
         };
         if let Some(stop) = stop.filter(|_| last.observation.class.is_failure()) {
-            telemetry::UPSTREAM_GIVEN_UP.add(StopLabel::of(stop.reason()));
+            metrics::UPSTREAM_GIVEN_UP.add(stop.reason());
         }
         ended(last, delivery.doubt)
     }
@@ -194,7 +195,7 @@ impl UpstreamPolicy {
     /// Counts a request that is not sent.
     fn rejected(&self, reason: RejectReason, hint: Option<Duration>) -> Undelivered {
         self.state.counts.reject();
-        telemetry::REJECTED.add(reason);
+        metrics::REJECTED.add(reason);
         Undelivered::Rejected(reason, hint)
     }
 
@@ -299,7 +300,7 @@ impl<'a> Sender for UpstreamRequest<'a> {
         let patience = self.patience(&launch);
         let request = self.pack(&launch, &answer, patience);
         policy.state.counts.sent(launch.sent_as);
-        telemetry::UPSTREAM_ATTEMPTS.add(launch.sent_as);
+        metrics::UPSTREAM_ATTEMPTS.add(launch.sent_as);
         let may_wait = self.doubt.is_some() && attempts.call().attempts() < policy.rules.attempts();
         // In a box: it is the largest part of a request, and would be moved again and again.
         let sending = Box::pin(policy.upstream.send(safety.lane(), request, patience));
@@ -325,7 +326,7 @@ impl<'a> Sender for UpstreamRequest<'a> {
     }
 
     fn hedged(&mut self, end: HedgeEnd<Reply>, _: &Attempts<'_, UpstreamState>) {
-        telemetry::UPSTREAM_HEDGES.add(match end {
+        metrics::UPSTREAM_HEDGES.add(match end {
             HedgeEnd::Lost => Hedged::Lost,
             HedgeEnd::Won(_) => Hedged::Won,
             HedgeEnd::Failed(_) => Hedged::Failed,

@@ -28,16 +28,14 @@ use hyper_util::{
     },
     rt::{TokioExecutor, TokioTimer},
 };
-use onceward::{
-    Body,
-    server::Deadline,
-    store::BoxFuture,
-    telemetry::{self, Begun, UpstreamFailure, UpstreamLane},
-};
+use onceward::{Body, server::Deadline, store::BoxFuture, telemetry::Begun};
 use tokio::{sync::Semaphore, time::timeout};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::observe::UpstreamSpan;
+use crate::observe::{
+    UpstreamSpan,
+    metrics::{self, UpstreamFailure, UpstreamLane},
+};
 use {
     connections::{Connections, Gating},
     sockets::{Bounded, Sockets},
@@ -285,8 +283,8 @@ impl Watched {
     fn end(self, answer: &Result<Response<Incoming>, SendFailure>) {
         let answer = answer.as_ref().map(Response::status).map_err(SendFailure::kind);
         match answer {
-            Ok(_) => telemetry::UPSTREAM_DURATION.since(self.lane, self.begun),
-            Err(failure) => telemetry::UPSTREAM_FAILURES.add((self.lane, failure)),
+            Ok(_) => metrics::UPSTREAM_DURATION.since(self.lane, self.begun),
+            Err(failure) => metrics::UPSTREAM_FAILURES.add((self.lane, failure)),
         }
         if let Some(span) = self.span {
             span.end(answer);

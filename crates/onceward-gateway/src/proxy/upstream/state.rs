@@ -16,7 +16,7 @@ use std::{
 use onceward::{
     client::driver::{Environment, InFlightPermit, TargetHandle},
     retry::{Breaker, Circuit, Hedge, Limit, Moment, Rules, Share, ShareCounter},
-    telemetry::{self, CircuitState, RejectReason, SentAs},
+    telemetry::{RejectReason, SentAs},
 };
 use serde_json::{Value, json};
 
@@ -26,7 +26,11 @@ use super::{
     shares::{Holder, Shares},
     sockets::Sockets,
 };
-use crate::{config::Delivery, descriptors::Descriptors};
+use crate::{
+    config::Delivery,
+    descriptors::Descriptors,
+    observe::metrics::{self, CircuitState},
+};
 
 /// The upstream is all there is, and clients wait for it: it is looked at again soon, also after a long
 /// outage. Three trials in a few seconds are no load.
@@ -149,15 +153,15 @@ impl UpstreamStates {
                 circuits[circuit_state(target.circuit(now)) as usize] += 1;
             });
         }
-        telemetry::UPSTREAM_IN_FLIGHT.set(in_flight);
-        telemetry::RETRY_BUDGET.set(left.unwrap_or_default().into());
+        metrics::UPSTREAM_IN_FLIGHT.set(in_flight);
+        metrics::RETRY_BUDGET.set(left.unwrap_or_default().into());
         for state in [
             CircuitState::Closed,
             CircuitState::Guarded,
             CircuitState::Open,
             CircuitState::HalfOpen,
         ] {
-            telemetry::CIRCUITS.set_of(state, circuits[state as usize]);
+            metrics::CIRCUITS.set_of(state, circuits[state as usize]);
         }
     }
 }

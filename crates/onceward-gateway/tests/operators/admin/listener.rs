@@ -1,5 +1,7 @@
 //! Where operators are answered, and where not.
 
+use std::collections::BTreeSet;
+
 use crate::{
     admin::{get, pay, plan, start},
     gateway_support::{Gateway, Plan, Signal, Upstream, eventually, raw, route},
@@ -121,4 +123,24 @@ async fn a_store_that_takes_no_changes_is_not_ready() {
     assert_eq!(gateway.ask(&get("/ready")).await.status, 503);
     other.execute_batch("ROLLBACK").unwrap();
     eventually("it is ready again", async || gateway.ask(&get("/ready")).await.status == 200).await;
+}
+
+#[tokio::test]
+async fn the_metrics_are_those_of_the_page_and_nothing_else() {
+    let page = include_str!("../../../../../docs/metrics.md");
+    // The gateway does not call with the library's client, whose metrics come with its first call.
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `onceward_"));
+    let rows = rows.filter(|row| !row.starts_with("client_"));
+    let documented: BTreeSet<String> = rows
+        .map(|row| {
+            let (name, rest) = row.split_once("` | ").unwrap();
+            format!("onceward_{name} {}", rest.split(" |").next().unwrap())
+        })
+        .collect();
+    let (_upstream, gateway) = start().await;
+    let metrics = gateway.ask(&get("/metrics")).await;
+    assert_eq!(metrics.header("content-type"), Some(onceward::telemetry::PROMETHEUS_CONTENT_TYPE));
+    let text = metrics.text();
+    let shown = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    assert_eq!(documented, shown.map(str::to_owned).collect());
 }

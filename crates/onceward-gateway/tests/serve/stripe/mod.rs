@@ -173,7 +173,7 @@ fn gateway(upstream: &str) -> Gateway {
 }
 
 /// How many duplicates of what runs have been refused.
-const REFUSED: &str = "onceward_requests_total{route=\"POST /v1/charges\",result=\"in-progress\"}";
+const REFUSED: &str = "onceward_requests_total{result=\"in-progress\",route=\"POST /v1/charges\"}";
 
 fn of(amount: u64) -> Value {
     json!({"amount": amount, "currency": "eur", "source": "tok_visa"})

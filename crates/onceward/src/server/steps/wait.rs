@@ -19,7 +19,7 @@ use tokio::{
 use super::recall::{self, Recalled};
 use crate::{
     server::{Idempotency, PeerMemory},
-    telemetry::{self, Begun, Held},
+    telemetry::{self, Begun, LevelGuard},
 };
 
 /// The pauses between two questions to the store.
@@ -108,7 +108,7 @@ impl Drop for Asking {
 /// Counts one who waits, also if it leaves before there is news.
 struct Waiting {
     begun: Begun,
-    _now: Held,
+    _now: LevelGuard,
 }
 
 impl Drop for Waiting {
@@ -125,7 +125,7 @@ pub(crate) async fn wait(
     memory: PeerMemory,
 ) -> Option<News> {
     let mut news = idempotency.engine().common().waiters.join(idempotency, id, memory)?;
-    let _waiting = Waiting { begun: Begun::now(), _now: telemetry::WAITERS.hold(1) };
+    let _waiting = Waiting { begun: Begun::now(), _now: telemetry::WAITERS.hold() };
     let told = timeout_at(until, news.wait_for(Option::is_some)).await.ok()?;
     if let Some(news) = told.map_or(None, |news| news.clone()) {
         return Some(news);
