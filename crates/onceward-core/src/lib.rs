@@ -55,22 +55,29 @@ mod cause;
 mod claim;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod fence;
 pub mod fingerprint;
 mod found;
+mod inspect;
 mod key;
 mod meaning;
 mod operation;
+mod outcome;
 mod record;
 mod release;
-mod replay;
 mod request;
 mod resolve;
 pub mod retry;
 mod scope;
 mod seal;
+mod shared;
+mod spool;
+mod status;
 mod store;
+mod suspect;
 mod terms;
 mod times;
+mod trail;
 mod transactional;
 mod wake;
 pub mod wire;
@@ -78,25 +85,25 @@ pub mod wire;
 pub use admission::{Admission, Step, Verdict};
 pub use cause::Cause;
 pub use claim::{Claim, Ending, Settled, Settlement, SettlementStep};
+pub use fence::{Execution, Fence};
 pub use fingerprint::*;
 pub use found::{Found, Unreadable};
+pub use inspect::{Cursor, Filter, Inspect, Listed, Order, PURGE_MARGIN, Page, Purge};
 pub use key::{Key, KeyDigest, KeyError};
 pub use meaning::{Meaning, Policy, PolicyBuilder, PolicyError, Profile, Reply};
 pub use operation::{Digest, DigestError, OperationId, OperationName, OperationNameError};
-pub use record::{
-    Effect, Execution, Fence, Header, Keeps, Outcome, Record, State, Status, Stored, StoredBody,
-};
+pub use outcome::{Header, Keeps, Outcome, Replay, StoredBody};
+pub use record::{Effect, Record, State, Stored};
 pub use release::{Force, Release, ReleaseError};
-pub use replay::Replay;
 pub use request::Request;
 pub use resolve::{Resolution, Resolve, ResolveError};
 pub use scope::{Scope, ScopeError};
 pub use seal::Seal;
-pub use store::{
-    BoxFuture, Change, Cursor, Filter, Inspect, Listed, Note, NoteKind, Order, PURGE_MARGIN, Page,
-    Purge, SWEEP_MARGIN, Spool, SpoolId, Store, StoreError, Swap, Trail, TrailEntry,
-};
+pub use spool::{Spool, SpoolId};
+pub use status::Status;
+pub use store::{BoxFuture, Change, SWEEP_MARGIN, Store, StoreError, Swap};
 pub use terms::{Terms, TermsBuilder, TermsError};
 pub use times::{Started, Timestamp, Ttl};
+pub use trail::{Note, NoteKind, Trail, TrailEntry};
 pub use transactional::Transactional;
 pub use wake::{OnEnded, Wake};
