@@ -121,7 +121,7 @@ impl Admission {
         match swap {
             Swap::Stored { at } => self.run(at),
             Swap::Held if self.change.is_claim() => busy(Ttl::For(Self::MAX_RETRY_AFTER)),
-            // Its own claim is there, and nobody else would run it or give it back.
+            // Its own claim is there, and no other request would run it or give it back.
             Swap::Held => Step::Swap(self),
             Swap::Conflict(Found::Nothing) => self.claim_afresh(None),
             Swap::Conflict(Found::Unreadable { .. }) => Step::Done(Verdict::Unknown(None)),
@@ -218,7 +218,7 @@ impl Admission {
 
     fn propose(mut self, expected: Option<Fence>, next: Record, note: Option<Note>) -> Step {
         let had_claim = self.change.expected == Some(self.change.next.fence);
-        // An own claim is renewed however late: nobody else would run it or give it back.
+        // An own claim is renewed however late: no other request would run it or give it back.
         let renews = expected == Some(next.fence);
         if had_claim || (self.swaps >= Self::MAX_SWAPS && !renews) {
             return busy(Ttl::Never);

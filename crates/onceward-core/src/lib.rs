@@ -13,8 +13,8 @@
 //! 3. [`Claim`]: the right of one execution to run, and how it ends.
 //! 4. [`Store`]: the one primitive that a backend implements.
 //!
-//! Beside them, [`Policy`] says what the reply of a run means, and [`Resolve`] how an unknown outcome
-//! is left; [`retry`] is the client's half: when to send a request again.
+//! Beside them, [`Policy`] says what the reply of a run means, and [`Repair`] what an
+//! operator may change; [`retry`] is the client's half: when to send a request again.
 //!
 //! ```
 //! use onceward_core::*;
@@ -29,7 +29,7 @@
 //! let terms = Terms::of(Effect::External).build()?;
 //! let request = Request { operation, fingerprints: fingerprint.into(), terms };
 //!
-//! // The first thing to try is to create the record; nobody has read anything yet.
+//! // The first thing to try is to create the record, before anything is read.
 //! let admission = Admission::new(request, Fence::from_random([1; 16]), Execution::from_bytes([2; 16]));
 //! assert_eq!(admission.change().expected, None);
 //!
@@ -64,9 +64,8 @@ mod meaning;
 mod operation;
 mod outcome;
 mod record;
-mod release;
+mod repair;
 mod request;
-mod resolve;
 pub mod retry;
 mod scope;
 mod seal;
@@ -94,9 +93,8 @@ pub use meaning::{Meaning, Policy, PolicyBuilder, PolicyError, Profile, Reply};
 pub use operation::{Digest, DigestError, OperationId, OperationName, OperationNameError};
 pub use outcome::{Header, Keeps, Outcome, Replay, StoredBody};
 pub use record::{Effect, Record, State, Stored};
-pub use release::{Force, Release, ReleaseError};
+pub use repair::{Force, Repair, RepairError, RepairKind, Resolution};
 pub use request::Request;
-pub use resolve::{Resolution, Resolve, ResolveError};
 pub use scope::{Scope, ScopeError};
 pub use seal::Seal;
 pub use spool::{Spool, SpoolId};

@@ -118,7 +118,7 @@ pub enum StoredBody {
         /// The resource's id.
         id: String,
     },
-    /// Could not be kept; a duplicate is told so and is never run again.
+    /// Could not be kept: a duplicate gets only that, and never runs.
     Unavailable,
 }
 

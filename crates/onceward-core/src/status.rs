@@ -7,7 +7,7 @@ use core::fmt;
 /// ```
 /// use onceward_core::Status;
 ///
-/// assert!(Status::Unknown.is_open(), "somebody must look at it");
+/// assert!(Status::Unknown.is_open(), "an operator must look at it");
 /// assert_eq!(Status::Interrupted.to_string(), "interrupted");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

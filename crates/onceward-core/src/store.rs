@@ -54,7 +54,7 @@ pub trait Store: Send + Sync + 'static {
     /// when a clock is set wrong.
     fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>>;
 
-    /// The store under its own type, for whoever holds it as `dyn Store` and has a connection that
+    /// The store under its own type, for a caller that holds it as `dyn Store` and has a connection that
     /// only this type knows; a wrapper passes on what it wraps.
     ///
     /// A store that is not [`Transactional`](crate::Transactional) has no need of it.
@@ -96,7 +96,7 @@ pub struct Change {
     pub note: Option<Note>,
     /// With a new claim: how long its end will be remembered, if it ends well.
     ///
-    /// For stores where somebody else may end it, in SQL, or that set up their purge when a record is
+    /// For stores where a service may end it in SQL, or that set up their purge when a record is
     /// made. What counts is the ttl that the ending brings.
     pub retain: Option<Duration>,
 }
@@ -121,7 +121,7 @@ pub enum Swap {
     },
     /// Something else is stored.
     Conflict(Found),
-    /// Nothing else is stored yet, but somebody's transaction that is still open holds the record, and
+    /// Nothing else is stored yet, but a transaction that is still open holds the record, and
     /// decides what will be. Nothing was changed; the same change may be proposed again.
     Held,
 }

@@ -20,7 +20,7 @@ pub async fn first_request_claims_and_is_read_back<B: Bench>(bench: &B) {
     assert_eq!(stored.record.started, Started::At(claim.claimed_at()), "stamped by the store");
 }
 
-/// In progress with its lease: the duplicate is told to wait, and changes nothing.
+/// In progress with its lease: the duplicate gets `Busy` and changes nothing.
 pub async fn duplicate_of_a_running_operation_is_busy<B: Bench>(bench: &B) {
     for effect in [Effect::External, Effect::Transactional, REPEATABLE] {
         let (store, sample) = (bench.open().await, Sample::new(effect));
@@ -128,7 +128,7 @@ pub async fn expired_record_is_absent<B: Bench>(bench: &B) {
     }
 }
 
-/// The owner of an opaque effect vanished: nobody can know, and nothing is run again.
+/// The owner of an opaque effect vanished: its outcome is unknown, and nothing runs again.
 pub async fn abandoned_external_effect_is_unknown<B: Bench>(bench: &B) {
     let (store, sample) = (bench.open().await, Sample::new(Effect::External));
     claim(bench, &store, &sample).await;

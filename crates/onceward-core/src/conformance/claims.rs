@@ -53,7 +53,7 @@ pub async fn renewal_keeps_the_fence_and_restarts_the_lease<B: Bench>(bench: &B)
         let renewed = store.swap(&claim.renew()).await.expect("the store answers");
         assert!(matches!(renewed, Swap::Stored { .. }), "{renewed:?}");
     }
-    // Past its lease an unclaimed record may still be renewed by its owner: nobody took over.
+    // Past its lease an unclaimed record may still be renewed by its owner: no request took over.
     bench.age(&store, &sample.id(), LEASE * 2).await;
     let renewed = store.swap(&claim.renew()).await.expect("the store answers");
     assert!(matches!(renewed, Swap::Stored { .. }), "{renewed:?}");

@@ -4,7 +4,7 @@ use super::*;
 
 const TASKS: usize = 200;
 
-/// Nothing stored, 200 requests: one runs, the others are told that it does.
+/// Nothing stored, 200 requests: one runs, the others get `Busy`.
 pub async fn of_200_first_requests_one_runs<B: Bench>(bench: &B) {
     for effect in [Effect::External, Effect::Transactional] {
         let (store, sample) = (bench.open().await, Sample::new(effect));
@@ -36,7 +36,7 @@ async fn one_of_many_runs<B: Bench>(bench: &B, store: &B::Store, sample: &Sample
     let verdicts = gather(bench, tasks).await;
     let running = verdicts.iter().filter(|verdict| matches!(verdict, Verdict::Run(_))).count();
     let busy = verdicts.iter().filter(|verdict| matches!(verdict, Verdict::Busy { .. })).count();
-    assert_eq!((running, busy), (1, TASKS - 1), "exactly one runs, the others are told so");
+    assert_eq!((running, busy), (1, TASKS - 1), "exactly one runs, the others are busy");
 }
 
 /// A lost claim that finds nothing tries again or says busy; it never runs unclaimed.

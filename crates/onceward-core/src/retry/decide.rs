@@ -143,14 +143,14 @@ impl Context<'_> {
         self.target.learn(observation, of_call, took, now, &mut Random::new(random));
     }
 
-    /// Nobody waits for the attempt that runs: what it was given for trial is given back.
+    /// The caller no longer waits for the attempt that runs: what it was given for trial is given back.
     pub fn abandon(&mut self) {
         if let Some(trial) = self.call.trial.take() {
             self.target.give_back_trial(trial);
         }
     }
 
-    /// Nobody waits for the attempt that was decided on, and it was not begun: its price is given back.
+    /// The attempt that was decided on was not begun: its price is given back.
     pub fn forgo(&mut self) {
         let paid = core::mem::take(&mut self.call.paid);
         self.put_back(paid);
@@ -209,7 +209,7 @@ impl Context<'_> {
         call.hint = observation.hint;
         call.unprotected |= observation.unprotected;
         let took = now.saturating_sub(call.began);
-        // Somebody is at it, or was: to give up now is to not know.
+        // The service runs it, or did: a call that gives up now does not know its outcome.
         call.ambiguous |= observation.doubt
             || matches!(
                 observation.class,
@@ -291,7 +291,7 @@ impl Context<'_> {
         self.call.retrying = false;
         match may {
             Ok(wait) => Action::Attempt { wait },
-            // Somebody is at it: what it comes to is not known here.
+            // Another execution runs it: this call does not know its outcome.
             Err(reason) => Action::Stop(self.call.stop(reason)),
         }
     }

@@ -69,7 +69,7 @@ pub enum WireError {
     /// They are not what was written: the record counts as unknown.
     Damaged,
     /// It has ended, but its answer is sealed and cannot be opened here: with no key, with another one,
-    /// or because somebody changed it. The record counts as unknown.
+    /// or because it was changed. The record counts as unknown.
     Sealed,
     /// A newer version wrote them; this one must leave them alone.
     Newer(u8),

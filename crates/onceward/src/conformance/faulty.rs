@@ -17,7 +17,7 @@ pub enum Faulty {
     FailsCalls,
     /// The first two tries of every change are made, and then reported as timed out.
     LosesReplies,
-    /// The first two tries of every renewal and every ending meet an open transaction of somebody else.
+    /// The first two tries of every renewal and every ending meet an open transaction of another connection.
     HoldsRecords,
 }
 

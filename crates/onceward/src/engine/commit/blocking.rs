@@ -90,7 +90,7 @@ impl Engine {
     }
 }
 
-/// A transaction of rusqlite may have been told to commit when it is dropped.
+/// A transaction of rusqlite may be set to commit when it is dropped.
 pub(crate) fn rolled_back_unless_ok<T>(
     transaction: &impl BlockingTransaction,
     result: Result<T, CommitError>,

@@ -108,7 +108,7 @@ pub enum CommitOutcome {
     Savepoint,
     /// The change failed; nothing was committed.
     Failed(StoreError),
-    /// Nobody answered: both may have been done.
+    /// The server did not answer: both may have been done.
     Doubtful {
         /// What came instead of an answer.
         error: StoreError,
@@ -127,7 +127,7 @@ struct Doubt {
 
 /// A commit with an answer.
 struct Committed {
-    /// The store's time of the end, if it was told in the same breath as the commit.
+    /// The store's time of the end, if the store gave it with the commit.
     at: Option<Timestamp>,
     must_be_confirmed: bool,
 }
@@ -162,7 +162,7 @@ impl Engine {
     /// Ends a claim and commits: effect and record together, or neither.
     ///
     /// If the commit fails, the claim is renewed to learn whether it was done: what the disk may still
-    /// hold of it comes back only until somebody else commits. Dropping the future leaves the
+    /// hold of it comes back only until the next commit. Dropping the future leaves the
     /// transaction committed or rolled back, never half of it.
     pub async fn commit<T: Transaction>(
         &self,
@@ -177,7 +177,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives the store's time of the end, if the store has told it in the same breath as the commit;
+    /// Gives the store's time of the end, if the store gave it with the commit;
     /// otherwise what was committed must be read before it is believed.
     pub(crate) async fn commit_with<T: Transaction>(
         &self,
@@ -187,7 +187,7 @@ impl Engine {
     ) -> Result<Option<Timestamp>, CommitError> {
         let (store, fence) = (self.store_of::<T::Store>()?, settlement.change().next.fence);
         let committed = match transaction.commit_with(store, settlement.change()).await {
-            Ok(together) => self.told(together, claim, settlement).await?,
+            Ok(together) => self.judge_together(together, claim, settlement).await?,
             Err(transaction) => self.commit_after(claim, transaction, settlement).await?,
         };
         let committed = match committed {
@@ -222,7 +222,7 @@ impl Engine {
     }
 
     /// What a change and a commit that were sent at once have become.
-    async fn told(
+    async fn judge_together(
         &self,
         together: CommitOutcome,
         claim: &Claim,
@@ -274,10 +274,10 @@ impl Engine {
     }
 
     /// Asks inside the user's transaction whether a request may run: claim, effect and end in one
-    /// commit. Whoever gets another verdict than [`Verdict::Run`] must roll back.
+    /// commit. After another verdict than [`Verdict::Run`] the caller must roll back.
     ///
     /// A claim that another open transaction is about to make is waited for no longer than
-    /// `patience`, and then the verdict is [`Verdict::Busy`]. Nobody sees the claim before the commit,
+    /// `patience`, and then the verdict is [`Verdict::Busy`]. No other transaction sees the claim before the commit,
     /// so that it need not be renewed; a rollback leaves nothing of it. Not on SQLite, where an open
     /// transaction would keep all others from writing.
     ///
@@ -285,7 +285,7 @@ impl Engine {
     /// # use onceward::{*, engine::Transaction, protocol::*};
     /// use std::time::Duration;
     ///
-    /// /// `None`: somebody else runs it, or has.
+    /// /// `None`: another execution runs it, or has.
     /// async fn pay<T: Transaction>(engine: &Engine, request: Request, mut shop: T) -> Result<Option<()>, CommitError> {
     ///     let patience = Duration::from_millis(50);
     ///     let Verdict::Run(claim) = engine.admit_in(request, &mut shop, patience).await? else { return Ok(None) };
@@ -353,7 +353,7 @@ impl Engine {
 /// overwritten. A change without an answer may still be on its way, and a renewal keeps the fence that
 /// it expects.
 ///
-/// A record of somebody else is there because he took over, unless it is older than this claim: then the
+/// A record of another execution is there because that one took over, unless it is older than this claim: then the
 /// claim itself was made in the transaction, which may still be under way.
 fn judge(claim: &Claim, fence: Fence, renewed: Swap, doubt: Doubt) -> Result<(), CommitError> {
     let Doubt { error, was_made } = doubt;

@@ -1,7 +1,7 @@
 //! Before a record is believed it must be where a failover cannot lose it.
 //!
 //! A commit that waits for its standby is not visible meanwhile. But the wait may be cancelled, and
-//! after a restart everything is visible that is on the server's own disk. Whoever reads a record of
+//! after a restart everything is visible that is on the server's own disk. A process that reads a record of
 //! which it is not known that it is replicated commits an empty transaction on the same server: when
 //! that is acknowledged, everything before it is on the standby.
 
@@ -26,7 +26,7 @@ use super::{
 pub(super) struct Barrier {
     how: Arc<ConnectOptions>,
     line: Line,
-    /// One at a time: whoever waited for another one may not need its own.
+    /// One at a time: a read that waited for another one may not need its own.
     running: Mutex<()>,
     /// How many have begun.
     begun: AtomicU64,

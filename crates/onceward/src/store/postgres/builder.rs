@@ -41,7 +41,7 @@ pub struct PostgresStoreBuilder {
 }
 
 impl PostgresStoreBuilder {
-    /// How many connections write first claims, and as many again all else, if nobody says.
+    /// How many connections write first claims, and as many again all else, by default.
     pub const LANES: usize = 4;
 
     pub(super) fn new(address: Address) -> Self {
@@ -63,7 +63,7 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// Hides answers from whoever has the database and not the key; `onceward::seal::Keyring` (feature
+    /// Hides answers from a reader of the database without the key; `onceward::seal::Keyring` (feature
     /// `encryption`) is such a seal.
     ///
     /// The database has no key: of an answer that SQL functions write, the status alone is stored.
@@ -121,7 +121,7 @@ impl PostgresStoreBuilder {
         let how = self.how()?;
         let mut link = Link::open(&how).await?;
         let mut tables = Tables::read(&link, self.dialect).await?;
-        // Whoever may only use the tables must not need the right to make them.
+        // A role that may only use the tables must not need the right to make them.
         if self.migrates && tables.found < tables.newest {
             schema::migrate(&mut link, self.dialect).await?;
             tables = Tables::read(&link, self.dialect).await?;
@@ -145,7 +145,7 @@ impl PostgresStoreBuilder {
 
     /// Makes or updates the tables, all of it or nothing, and touches no other schema.
     ///
-    /// [`open`](Self::open) does the same by itself, if not told otherwise.
+    /// [`open`](Self::open) does the same by itself, unless an option says otherwise.
     pub async fn migrate(self) -> Result<Tables, OpenError> {
         schema::migrate(&mut self.link().await?, self.dialect).await
     }

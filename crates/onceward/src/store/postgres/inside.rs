@@ -37,7 +37,7 @@ use crate::{
     store::sql::rows::{Row, Times},
 };
 
-/// How long a claim waits for another transaction that holds its record, if nobody says.
+/// How long a claim waits for another transaction that holds its record, by default.
 const CLAIM_PATIENCE: Duration = Duration::from_millis(50);
 
 pub(super) const SWAP: &str = "SELECT * FROM onceward.swap($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, \
@@ -46,10 +46,10 @@ pub(super) const SWAP: &str = "SELECT * FROM onceward.swap($1, $2, $3, $4, $5, $
 /// How a change is made inside a transaction.
 #[derive(Clone, Copy)]
 pub(super) enum ChangeForm {
-    /// Like the store's own. An end waits as the user's connection is told to: only a renewal, or another
+    /// Like the store's own. An end waits as the user's connection is set to: only a renewal, or another
     /// end of the same claim, can be in its way.
     Swap,
-    /// A claim that nobody sees before it has ended.
+    /// A claim that no other transaction sees before it has ended.
     Claim(Duration),
     /// A commit is right behind it.
     Last,
@@ -184,14 +184,14 @@ impl PostgresStore {
         if !has_standbys {
             return Ok(Swap::Conflict(row.decode(id, &self.inner.codec)?));
         }
-        // The server of this connection may be an old primary that nobody follows any more.
+        // The server of this connection may be an old primary that was replaced.
         let found = self.read(id).await?;
         match stored_fence(&found) == Some(row.fence) {
             true => Ok(Swap::Conflict(found)),
             // To propose another change here would meet the same again.
             false => Err(StoreError::Unavailable(
-                "the server of the transaction has another record than the store: somebody has just \
-                 changed it, or the transaction is on a server that was replaced"
+                "the server of the transaction has another record than the store: another process has \
+                 just changed it, or the transaction is on a server that was replaced"
                     .to_owned(),
             )),
         }
@@ -316,7 +316,7 @@ impl PostgresStore {
     }
 
     /// A commit whose wait for the standby was cancelled counts as done, with a warning that only
-    /// whoever drives the connection hears; and its server may have been replaced meanwhile. A read
+    /// the driver of the connection gets; and its server may have been replaced meanwhile. A read
     /// passes the barrier, on the server that counts.
     pub(super) async fn confirmed(&self, id: &Digest, fence: Fence) -> Result<(), StoreError> {
         match stored_fence(&self.read(id).await?) == Some(fence) {
@@ -348,7 +348,7 @@ fn refused(error: &tokio_postgres::Error) -> CommitOutcome {
     match error.code().map(SqlState::code) {
         Some("OW001") => CommitOutcome::Conflict,
         Some("OW003") => CommitOutcome::Savepoint,
-        // Both may still be on their way, or in the buffers of a server that was not told.
+        // Both may still be on their way, or in the buffers of a server that does not know.
         _ if !is_refused(error) => {
             CommitOutcome::Doubtful { error: commit_error(error), was_made: false }
         }
@@ -367,7 +367,7 @@ fn explained(error: &tokio_postgres::Error) -> Result<Swap, StoreError> {
     }
 }
 
-/// What a failed commit means: nobody knows, before the record was read.
+/// What a failed commit means: it is in doubt until the record was read.
 pub(crate) fn commit_error(error: &tokio_postgres::Error) -> StoreError {
     StoreError::Unavailable(describe(error))
 }
@@ -486,7 +486,7 @@ impl Deref for OwnTransaction<'_> {
 impl Drop for OwnTransaction<'_> {
     fn drop(&mut self) {
         if self.stage == Stage::Open {
-            // Polled once it is sent; nobody waits for the answer.
+            // Polled once it is sent; this does not wait for the answer.
             let rollback = pin!(self.client.batch_execute("ROLLBACK"));
             let _ = rollback.poll(&mut Context::from_waker(Waker::noop()));
         }

@@ -113,7 +113,7 @@ impl Dialect {
     }
 }
 
-/// What a first claim and its end send when each goes alone, for whoever measures what sending them costs.
+/// What a first claim and its end send when each goes alone, for benchmarks of what sending them costs.
 #[doc(hidden)]
 #[must_use]
 pub fn statements() -> [&'static str; 2] {
@@ -123,7 +123,7 @@ pub fn statements() -> [&'static str; 2] {
 /// Records in one PostgreSQL database. Clones share its connections.
 ///
 /// - A swap that was handed over is not cancelled by dropping its future, and no commit ever is.
-/// - A record that somebody's open transaction holds is not waited for: [`Swap::Held`].
+/// - The store does not wait for a record that an open transaction of a service holds: [`Swap::Held`].
 /// - A sweep goes by the columns, and deletes also what cannot be read, when its time is over.
 #[derive(Clone)]
 pub struct PostgresStore {

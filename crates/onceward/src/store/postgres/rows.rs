@@ -48,7 +48,7 @@ impl Work {
         let is_timed = matches!(record.ttl, Ttl::For(_));
         let kind = match (change.expected, has_ended && is_timed && change.note.is_none()) {
             (None, _) => Kind::Claim,
-            // Whoever ends a claim keeps its execution; only a repair has another one, and a note.
+            // The end of a claim keeps its execution; only a repair has another one, and a note.
             (Some(_), true) => Kind::End,
             (Some(_), false) => Kind::Change,
         };

@@ -1,4 +1,4 @@
-//! How an address is written: taken apart far enough to name a mistake before anybody connects, and shown
+//! How an address is written: taken apart far enough to name a mistake before a connection is opened, and shown
 //! without its password.
 
 use std::path::Path;

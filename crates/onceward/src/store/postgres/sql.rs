@@ -23,7 +23,7 @@ pub(super) const SLOTS: usize = 14;
 
 /// The columns of a row, in the order in which [`rows`](super::rows) reads them. The last three: who
 /// wrote it, whether that must be on a standby before it may be believed, and since when this server runs: by
-/// that servers, and starts of one, are told apart.
+/// that it differs between servers, and between starts of one.
 macro_rules! columns {
     ($xid:literal) => {
         concat!(
@@ -45,7 +45,7 @@ macro_rules! known {
     };
 }
 
-/// For whoever only looks: nothing is answered by these rows.
+/// For lists and the census, which answer no request by these rows.
 pub(super) const LOOKED_AT: &str =
     columns!("0::pg_catalog.int8, false, pg_catalog.clock_timestamp()");
 
@@ -167,7 +167,7 @@ pub(super) static END: Query = Query {
     slot: 2,
 };
 
-/// Many ends. Rows that somebody's transaction holds are left out, so that one cannot stall all; so is one
+/// Many ends. Rows that an open transaction holds are left out, so that one cannot stall all; so is one
 /// that was changed since the statement began, whose new version it cannot see.
 pub(super) static END_MANY: Query = Query {
     text: "

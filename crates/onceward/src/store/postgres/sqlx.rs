@@ -202,7 +202,7 @@ fn code(error: &sqlx::Error) -> Option<String> {
     Some(error.as_database_error()?.code()?.into_owned())
 }
 
-/// What a failed commit means: nobody knows, before the record was read.
+/// What a failed commit means: it is in doubt until the record was read.
 pub(crate) fn sqlx_commit_error(error: &sqlx::Error) -> StoreError {
     StoreError::Unavailable(error.to_string())
 }

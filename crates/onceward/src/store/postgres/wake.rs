@@ -1,8 +1,8 @@
 //! Processes tell each other what has ended, by `NOTIFY`: a courtesy, never in a user's transaction.
 //!
-//! Whoever begins to wait says so once, and every process remembers that for a minute. Whoever ends such
+//! A process that begins to wait says so once, and every process remembers that for a minute. One that ends such
 //! an operation says that after the commit, in a statement of its own: `NOTIFY` takes a lock that all
-//! commits wait for, so it is sent only if somebody waits.
+//! commits wait for, so it is sent only if a process waits.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -23,7 +23,7 @@ use super::{
     link::{ConnectOptions, Line, Link},
 };
 
-/// How many awaited operations a process remembers, and for how long: nobody waits for longer.
+/// How many awaited operations a process remembers, and for how long: no request waits for longer.
 const MAX_AWAITED: usize = 10_000;
 const AWAITED_FOR: Duration = Duration::from_secs(60);
 
@@ -45,7 +45,7 @@ struct Listeners {
     listeners: Mutex<Vec<Weak<OnEnded>>>,
 }
 
-/// Operations that somebody elsewhere waits for, oldest first.
+/// Operations that another process waits for, oldest first.
 #[derive(Default)]
 struct Awaited {
     until: HashMap<Digest, Instant>,
@@ -97,7 +97,7 @@ impl Notifier {
     }
 
     fn say(&self, kind: char, id: &Digest) {
-        // Whoever is not told asks the store.
+        // A waiter without a message asks the store.
         let _ = self.messages.try_send(format!("{kind}{}", hex(id)));
     }
 }
@@ -231,9 +231,9 @@ mod tests {
             Digest(id)
         };
         awaited.note(id(1), now);
-        assert!(awaited.take(&id(1), now) && !awaited.take(&id(1), now), "it is told once");
+        assert!(awaited.take(&id(1), now) && !awaited.take(&id(1), now), "one message is sent");
         awaited.note(id(2), now);
-        assert!(!awaited.take(&id(2), now + AWAITED_FOR), "nobody waits so long");
+        assert!(!awaited.take(&id(2), now + AWAITED_FOR), "no request waits so long");
         for number in 0..u16::try_from(MAX_AWAITED).unwrap() + 10 {
             awaited.note(id(number), now);
         }

@@ -1,8 +1,8 @@
 //! Group commit: changes that wait are written together, by few connections.
 //!
 //! First claims and all other changes wait in lines of their own, because a statement makes many of one
-//! kind. A connection that is free takes everything that waits, up to a limit, so that nobody waits for
-//! company: one change alone is one statement. What a batch leaves out is looked at, and if somebody's
+//! kind. A connection that is free takes everything that waits, up to a limit, so that no change waits for
+//! company: one change alone is one statement. What a batch leaves out is looked at, and if a service's
 //! transaction held it, proposed once more alone.
 
 use std::{
@@ -25,10 +25,10 @@ use super::{
 };
 use crate::engine::Pause;
 
-/// How many changes may wait; whoever comes then waits for a place.
+/// How many changes may wait; a change that comes then waits for a place.
 const QUEUE: usize = 16_384;
 
-/// How often a first claim must have waited for too long before it is somebody else who makes it.
+/// How often a first claim must have waited for too long before another transaction is taken to make it.
 const HELD: u32 = 4;
 
 /// What became of a change.
@@ -108,7 +108,7 @@ impl Lane {
             if taken == 0 {
                 return;
             }
-            // Whoever is gone has not been written, and does not count on it: it may have been long ago.
+            // A caller that is gone does not count on its change, which may be from long ago.
             jobs.retain(|job| !job.reply.is_closed());
             let mut left = mem::take(&mut jobs);
             while !left.is_empty() {
@@ -229,7 +229,7 @@ impl Lane {
                         return Ok(Applied::Refused(Some(read)));
                     }
                 }
-                // The row as it was before somebody took hold of it may tell enough.
+                // The row as it was before the transaction took hold of it may tell enough.
                 Err(Trouble::Held) => {
                     let stored = self.read_one(link, work).await?;
                     let is_other = |read: &Read| Some(read.row.fence()) != work.expected();

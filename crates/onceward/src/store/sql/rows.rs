@@ -79,7 +79,7 @@ impl Proposal {
     }
 }
 
-/// A record as it is stored, decoded by whoever asked for it.
+/// A record as it is stored; the caller that asked for it decodes it.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) fence: Fence,
@@ -110,7 +110,7 @@ impl Row {
         Ok(found)
     }
 
-    /// What the row means, for whoever looks at many.
+    /// What the row means, for a list or a census of many.
     pub(crate) fn look(&self, id: &Digest, codec: &Codec) -> Result<Found, StoreError> {
         let record = match self.times {
             Some(times) => self.record(id, times, codec),
@@ -149,7 +149,7 @@ impl Row {
 pub(crate) fn raise_unreadable(id: &Digest, why: Unreadable) {
     let (what, until) = match why {
         Unreadable::Sealed => (
-            "cannot be opened: it was sealed with a key that is not at hand, or changed by somebody",
+            "cannot be opened: it was sealed with a key that is not at hand, or it was changed",
             "the right key is there",
         ),
         Unreadable::Damaged => {

@@ -109,7 +109,7 @@ impl SqliteStoreBuilder {
         self
     }
 
-    /// Hides answers from whoever has the file and not the key; `onceward::seal::Keyring` (feature
+    /// Hides answers from a reader of the file without the key; `onceward::seal::Keyring` (feature
     /// `encryption`) is such a seal.
     ///
     /// Records from before stay readable. One that was sealed with a key that is not at hand is not
@@ -178,7 +178,7 @@ impl SqliteStoreBuilder {
     /// Makes or updates the tables and leaves all others alone. All of it or nothing. The file gets a
     /// write-ahead log, if it has none.
     ///
-    /// [`open`](Self::open) does the same by itself, if not told otherwise.
+    /// [`open`](Self::open) does the same by itself, unless an option says otherwise.
     pub fn migrate(self) -> Result<Tables, OpenError> {
         let options = Options { migrates: true, ..self.checked()? };
         schema::open(&options)?;

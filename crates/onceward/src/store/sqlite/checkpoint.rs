@@ -1,6 +1,6 @@
 //! The second connection that writes: copies the log into the file, so that commits need not.
 //!
-//! A passive checkpoint never waits and holds nobody up, but under load it never catches up with
+//! A passive checkpoint never waits and holds no writer up, but under load it never catches up with
 //! the writer either, and the log would grow for ever. So the writer itself begins the log anew
 //! when it has become long: at a moment when little is left to copy, or, when the log has twice the
 //! length, in any case.
@@ -23,7 +23,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// The store's own reads end sooner than this; the reads of other processes are not waited for.
 const READERS_END: Duration = Duration::from_millis(10);
 
-/// When somebody who reads has kept the log from being begun anew, this much later is soon enough.
+/// When a reader has kept the log from being begun anew, this much later is soon enough.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
 
 /// The checkpointing thread; dropping it stops and joins the thread.
@@ -118,7 +118,7 @@ fn run(connection: &Connection, shared: &CheckpointState, presence: &Presence) {
         };
         match position {
             Ok(position) if position.is_copied() => telemetry::SQLITE_LOG_WAITING.set(0),
-            // The writer was faster, or somebody reads an old state.
+            // The writer was faster, or a reader is in an old state.
             Ok(_) => shared.wish(Wish::Soon),
             Err(error) => {
                 tracing::warn!(

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::clock::Clock;
 
-/// What the store knows when it is asked to write on somebody else's connection.
+/// What the store knows when it is asked to write on the user's connection.
 pub(super) struct Inside {
     pub(super) clock: Arc<dyn Clock>,
     accepts_relaxed: bool,
@@ -202,7 +202,7 @@ impl SqliteStore {
     /// [`swap_in`](onceward_core::Transactional::swap_in) on a connection of rusqlite.
     ///
     /// Begin the transaction with `IMMEDIATE`: one that reads first and writes later fails when
-    /// somebody else has written in between. After a conflict or an error, roll back.
+    /// another connection has written in between. After a conflict or an error, roll back.
     ///
     /// ```
     /// # use onceward::{*, store::{Swap, sqlite::SqliteStore}, protocol::*};

@@ -1,7 +1,7 @@
 //! How far the store has come: its commits are counted, in the file and beside it.
 //!
 //! SQLite takes a log that was damaged or cut off for one that ends there, and goes on without a word:
-//! it cannot tell damage from a commit that the power cut short. With a count it can be told. Each commit
+//! it cannot tell damage from a commit that the power cut short. With a count it can. Each commit
 //! of the writer stores the next number in the same transaction, and waits for the disk. So
 //!
 //! - a number anywhere in the log proves that the commit before it was durable: its transaction began
@@ -283,7 +283,7 @@ impl Evidence {
     pub(super) fn missing(&self, found: Option<Mark>) -> Option<Missing> {
         let is_later = |durable: &&Mark| match found {
             Some(found) => durable.store == found.store && durable.commits > found.commits,
-            // A store whose table is gone cannot be told from another one.
+            // A store whose table is gone looks like another one.
             None => true,
         };
         let known = self.durable.iter().filter(is_later).map(|mark| mark.commits).max()?;

@@ -247,7 +247,7 @@ impl Store for SqliteStore {
     fn swap<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>> {
         Box::pin(async {
             let Inner { readers, writer, known, codec, .. } = &*self.inner;
-            // So that two jumps of the clock between which something is written are told apart.
+            // So that two jumps of the clock between which something is written stay two.
             codec.watch().look();
             // A duplicate only reads: it neither waits for a commit nor takes the write lock.
             if change.expected.is_none()

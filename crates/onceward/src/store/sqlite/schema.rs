@@ -318,7 +318,7 @@ fn prepare(
     }
 }
 
-/// Refuses a file that lacks commits, or of which nobody can tell.
+/// Refuses a file that lacks commits, or of which that cannot be known.
 fn complete(mark: Option<Mark>, path: &Path, evidence: &Evidence) -> Result<(), Refusal> {
     if let Some(missing) = evidence.missing(mark) {
         return Err(Refusal::Missing(missing));

@@ -282,7 +282,7 @@ fn note_down(
     statement.execute(params![id.0, at, kind, execution, actor, reason]).map(drop)
 }
 
-/// What cannot be read has nobody to resolve it: an operator may delete it.
+/// What cannot be read cannot be resolved: an operator may delete it.
 fn may_be_purged(row: &Row, id: &Digest, codec: &Codec) -> bool {
     match row.decode(id, codec) {
         Ok(Found::Unreadable { .. }) => true,

@@ -23,7 +23,7 @@ pub(super) const INSERT: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
     ON CONFLICT (digest) DO NOTHING";
 
-/// The time of the first claim stays: whoever knows the fence has read that time with it. Not to set
+/// The time of the first claim stays: a caller that knows the fence has read that time with it. Not to set
 /// it spares its index; the numbers are those of `CLAIM_AFRESH`.
 pub(super) const UPDATE: &str = "
     UPDATE main.onceward_record

@@ -64,7 +64,7 @@ impl DerefMut for OwnTransaction {
 impl SqliteStore {
     /// [`begin_blocking`](Self::begin_blocking) for a pool of sqlx. Needs tokio.
     ///
-    /// Whoever holds a transaction must not wait for a second connection of the same pool.
+    /// A task that holds a transaction must not wait for a second connection of the same pool.
     ///
     /// ```
     /// # use onceward::store::sqlite::SqliteStore;
@@ -77,7 +77,7 @@ impl SqliteStore {
     /// }
     /// ```
     pub async fn begin(&self, pool: &SqlitePool) -> Result<OwnTransaction, sqlx::Error> {
-        // A connection first: whoever has his turn must not have to wait for one.
+        // A connection first: a task that has its turn must not have to wait for one.
         let mut connection = pool.acquire().await?;
         // SQLite has rolled back by itself, sqlx did not notice and would never begin here again.
         while connection.is_in_transaction() {
@@ -90,7 +90,7 @@ impl SqliteStore {
     }
 }
 
-/// One that reads first and writes later fails when somebody else has written in between: begin it
+/// One that reads first and writes later fails when another connection has written in between: begin it
 /// with [`SqliteStore::begin`], or with `pool.begin_with("BEGIN IMMEDIATE")`.
 impl Transactional<SqliteConnection> for SqliteStore {
     fn swap_in<'a>(
@@ -208,7 +208,7 @@ impl SqliteStore {
     }
 }
 
-/// What a failed commit means: nobody knows, before the record was read.
+/// What a failed commit means: it is in doubt until the record was read.
 pub(crate) fn commit_error(error: &sqlx::Error) -> StoreError {
     match as_sqlite(error) {
         Some(error) => at_commit(&error),

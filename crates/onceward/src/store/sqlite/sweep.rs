@@ -30,10 +30,10 @@ use crate::{
 /// How long one step may look for rows before the writer turns to its queue again.
 const STEP: Duration = Duration::from_millis(10);
 
-/// How many rows one step takes while nobody waits for the writer.
+/// How many rows one step takes while no change waits for the writer.
 const STEP_ROWS: u32 = 1024;
 
-/// How many rows one step takes while somebody does.
+/// How many rows one step takes while a change waits.
 const BUSY_STEP_ROWS: u32 = 256;
 
 /// How many old chunks one sweep looks at: the next one goes on behind them.

@@ -1,4 +1,4 @@
-//! One connection's transactions: begun with the write lock, committed before anybody is answered.
+//! One connection's transactions: begun with the write lock, committed before any caller gets its answer.
 
 use std::{
     sync::Arc,

@@ -25,7 +25,7 @@ const MAX_CHANGES: usize = 512;
 /// How much one transaction takes, for the same reason.
 const MAX_BATCH_KIB: u32 = 16 << 10;
 
-/// How much may wait. Whoever comes later waits outside, with his change in his own memory.
+/// How much may wait. A caller that comes later waits outside, with the change in its own memory.
 const MAX_WAITING_KIB: u32 = 64 << 10;
 
 /// The writing thread; dropping it lets the thread finish what waits, and joins it.
@@ -66,7 +66,7 @@ impl Writer {
             let connections = (&connection, &sweeping);
             match Loop::new(connections, (&settings, presence), log, waiting, &for_thread) {
                 Ok(writing) => {
-                    // Whoever opens the store waits for this; if he is gone, the queue ends too.
+                    // The opener of the store waits for this; if it is gone, the queue ends too.
                     let _ = ready.send(Ok(()));
                     writing.run();
                     Loop::keep_spoilt_log(&watching, [&connection, &sweeping]);
