@@ -4,8 +4,8 @@ use alloc::{string::String, vec::Vec};
 use core::time::Duration;
 
 use crate::{
-    BoxFuture, Digest, Effect, Fence, Found, Key, Note, OperationName, Scope, State, Status, Store,
-    StoreError, Stored,
+    Digest, Effect, Fence, Found, Key, Note, OperationName, Scope, State, Status, Store,
+    StoreFuture, Stored,
 };
 
 /// For operators: finds records by what they mean, and deletes one.
@@ -31,7 +31,7 @@ pub trait Inspect: Store {
     ///
     /// A page may be short, even empty, while `next` is there: a store looks at a bounded number
     /// of records for each page.
-    fn list<'a>(&'a self, filter: &'a Filter) -> BoxFuture<'a, Result<Page, StoreError>>;
+    fn list<'a>(&'a self, filter: &'a Filter) -> StoreFuture<'a, Page>;
 
     /// Deletes one ended or unreadable record if its fence is the expected one.
     ///
@@ -41,7 +41,7 @@ pub trait Inspect: Store {
         id: &'a Digest,
         expected: Fence,
         note: &'a Note,
-    ) -> BoxFuture<'a, Result<Purge, StoreError>>;
+    ) -> StoreFuture<'a, Purge>;
 }
 
 /// Which records to list.

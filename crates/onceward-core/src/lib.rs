@@ -99,7 +99,7 @@ pub use scope::{Scope, ScopeError};
 pub use seal::Seal;
 pub use spool::{Spool, SpoolId};
 pub use status::Status;
-pub use store::{BoxFuture, Change, SWEEP_MARGIN, Store, StoreError, Swap};
+pub use store::{BoxFuture, Change, SWEEP_MARGIN, Store, StoreError, StoreFuture, Swap};
 pub use terms::{Terms, TermsBuilder, TermsError};
 pub use times::{Started, Timestamp, Ttl};
 pub use trail::{Note, NoteKind, Trail, TrailEntry};

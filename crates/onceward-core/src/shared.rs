@@ -4,20 +4,20 @@ use alloc::{sync::Arc, vec::Vec};
 use core::any::Any;
 
 use crate::{
-    BoxFuture, Change, Digest, Fence, Filter, Found, Inspect, Note, Page, Purge, Spool, SpoolId,
-    Store, StoreError, Swap, Trail, TrailEntry, Wake,
+    Change, Digest, Fence, Filter, Found, Inspect, Note, Page, Purge, Spool, SpoolId, Store,
+    StoreFuture, Swap, Trail, TrailEntry, Wake,
 };
 
 impl<S: Store + ?Sized> Store for Arc<S> {
-    fn swap<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>> {
+    fn swap<'a>(&'a self, change: &'a Change) -> StoreFuture<'a, Swap> {
         (**self).swap(change)
     }
 
-    fn get<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Found, StoreError>> {
+    fn get<'a>(&'a self, id: &'a Digest) -> StoreFuture<'a, Found> {
         (**self).get(id)
     }
 
-    fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>> {
+    fn sweep(&self, limit: u32) -> StoreFuture<'_, u32> {
         (**self).sweep(limit)
     }
 
@@ -31,7 +31,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 }
 
 impl<S: Inspect + ?Sized> Inspect for Arc<S> {
-    fn list<'a>(&'a self, filter: &'a Filter) -> BoxFuture<'a, Result<Page, StoreError>> {
+    fn list<'a>(&'a self, filter: &'a Filter) -> StoreFuture<'a, Page> {
         (**self).list(filter)
     }
 
@@ -40,36 +40,27 @@ impl<S: Inspect + ?Sized> Inspect for Arc<S> {
         id: &'a Digest,
         expected: Fence,
         note: &'a Note,
-    ) -> BoxFuture<'a, Result<Purge, StoreError>> {
+    ) -> StoreFuture<'a, Purge> {
         (**self).purge(id, expected, note)
     }
 }
 
 impl<S: Trail + ?Sized> Trail for Arc<S> {
-    fn trail<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Vec<TrailEntry>, StoreError>> {
+    fn trail<'a>(&'a self, id: &'a Digest) -> StoreFuture<'a, Vec<TrailEntry>> {
         (**self).trail(id)
     }
 }
 
 impl<S: Spool + ?Sized> Spool for Arc<S> {
-    fn put<'a>(
-        &'a self,
-        id: &'a SpoolId,
-        index: u32,
-        chunk: &'a [u8],
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn put<'a>(&'a self, id: &'a SpoolId, index: u32, chunk: &'a [u8]) -> StoreFuture<'a, ()> {
         (**self).put(id, index, chunk)
     }
 
-    fn chunk<'a>(
-        &'a self,
-        id: &'a SpoolId,
-        index: u32,
-    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, StoreError>> {
+    fn chunk<'a>(&'a self, id: &'a SpoolId, index: u32) -> StoreFuture<'a, Option<Vec<u8>>> {
         (**self).chunk(id, index)
     }
 
-    fn discard<'a>(&'a self, id: &'a SpoolId) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn discard<'a>(&'a self, id: &'a SpoolId) -> StoreFuture<'a, ()> {
         (**self).discard(id)
     }
 }

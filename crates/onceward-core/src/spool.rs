@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::{BoxFuture, Digest, Fence, Store, StoreError};
+use crate::{Digest, Fence, Store, StoreFuture};
 
 /// Keeps answers that are too large for a record, in chunks beside it.
 ///
@@ -21,22 +21,13 @@ use crate::{BoxFuture, Digest, Fence, Store, StoreError};
 /// ```
 pub trait Spool: Store {
     /// Writes one chunk; the same chunk may be written again.
-    fn put<'a>(
-        &'a self,
-        id: &'a SpoolId,
-        index: u32,
-        chunk: &'a [u8],
-    ) -> BoxFuture<'a, Result<(), StoreError>>;
+    fn put<'a>(&'a self, id: &'a SpoolId, index: u32, chunk: &'a [u8]) -> StoreFuture<'a, ()>;
 
     /// Reads one chunk.
-    fn chunk<'a>(
-        &'a self,
-        id: &'a SpoolId,
-        index: u32,
-    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, StoreError>>;
+    fn chunk<'a>(&'a self, id: &'a SpoolId, index: u32) -> StoreFuture<'a, Option<Vec<u8>>>;
 
     /// Drops all chunks of one answer.
-    fn discard<'a>(&'a self, id: &'a SpoolId) -> BoxFuture<'a, Result<(), StoreError>>;
+    fn discard<'a>(&'a self, id: &'a SpoolId) -> StoreFuture<'a, ()>;
 }
 
 /// Names one spooled answer: the operation and the fence of the record that refers to it.

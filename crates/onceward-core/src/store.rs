@@ -8,6 +8,9 @@ use crate::{Digest, Fence, Found, Note, Record, Timestamp, Wake};
 /// A boxed future, so that the traits are dyn-compatible and a store is chosen at run time.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// What a store answers, or why it does not.
+pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+
 /// The one store primitive: replace a record if its fence is the expected one.
 ///
 /// `Err` means that the store is broken or unreachable, and says nothing about whether the change
@@ -43,16 +46,16 @@ pub trait Store: Send + Sync + 'static {
     /// Replaces the record iff the stored fence equals `change.expected` (`None`: nothing stored).
     ///
     /// Otherwise nothing is changed and what is stored is reported.
-    fn swap<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>>;
+    fn swap<'a>(&'a self, change: &'a Change) -> StoreFuture<'a, Swap>;
 
     /// Reads one record.
-    fn get<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Found, StoreError>>;
+    fn get<'a>(&'a self, id: &'a Digest) -> StoreFuture<'a, Found>;
 
     /// Deletes up to `limit` ended records whose retention was over an hour ago; returns how many.
     ///
     /// Never one in progress. The hour ([`SWEEP_MARGIN`]) keeps deletion reversible
     /// when a clock is set wrong.
-    fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>>;
+    fn sweep(&self, limit: u32) -> StoreFuture<'_, u32>;
 
     /// The store under its own type, for a caller that holds it as `dyn Store` and has a connection that
     /// only this type knows; a wrapper passes on what it wraps.

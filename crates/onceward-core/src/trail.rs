@@ -2,7 +2,7 @@
 
 use alloc::{string::String, vec::Vec};
 
-use crate::{BoxFuture, Digest, Execution, Store, StoreError, Timestamp};
+use crate::{Digest, Execution, Store, StoreFuture, Timestamp};
 
 /// Reads the notes that swaps and purges left, oldest first.
 ///
@@ -18,7 +18,7 @@ use crate::{BoxFuture, Digest, Execution, Store, StoreError, Timestamp};
 /// ```
 pub trait Trail: Store {
     /// All entries of one operation, also after it was swept or purged.
-    fn trail<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Vec<TrailEntry>, StoreError>>;
+    fn trail<'a>(&'a self, id: &'a Digest) -> StoreFuture<'a, Vec<TrailEntry>>;
 }
 
 /// A note with the store's time of it.

@@ -21,6 +21,7 @@ mod address;
 mod barrier;
 mod builder;
 mod census;
+mod client;
 mod error;
 mod inside;
 mod link;
@@ -40,8 +41,8 @@ mod writer;
 use std::{any::Any, fmt, sync::Arc, time::SystemTime};
 
 use onceward_core::{
-    BoxFuture, Change, Digest, Execution, Fence, Filter, Found, Inspect, Note, NoteKind, Page,
-    Purge, Spool, SpoolId, Store, StoreError, Swap, Trail, TrailEntry, Wake,
+    Change, Digest, Execution, Fence, Filter, Found, Inspect, Note, NoteKind, Page, Purge, Spool,
+    SpoolId, Store, StoreError, StoreFuture, Swap, Trail, TrailEntry, Wake,
 };
 use tokio_postgres::{Row, types::Type};
 use uuid::Uuid;
@@ -49,10 +50,10 @@ use uuid::Uuid;
 pub use address::Address;
 pub use builder::PostgresStoreBuilder;
 pub use census::Condition;
+pub use client::OwnTransaction;
+pub(crate) use client::commit_error;
 pub use error::OpenError;
 pub(crate) use error::describe;
-pub use inside::OwnTransaction;
-pub(crate) use inside::commit_error;
 pub use schema::{Durability, MIGRATIONS, Tables};
 #[cfg(feature = "sqlx")]
 pub(crate) use sqlx::{depth, sqlx_commit_error};
@@ -254,7 +255,7 @@ impl fmt::Debug for PostgresStore {
 }
 
 impl Store for PostgresStore {
-    fn swap<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>> {
+    fn swap<'a>(&'a self, change: &'a Change) -> StoreFuture<'a, Swap> {
         Box::pin(async move {
             let Inner { writer, known, codec, .. } = &*self.inner;
             // A duplicate only reads: it waits for no commit.
@@ -280,11 +281,11 @@ impl Store for PostgresStore {
         })
     }
 
-    fn get<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Found, StoreError>> {
+    fn get<'a>(&'a self, id: &'a Digest) -> StoreFuture<'a, Found> {
         Box::pin(self.read(id))
     }
 
-    fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>> {
+    fn sweep(&self, limit: u32) -> StoreFuture<'_, u32> {
         Box::pin(async move {
             let link = self.desk().await?;
             sweep::sweep(&link, limit, self.inner.how.dialect, &self.inner.codec).await
@@ -301,7 +302,7 @@ impl Store for PostgresStore {
 }
 
 impl Inspect for PostgresStore {
-    fn list<'a>(&'a self, filter: &'a Filter) -> BoxFuture<'a, Result<Page, StoreError>> {
+    fn list<'a>(&'a self, filter: &'a Filter) -> StoreFuture<'a, Page> {
         Box::pin(async move {
             let link = self.desk().await?;
             list::list(&link, filter, &self.inner.codec).await
@@ -313,7 +314,7 @@ impl Inspect for PostgresStore {
         id: &'a Digest,
         expected: Fence,
         note: &'a Note,
-    ) -> BoxFuture<'a, Result<Purge, StoreError>> {
+    ) -> StoreFuture<'a, Purge> {
         Box::pin(async move {
             let found = self.read(id).await?;
             match &found {
@@ -347,7 +348,7 @@ impl Inspect for PostgresStore {
 const MAX_TRAIL: i64 = 1000;
 
 impl Trail for PostgresStore {
-    fn trail<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Vec<TrailEntry>, StoreError>> {
+    fn trail<'a>(&'a self, id: &'a Digest) -> StoreFuture<'a, Vec<TrailEntry>> {
         Box::pin(async move {
             let link = self.desk().await?;
             let question = "SELECT at, kind, execution, actor, reason FROM (
@@ -381,12 +382,7 @@ fn entry(row: &Row) -> Result<TrailEntry, StoreError> {
 }
 
 impl Spool for PostgresStore {
-    fn put<'a>(
-        &'a self,
-        id: &'a SpoolId,
-        index: u32,
-        chunk: &'a [u8],
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn put<'a>(&'a self, id: &'a SpoolId, index: u32, chunk: &'a [u8]) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let bytes = self.inner.codec.seal_chunk(id, index, chunk);
             let (operation, fence) = (id.operation.0.as_slice(), uuid_of(id.fence));
@@ -397,11 +393,7 @@ impl Spool for PostgresStore {
         })
     }
 
-    fn chunk<'a>(
-        &'a self,
-        id: &'a SpoolId,
-        index: u32,
-    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, StoreError>> {
+    fn chunk<'a>(&'a self, id: &'a SpoolId, index: u32) -> StoreFuture<'a, Option<Vec<u8>>> {
         Box::pin(async move {
             let link = self.desk().await?;
             let (operation, fence) = (id.operation.0.as_slice(), uuid_of(id.fence));
@@ -412,7 +404,7 @@ impl Spool for PostgresStore {
         })
     }
 
-    fn discard<'a>(&'a self, id: &'a SpoolId) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn discard<'a>(&'a self, id: &'a SpoolId) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let link = self.inner.keeper.link().await?;
             let (operation, fence) = (id.operation.0.as_slice(), uuid_of(id.fence));

@@ -66,8 +66,8 @@ use std::{
 };
 
 use onceward_core::{
-    BoxFuture, Change, Digest, Fence, Filter, Found, Inspect, Note, Page, Purge, Spool, SpoolId,
-    Store, StoreError, Swap, Trail, TrailEntry,
+    Change, Digest, Fence, Filter, Found, Inspect, Note, Page, Purge, Spool, SpoolId, Store,
+    StoreError, StoreFuture, Swap, Trail, TrailEntry,
 };
 
 #[cfg(feature = "sqlx")]
@@ -244,7 +244,7 @@ impl fmt::Debug for SqliteStore {
 }
 
 impl Store for SqliteStore {
-    fn swap<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>> {
+    fn swap<'a>(&'a self, change: &'a Change) -> StoreFuture<'a, Swap> {
         Box::pin(async {
             let Inner { readers, writer, known, codec, .. } = &*self.inner;
             // So that two jumps of the clock between which something is written stay two.
@@ -269,11 +269,11 @@ impl Store for SqliteStore {
         })
     }
 
-    fn get<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Found, StoreError>> {
+    fn get<'a>(&'a self, id: &'a Digest) -> StoreFuture<'a, Found> {
         Box::pin(async { self.decode(id, self.inner.readers.get(*id).await?) })
     }
 
-    fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>> {
+    fn sweep(&self, limit: u32) -> StoreFuture<'_, u32> {
         Box::pin(self.inner.writer.sweep(limit))
     }
 
@@ -283,7 +283,7 @@ impl Store for SqliteStore {
 }
 
 impl Inspect for SqliteStore {
-    fn list<'a>(&'a self, filter: &'a Filter) -> BoxFuture<'a, Result<Page, StoreError>> {
+    fn list<'a>(&'a self, filter: &'a Filter) -> StoreFuture<'a, Page> {
         Box::pin(self.inner.readers.list(filter.clone()))
     }
 
@@ -292,7 +292,7 @@ impl Inspect for SqliteStore {
         id: &'a Digest,
         expected: Fence,
         note: &'a Note,
-    ) -> BoxFuture<'a, Result<Purge, StoreError>> {
+    ) -> StoreFuture<'a, Purge> {
         Box::pin(async move {
             let work = Work::Purge { id: *id, expected, note: note.clone() };
             let stored = match self.inner.writer.write(work).await? {
@@ -311,35 +311,26 @@ impl Inspect for SqliteStore {
 }
 
 impl Trail for SqliteStore {
-    fn trail<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Vec<TrailEntry>, StoreError>> {
+    fn trail<'a>(&'a self, id: &'a Digest) -> StoreFuture<'a, Vec<TrailEntry>> {
         Box::pin(self.inner.readers.trail(*id))
     }
 }
 
 impl Spool for SqliteStore {
-    fn put<'a>(
-        &'a self,
-        id: &'a SpoolId,
-        index: u32,
-        chunk: &'a [u8],
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn put<'a>(&'a self, id: &'a SpoolId, index: u32, chunk: &'a [u8]) -> StoreFuture<'a, ()> {
         let bytes = self.inner.codec.seal_chunk(id, index, chunk).into_owned();
         let work = Work::PutChunk { id: *id, index, bytes };
         Box::pin(async { self.inner.writer.write(work).await.map(drop) })
     }
 
-    fn chunk<'a>(
-        &'a self,
-        id: &'a SpoolId,
-        index: u32,
-    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, StoreError>> {
+    fn chunk<'a>(&'a self, id: &'a SpoolId, index: u32) -> StoreFuture<'a, Option<Vec<u8>>> {
         Box::pin(async move {
             let chunk = self.inner.readers.chunk(*id, index).await?;
             Ok(chunk.map(|chunk| self.inner.codec.open_chunk(id, index, chunk)))
         })
     }
 
-    fn discard<'a>(&'a self, id: &'a SpoolId) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn discard<'a>(&'a self, id: &'a SpoolId) -> StoreFuture<'a, ()> {
         Box::pin(async { self.inner.writer.write(Work::DiscardChunks { id: *id }).await.map(drop) })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use onceward_core::{BoxFuture, Change, Digest, Fence, SpoolId, StoreError, Swap, Transactional};
+use onceward_core::{Change, Digest, Fence, SpoolId, StoreError, StoreFuture, Swap, Transactional};
 use sqlx::{
     Connection as _, Database, Row as _, SqlStr, Sqlite, SqliteConnection, SqlitePool, Transaction,
     sqlite::SqliteRow,
@@ -97,7 +97,7 @@ impl Transactional<SqliteConnection> for SqliteStore {
         &'a self,
         connection: &'a mut SqliteConnection,
         change: &'a Change,
-    ) -> BoxFuture<'a, Result<Swap, StoreError>> {
+    ) -> StoreFuture<'a, Swap> {
         Box::pin(async move {
             self.ask(connection).await?;
             let swapped = self.swap_on(connection, change).await;
@@ -111,7 +111,7 @@ impl Transactional<SqliteConnection> for SqliteStore {
         id: &'a SpoolId,
         index: u32,
         chunk: &'a [u8],
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             self.ask(connection).await?;
             let chunk = self.inner.codec.seal_chunk(id, index, chunk);
@@ -126,7 +126,7 @@ impl Transactional<SqliteConnection> for SqliteStore {
     }
 
     /// After the commit: whatever was committed into a file that has no name is not durable.
-    fn confirm<'a>(&'a self, _: &'a Digest, _: Fence) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn confirm<'a>(&'a self, _: &'a Digest, _: Fence) -> StoreFuture<'a, ()> {
         Box::pin(async { self.look_after_commit() })
     }
 }
