@@ -193,7 +193,7 @@ impl Lane {
         let mut left = Vec::new();
         for job in jobs {
             match stored.remove(&job.id()) {
-                Some(read) if Some(read.row.fence()) != job.work.expected() => {
+                Some(read) if Some(read.row.fence) != job.work.expected() => {
                     job.answer(Ok(Applied::Refused(Some(read))));
                 }
                 None if job.work.expected().is_some() => job.answer(Ok(Applied::Refused(None))),
@@ -232,7 +232,7 @@ impl Lane {
                 // The row as it was before the transaction took hold of it may tell enough.
                 Err(Trouble::Held) => {
                     let stored = self.read_one(link, work).await?;
-                    let is_other = |read: &Read| Some(read.row.fence()) != work.expected();
+                    let is_other = |read: &Read| Some(read.row.fence) != work.expected();
                     return Ok(match stored.filter(is_other) {
                         Some(read) => Applied::Refused(Some(read)),
                         None => Applied::Held,

@@ -97,10 +97,6 @@ pub(crate) struct Times {
 }
 
 impl Row {
-    pub(crate) fn fence(&self) -> Fence {
-        self.fence
-    }
-
     /// What the row means; an unreadable one raises its alarm.
     pub(crate) fn decode(&self, id: &Digest, codec: &Codec) -> Result<Found, StoreError> {
         let found = self.look(id, codec)?;

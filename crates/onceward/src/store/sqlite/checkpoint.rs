@@ -7,13 +7,14 @@
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
 use rusqlite::{Connection, Statement};
 
-use super::{OpenError, builder::Options, log::FRAME_HEADER_BYTES, schema, space::Presence, sql};
+use super::{
+    OpenError, Thread, builder::Options, log::FRAME_HEADER_BYTES, schema, space::Presence, sql,
+};
 use crate::telemetry::{self, Begun, event};
 
 /// How long a commit may wait to be copied into the file. It is durable before; the longer it
@@ -29,7 +30,7 @@ const TRY_AGAIN: Duration = Duration::from_millis(500);
 /// The checkpointing thread; dropping it stops and joins the thread.
 pub(super) struct Checkpointer {
     shared: Arc<CheckpointState>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Thread,
 }
 
 /// What the writer and the checkpointing thread have in common.
@@ -57,10 +58,10 @@ impl Checkpointer {
             turn: Mutex::new(()),
         });
         let (for_thread, presence) = (Arc::clone(&shared), Arc::clone(presence));
-        let thread = super::spawn(options, "checkpoint", move || {
+        let _thread = Thread::start(options, "checkpoint", move || {
             run(&connection, &for_thread, &presence);
         })?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { shared, _thread })
     }
 
     pub(super) fn shared(&self) -> Arc<CheckpointState> {
@@ -71,10 +72,6 @@ impl Checkpointer {
 impl Drop for Checkpointer {
     fn drop(&mut self) {
         self.shared.wish(Wish::Stop);
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread was reported when it happened.
-            let _ = thread.join();
-        }
     }
 }
 

@@ -214,20 +214,16 @@ impl SqliteStore {
         let checkpointer = Checkpointer::start(options, &presence)?;
         let writer = Writer::start(connection, options, &presence, checkpointer.shared())?;
         let readers = Readers::start(options, &presence)?;
-        let (path, inside) = (options.path.clone(), Inside::new(options, &presence));
-        let (_checkpointer, known) = (checkpointer, RecentRecords::new());
-        let codec = options.codec.clone();
-        let reserve_bytes = options.reserve_bytes;
         let inner = Inner {
             readers,
-            _checkpointer,
+            _checkpointer: checkpointer,
             writer,
-            path,
-            reserve_bytes,
+            path: options.path.clone(),
+            reserve_bytes: options.reserve_bytes,
             durability,
-            inside,
-            known,
-            codec,
+            inside: Inside::new(options, &presence),
+            known: RecentRecords::new(),
+            codec: options.codec.clone(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -335,14 +331,28 @@ impl Spool for SqliteStore {
     }
 }
 
-fn spawn(
-    options: &Options,
-    role: &str,
-    body: impl FnOnce() + Send + 'static,
-) -> Result<JoinHandle<()>, OpenError> {
-    let spawned = thread::Builder::new().name(format!("onceward-{role}")).spawn(body);
-    spawned.map_err(|error| OpenError::Failed {
-        path: options.path.clone(),
-        detail: format!("no thread could be started: {error}"),
-    })
+/// A thread; dropping it joins it.
+struct Thread(Option<JoinHandle<()>>);
+
+impl Thread {
+    fn start(
+        options: &Options,
+        role: &str,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Result<Self, OpenError> {
+        let started = thread::Builder::new().name(format!("onceward-{role}")).spawn(body);
+        started.map(|thread| Self(Some(thread))).map_err(|error| OpenError::Failed {
+            path: options.path.clone(),
+            detail: format!("no thread could be started: {error}"),
+        })
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        if let Some(thread) = self.0.take() {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
 }

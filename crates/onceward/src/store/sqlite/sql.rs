@@ -7,6 +7,22 @@ pub(super) const BEGIN_READING: &str = "BEGIN DEFERRED";
 pub(super) const COMMIT: &str = "COMMIT";
 pub(super) const ROLLBACK: &str = "ROLLBACK";
 
+/// What the writer prepares before its first change.
+pub(super) const OF_RECORDS: [&str; 8] =
+    [INSERT, UPDATE, CLAIM_AFRESH, READ, DELETE, NOTE, PUT_CHUNK, DISCARD_CHUNKS];
+
+/// What the sweeper prepares before its first step.
+pub(super) const OF_SWEEPS: [&str; 8] = [
+    SWEEPABLE,
+    DELETE_SWEPT,
+    KEEP_UNREADABLE,
+    DISCARD_CHUNKS,
+    OLD_CHUNKS,
+    DELETE_CHUNK,
+    SUSPECT_CLOCK,
+    CLOCK_SUSPECTED,
+];
+
 /// What a connection promises. It reads no table: that would begin a snapshot which the swap after it
 /// might find outdated.
 pub(super) const PROMISES: &str = "

@@ -1,13 +1,13 @@
 //! The one thread that writes. It takes everything that waits, commits it at once, then answers.
 
-use std::{collections::VecDeque, sync::Arc, thread::JoinHandle, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use onceward_core::StoreError;
 use rusqlite::Connection;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::{
-    OpenError,
+    OpenError, Thread,
     builder::Options,
     checkpoint::{CheckpointState, Log},
     error::stopped,
@@ -29,10 +29,12 @@ const MAX_BATCH_KIB: u32 = 16 << 10;
 const MAX_WAITING_KIB: u32 = 64 << 10;
 
 /// The writing thread; dropping it lets the thread finish what waits, and joins it.
+///
+/// Dropped in this order: the thread ends when the queue has no sender.
 pub(super) struct Writer {
-    queue: Option<mpsc::UnboundedSender<Request>>,
+    queue: mpsc::UnboundedSender<Request>,
     room: Arc<Semaphore>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Thread,
 }
 
 #[expect(clippy::large_enum_variant, reason = "nearly all of them are the large one")]
@@ -61,7 +63,7 @@ impl Writer {
         let (ready, started) = std::sync::mpsc::channel();
         let (for_thread, settings) = (Arc::clone(&room), options.clone());
         let (presence, watching) = (Arc::clone(presence), Arc::clone(presence));
-        let thread = super::spawn(options, "writer", move || {
+        let _thread = Thread::start(options, "writer", move || {
             let _closing = CloseRoom(&for_thread);
             let connections = (&connection, &sweeping);
             match Loop::new(connections, (&settings, presence), log, waiting, &for_thread) {
@@ -74,7 +76,7 @@ impl Writer {
                 Err(error) => drop(ready.send(Err(error))),
             }
         })?;
-        let writer = Self { queue: Some(queue), room, thread: Some(thread) };
+        let writer = Self { queue, room, _thread };
         match started.recv() {
             Ok(Ok(())) => Ok(writer),
             Ok(Err(error)) => Err(OpenError::from_sqlite(&options.path, &error)),
@@ -103,23 +105,12 @@ impl Writer {
     async fn enqueue(&self, request: Request, kib: u32) -> Result<(), StoreError> {
         // Given back by the writer with the answer.
         self.room.acquire_many(kib).await.map_err(|_| stopped())?.forget();
-        let queue = self.queue.as_ref().ok_or_else(stopped)?;
         // Before it is sent: the writer must not take it from a queue that counts as empty.
         telemetry::SQLITE_QUEUE.raise_of((), 1);
-        queue.send(request).map_err(|_| {
+        self.queue.send(request).map_err(|_| {
             telemetry::SQLITE_QUEUE.lower_of((), 1);
             stopped()
         })
-    }
-}
-
-impl Drop for Writer {
-    fn drop(&mut self) {
-        self.queue = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread was reported when it happened.
-            let _ = thread.join();
-        }
     }
 }
 
