@@ -24,7 +24,7 @@ use core::time::Duration;
 
 use crate::{
     Change, Claim, Effect, Ending, Execution, Fence, Found, Note, NoteKind, Record, Replay,
-    Request, Settlement, Started, State, Status, Stored, Swap, Timestamp, Ttl,
+    Request, Settlement, Started, State, Status, Stored, Swap, Timestamp, Ttl, Verdict,
 };
 
 /// One request on its way to a verdict: propose [`change`](Self::change), pass the answer to
@@ -55,27 +55,6 @@ pub enum Step {
         /// That version.
         version: u8,
     },
-}
-
-/// What a request gets.
-#[expect(clippy::large_enum_variant, reason = "moved once, and most requests run")]
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// This execution, and no other, runs the operation.
-    Run(Claim),
-    /// The operation has ended; this is its answer.
-    Replay(Replay),
-    /// Another execution is running it.
-    Busy {
-        /// When asking again makes sense.
-        retry_after: Duration,
-    },
-    /// The key was used for a request that means something else. Nothing of it is disclosed.
-    Mismatch,
-    /// It cannot be proven whether the effect happened; `None`: the record cannot be read.
-    Unknown(Option<Box<Stored>>),
-    /// The operation has ended, and only a jump of the store's clock says that it may be forgotten.
-    ClockSuspect,
 }
 
 impl Admission {

@@ -78,10 +78,11 @@ mod terms;
 mod times;
 mod trail;
 mod transactional;
+mod verdict;
 mod wake;
 pub mod wire;
 
-pub use admission::{Admission, Step, Verdict};
+pub use admission::{Admission, Step};
 pub use cause::Cause;
 pub use claim::{Claim, Ending, Settled, Settlement, SettlementStep};
 pub use fence::{Execution, Fence};
@@ -91,7 +92,7 @@ pub use inspect::{Cursor, Filter, Inspect, Listed, Order, PURGE_MARGIN, Page, Pu
 pub use key::{Key, KeyDigest, KeyError};
 pub use meaning::{Meaning, Policy, PolicyBuilder, PolicyError, Profile, Reply};
 pub use operation::{Digest, DigestError, OperationId, OperationName, OperationNameError};
-pub use outcome::{Header, Keeps, Outcome, Replay, StoredBody};
+pub use outcome::{Header, Keeps, Outcome, StoredBody};
 pub use record::{Effect, Record, State, Stored};
 pub use repair::{Force, Repair, RepairError, RepairKind, Resolution};
 pub use request::Request;
@@ -104,4 +105,5 @@ pub use terms::{Terms, TermsBuilder, TermsError};
 pub use times::{Started, Timestamp, Ttl};
 pub use trail::{Note, NoteKind, Trail, TrailEntry};
 pub use transactional::Transactional;
+pub use verdict::{Replay, Verdict};
 pub use wake::{OnEnded, Wake};

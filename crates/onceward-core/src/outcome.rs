@@ -1,9 +1,7 @@
-//! The remembered answer of an operation, what of it may be stored, and its replay.
+//! The remembered answer of an operation, and what of it may be stored.
 
 use alloc::{boxed::Box, string::String, vec::Vec};
 use core::fmt;
-
-use crate::{Fence, State, Stored, Timestamp};
 
 /// What of an answer may be stored by code that does not know the rules of its route: a service that ends an
 /// operation by SQL has no redaction and no key.
@@ -130,39 +128,5 @@ impl fmt::Debug for StoredBody {
             Self::Reference { kind, id } => write!(formatter, "Reference({kind}/{id})"),
             Self::Unavailable => formatter.write_str("Unavailable"),
         }
-    }
-}
-
-/// The stored answer to a duplicate.
-///
-/// ```
-/// use onceward_core::{Replay, Stored};
-///
-/// fn status(stored: Stored) -> Option<u16> {
-///     Some(Replay::of(stored)?.outcome.status)
-/// }
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Replay {
-    /// The answer.
-    pub outcome: Outcome,
-    /// The fence of the ended record, under which spooled bodies are kept.
-    pub fence: Fence,
-    /// When the operation ended.
-    pub completed_at: Timestamp,
-    /// Until when the answer is kept.
-    pub expires_at: Option<Timestamp>,
-}
-
-impl Replay {
-    /// The answer of a record that has one.
-    #[must_use]
-    pub fn of(stored: Stored) -> Option<Self> {
-        let (State::Succeeded(outcome) | State::FailedFinal(outcome)) = stored.record.state else {
-            return None;
-        };
-        let (fence, completed_at) = (stored.record.fence, stored.updated_at);
-        let expires_at = stored.record.ttl.ends_at(stored.read_at);
-        Some(Self { outcome, fence, completed_at, expires_at })
     }
 }

@@ -10,9 +10,9 @@
 //!   [`Engine::drain`] ends.
 
 pub(super) mod commit;
-mod doubt;
 #[cfg(feature = "tower")]
 pub(super) mod open;
+mod pending;
 mod propose;
 pub(super) mod repair;
 mod results;
@@ -33,7 +33,7 @@ use tokio::{sync::oneshot, time::timeout};
 
 use crate::telemetry;
 pub use commit::{CommitError, CommitOutcome, Transaction};
-use doubt::Doubt;
+use pending::PendingAdmission;
 pub(crate) use propose::{Pause, fresh_execution, fresh_fence, held, injected, newer_fingerprint};
 pub use repair::{RepairFailure, RepairRequest};
 pub use results::{AdmitError, Drained, Renewal, Unsettled};
@@ -73,13 +73,6 @@ pub struct Engine {
     shared: Arc<EngineState>,
     call_timeout: Duration,
     settle_patience: Duration,
-}
-
-/// An engine for a store that has no other: [`Engine::new`].
-impl<S: Store> From<S> for Engine {
-    fn from(store: S) -> Self {
-        Self::new(store)
-    }
 }
 
 impl Engine {
@@ -122,17 +115,17 @@ impl Engine {
         let _counted = self.track_other();
         self.is_open()?;
         let admission = Admission::new(request, fresh_fence(), fresh_execution());
-        let mut doubt = Doubt { engine: self, admission: Some(admission) };
+        let mut pending = PendingAdmission { engine: self, admission: Some(admission) };
         loop {
-            let change = doubt.admission().change();
+            let change = pending.admission().change();
             let swap = match self.propose(change).await {
                 // Its own claim, found late, which another request takes over right now.
-                Ok(Swap::Held) if !change.is_claim() => return Err(doubt.after(held())),
+                Ok(Swap::Held) if !change.is_claim() => return Err(pending.after(held())),
                 Ok(swap) => swap,
-                Err(error) => return Err(doubt.after(error)),
+                Err(error) => return Err(pending.after(error)),
             };
-            match doubt.dispel().next(swap) {
-                Step::Swap(next) => doubt.admission = Some(next),
+            match pending.answered().next(swap) {
+                Step::Swap(next) => pending.admission = Some(next),
                 Step::Done(verdict) => {
                     if let Verdict::Run(claim) = &verdict {
                         telemetry::CLAIMS.add(telemetry::Claimed::of(claim));
@@ -157,8 +150,8 @@ impl Engine {
 
     /// Ends a claim. The settlement runs on by itself, whether or not the future is awaited.
     ///
-    /// `Err` after a second without success: tell the client that the outcome is not
-    /// known yet. An answer may be sent only after `Settled::Stored`.
+    /// `Err` after a second without success: tell the client that the outcome is not known yet. An
+    /// answer may be sent only after `Settled::Stored`.
     #[expect(clippy::needless_pass_by_value, reason = "settling uses the claim up")]
     pub fn settle(
         &self,

@@ -22,7 +22,7 @@ pub(super) struct EngineState {
     settled: Notify,
     /// Which of them belong to whom.
     #[cfg(feature = "tower")]
-    open: Arc<open::Open>,
+    open: Arc<open::OpenExecutions>,
     #[cfg(feature = "tower")]
     common: std::sync::OnceLock<crate::server::Common>,
     draining: AtomicBool,
@@ -102,7 +102,7 @@ impl Engine {
 
     /// How many executions each scope has here.
     #[cfg(feature = "tower")]
-    pub(crate) fn open(&self) -> &Arc<open::Open> {
+    pub(crate) fn open(&self) -> &Arc<open::OpenExecutions> {
         &self.shared.open
     }
 
@@ -130,6 +130,13 @@ impl Engine {
         if !self.shared.draining.load(Ordering::SeqCst) {
             begins.await;
         }
+    }
+}
+
+/// An engine for a store that has no other: [`Engine::new`].
+impl<S: Store> From<S> for Engine {
+    fn from(store: S) -> Self {
+        Self::new(store)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use onceward_core::{Claim, Ending, Settlement};
 
-use super::{CommitError, Doubt, Engine, Next, Proposal, judge};
+use super::{CommitError, DoubtfulCommit, Engine, Proposal, ProposalStep, judge};
 use crate::{
     crashpoint,
     engine::{fresh_fence, injected},
@@ -62,7 +62,7 @@ impl Engine {
         let Err(error) = committed else { return Ok(()) };
         roll_back(&transaction);
         match store.renew_on(connection, &claim.renew()) {
-            Ok(swap) => judge(claim, fence, swap, Doubt { error, was_made: true }),
+            Ok(swap) => judge(claim, fence, swap, DoubtfulCommit { error, was_made: true }),
             Err(_) => Err(CommitError::Doubtful(error)),
         }
     }
@@ -83,8 +83,8 @@ impl Engine {
                 injected()
             );
             match proposal.next(swap)? {
-                Next::Swap(next) => proposal = next,
-                Next::Stored(_) => return Ok(()),
+                ProposalStep::Swap(next) => proposal = next,
+                ProposalStep::Stored(_) => return Ok(()),
             }
         }
     }

@@ -119,7 +119,7 @@ pub enum CommitOutcome {
 }
 
 /// A commit without an answer.
-struct Doubt {
+struct DoubtfulCommit {
     error: StoreError,
     /// Whether the change before it was answered.
     was_made: bool,
@@ -209,7 +209,7 @@ impl Engine {
         claim: &Claim,
         mut transaction: T,
         settlement: Settlement,
-    ) -> Result<Result<Committed, Doubt>, CommitError> {
+    ) -> Result<Result<Committed, DoubtfulCommit>, CommitError> {
         self.propose_in(claim, &mut transaction, settlement).await?;
         // Not before: a savepoint that was dropped is rolled back by the next statement.
         if !transaction.is_outermost() {
@@ -218,7 +218,7 @@ impl Engine {
         let committed = crashpoint!("own.commit", transaction.commit().await, injected());
         // Not every driver tells a savepoint from a transaction.
         let done = Committed { at: None, must_be_confirmed: true };
-        Ok(committed.map(|()| done).map_err(|error| Doubt { error, was_made: true }))
+        Ok(committed.map(|()| done).map_err(|error| DoubtfulCommit { error, was_made: true }))
     }
 
     /// What a change and a commit that were sent at once have become.
@@ -227,13 +227,13 @@ impl Engine {
         together: CommitOutcome,
         claim: &Claim,
         settlement: Settlement,
-    ) -> Result<Result<Committed, Doubt>, CommitError> {
+    ) -> Result<Result<Committed, DoubtfulCommit>, CommitError> {
         let swap = match together {
             CommitOutcome::Committed { at, must_be_confirmed } => {
                 return Ok(Ok(Committed { at: Some(at), must_be_confirmed }));
             }
             CommitOutcome::Doubtful { error, was_made } => {
-                return Ok(Err(Doubt { error, was_made }));
+                return Ok(Err(DoubtfulCommit { error, was_made }));
             }
             CommitOutcome::Savepoint => return Err(CommitError::Savepoint),
             CommitOutcome::Failed(error) => return Err(CommitError::inside(error)),
@@ -247,8 +247,8 @@ impl Engine {
             }
         };
         match Proposal::new(claim, settlement).next(Ok(swap))? {
-            Next::Stored(at) => Ok(Ok(Committed { at: Some(at), must_be_confirmed: true })),
-            Next::Swap(_) => {
+            ProposalStep::Stored(at) => Ok(Ok(Committed { at: Some(at), must_be_confirmed: true })),
+            ProposalStep::Swap(_) => {
                 let text = "the outcome was declared unknown meanwhile, or the record was held";
                 Err(CommitError::NotCommitted(StoreError::Unavailable(text.to_owned())))
             }
@@ -267,8 +267,8 @@ impl Engine {
             let (connection, change) = (transaction.connection(), proposal.settlement.change());
             let swap = crashpoint!("own.swap", store.swap_in(connection, change).await, injected());
             match proposal.next(swap)? {
-                Next::Swap(next) => proposal = next,
-                Next::Stored(_) => return Ok(()),
+                ProposalStep::Swap(next) => proposal = next,
+                ProposalStep::Stored(_) => return Ok(()),
             }
         }
     }
@@ -327,7 +327,12 @@ impl Engine {
     }
 
     /// Finds out whether a commit was done whose answer was an error.
-    async fn find_out(&self, claim: &Claim, fence: Fence, doubt: Doubt) -> Result<(), CommitError> {
+    async fn find_out(
+        &self,
+        claim: &Claim,
+        fence: Fence,
+        doubt: DoubtfulCommit,
+    ) -> Result<(), CommitError> {
         match timeout(Self::SETTLE_PATIENCE, self.renewed_or_met(claim)).await {
             Ok(Ok(swap)) => judge(claim, fence, swap, doubt),
             Ok(Err(_)) | Err(_) => Err(CommitError::Doubtful(doubt.error)),
@@ -355,8 +360,13 @@ impl Engine {
 ///
 /// A record of another execution is there because that one took over, unless it is older than this claim: then the
 /// claim itself was made in the transaction, which may still be under way.
-fn judge(claim: &Claim, fence: Fence, renewed: Swap, doubt: Doubt) -> Result<(), CommitError> {
-    let Doubt { error, was_made } = doubt;
+fn judge(
+    claim: &Claim,
+    fence: Fence,
+    renewed: Swap,
+    doubt: DoubtfulCommit,
+) -> Result<(), CommitError> {
+    let DoubtfulCommit { error, was_made } = doubt;
     match renewed {
         Swap::Stored { .. } if was_made => Err(CommitError::NotCommitted(error)),
         Swap::Conflict(Found::Record(stored)) if stored.record.fence == fence => Ok(()),
@@ -379,7 +389,7 @@ struct Proposal<'a> {
 
 /// What to do next for a settlement.
 #[expect(clippy::large_enum_variant, reason = "moved once, and rarely")]
-enum Next<'a> {
+enum ProposalStep<'a> {
     Swap(Proposal<'a>),
     /// It is proposed.
     Stored(Timestamp),
@@ -391,14 +401,14 @@ impl<'a> Proposal<'a> {
     }
 
     /// Takes the store's answer.
-    fn next(self, swap: Result<Swap, StoreError>) -> Result<Next<'a>, CommitError> {
+    fn next(self, swap: Result<Swap, StoreError>) -> Result<ProposalStep<'a>, CommitError> {
         let swap = swap.map_err(CommitError::inside)?;
         if swap == Swap::Held {
             return Err(CommitError::NotCommitted(held()));
         }
         match self.settlement.next(swap) {
-            SettlementStep::Swap(settlement) => Ok(Next::Swap(Self { settlement, ..self })),
-            SettlementStep::Done(Settled::Stored { at }) => Ok(Next::Stored(at)),
+            SettlementStep::Swap(settlement) => Ok(ProposalStep::Swap(Self { settlement, ..self })),
+            SettlementStep::Done(Settled::Stored { at }) => Ok(ProposalStep::Stored(at)),
             SettlementStep::Done(Settled::FencedOff(Found::Record(stored)))
                 if stored.record.execution == self.claim.execution()
                     && stored.record.state != State::InProgress =>
@@ -418,7 +428,7 @@ mod tests {
         Verdict,
     };
 
-    use super::{CommitError, Doubt, judge};
+    use super::{CommitError, DoubtfulCommit, judge};
 
     const CLAIMED_AT: Timestamp = Timestamp::from_unix_micros(1_000_000);
 
@@ -440,7 +450,7 @@ mod tests {
     }
 
     fn classified(renewed: Swap, was_made: bool) -> Result<(), CommitError> {
-        let doubt = Doubt { error: lost(), was_made };
+        let doubt = DoubtfulCommit { error: lost(), was_made };
         judge(&claim(1).0, Fence::from_random([9; 16]), renewed, doubt)
     }
 

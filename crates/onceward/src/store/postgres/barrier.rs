@@ -18,14 +18,14 @@ use tokio::sync::Mutex;
 
 use super::{
     error::{Trouble, store_error},
-    link::{ConnectOptions, Line},
+    link::{ConnectOptions, ReconnectingLink},
     rows::Writer,
     sql,
 };
 
 pub(super) struct Barrier {
     how: Arc<ConnectOptions>,
-    line: Line,
+    line: ReconnectingLink,
     /// One at a time: a read that waited for another one may not need its own.
     running: Mutex<()>,
     /// How many have begun.
@@ -54,7 +54,7 @@ impl Barrier {
     pub(super) fn new(how: &Arc<ConnectOptions>) -> Self {
         Self {
             how: how.clone(),
-            line: Line::new(how),
+            line: ReconnectingLink::new(how),
             running: Mutex::new(()),
             begun: AtomicU64::new(0),
             passed: Plain::new(None),

@@ -438,7 +438,7 @@ fn is_doubt(notice: &DbError) -> bool {
 }
 
 /// A connection that is opened anew when it breaks.
-pub(super) struct Line {
+pub(super) struct ReconnectingLink {
     how: Arc<ConnectOptions>,
     state: Mutex<State>,
 }
@@ -463,7 +463,7 @@ impl Failed {
     }
 }
 
-impl Line {
+impl ReconnectingLink {
     pub(super) fn new(how: &Arc<ConnectOptions>) -> Self {
         Self { how: how.clone(), state: Mutex::default() }
     }

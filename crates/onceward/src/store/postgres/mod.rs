@@ -65,7 +65,7 @@ use super::{
 use crate::clock::Suspicion;
 use barrier::Barrier;
 use error::{Trouble, store_error};
-use link::{ConnectOptions, Line, Link};
+use link::{ConnectOptions, Link, ReconnectingLink};
 use rows::{Read, Work, timestamp, uuid_of};
 use sql::Query;
 use wake::Notifier;
@@ -135,11 +135,11 @@ struct Inner {
     how: Arc<ConnectOptions>,
     writer: Writer,
     /// Reads share one connection: they are sent one behind the other without waiting.
-    reader: Line,
+    reader: ReconnectingLink,
     /// What operators and sweeps ask must not hold up requests.
-    desk: Line,
+    operators: ReconnectingLink,
     /// Writes chunks, and what operators change by hand.
-    keeper: Line,
+    rare_writes: ReconnectingLink,
     barrier: Barrier,
     known: RecentRecords,
     codec: Codec,
@@ -172,21 +172,21 @@ impl PostgresStore {
 
     /// Counts what is open and looks how large the tables are: for metrics and health checks.
     pub async fn census(&self) -> Result<Census, StoreError> {
-        let link = self.desk().await?;
+        let link = self.operator_link().await?;
         census::census(&link, self.inner.how.dialect, &self.inner.codec).await
     }
 
     /// Looks how the server and the tables are: for health checks. `None`: this dialect cannot tell.
     pub async fn condition(&self) -> Result<Option<Condition>, StoreError> {
         match self.inner.how.dialect {
-            Dialect::Postgres => Ok(Some(census::condition(&*self.desk().await?).await?)),
+            Dialect::Postgres => Ok(Some(census::condition(&*self.operator_link().await?).await?)),
             Dialect::Wire => Ok(None),
         }
     }
 
     /// What is suspected of the server's clock, asked now: it went ahead of real time while this process runs.
     pub async fn clock_suspicion(&self) -> Result<Option<Suspicion>, StoreError> {
-        sweep::look_at_clock(&*self.desk().await?, &self.inner.codec).await
+        sweep::look_at_clock(&*self.operator_link().await?, &self.inner.codec).await
     }
 
     /// An operator's word that the server's clock is right now, for this process. Returns what was suspected.
@@ -203,9 +203,9 @@ impl PostgresStore {
     ) -> Self {
         let inner = Inner {
             writer: Writer::start(&how, lanes, batch),
-            reader: Line::new(&how),
-            desk: Line::new(&how),
-            keeper: Line::new(&how),
+            reader: ReconnectingLink::new(&how),
+            operators: ReconnectingLink::new(&how),
+            rare_writes: ReconnectingLink::new(&how),
             barrier: Barrier::new(&how),
             known: RecentRecords::new(),
             notifier: Notifier::start(&how),
@@ -243,8 +243,8 @@ impl PostgresStore {
         read.row.decode(id, &self.inner.codec)
     }
 
-    async fn desk(&self) -> Result<Arc<Link>, StoreError> {
-        self.inner.desk.link().await
+    async fn operator_link(&self) -> Result<Arc<Link>, StoreError> {
+        self.inner.operators.link().await
     }
 }
 
@@ -287,7 +287,7 @@ impl Store for PostgresStore {
 
     fn sweep(&self, limit: u32) -> StoreFuture<'_, u32> {
         Box::pin(async move {
-            let link = self.desk().await?;
+            let link = self.operator_link().await?;
             sweep::sweep(&link, limit, self.inner.how.dialect, &self.inner.codec).await
         })
     }
@@ -304,7 +304,7 @@ impl Store for PostgresStore {
 impl Inspect for PostgresStore {
     fn list<'a>(&'a self, filter: &'a Filter) -> StoreFuture<'a, Page> {
         Box::pin(async move {
-            let link = self.desk().await?;
+            let link = self.operator_link().await?;
             list::list(&link, filter, &self.inner.codec).await
         })
     }
@@ -327,7 +327,7 @@ impl Inspect for PostgresStore {
                 _ => return Ok(Purge::Conflict(found)),
             }
             let by = Uuid::from_bytes(*note.execution.as_bytes());
-            let link = self.inner.keeper.link().await?;
+            let link = self.inner.rare_writes.link().await?;
             let (id_bytes, fence, kind) = (id.0.as_slice(), uuid_of(expected), note.kind.as_str());
             let parameters: link::Parameters<'_> =
                 &[&id_bytes, &fence, &kind, &by, &note.actor, &note.reason];
@@ -350,7 +350,7 @@ const MAX_TRAIL: i64 = 1000;
 impl Trail for PostgresStore {
     fn trail<'a>(&'a self, id: &'a Digest) -> StoreFuture<'a, Vec<TrailEntry>> {
         Box::pin(async move {
-            let link = self.desk().await?;
+            let link = self.operator_link().await?;
             let question = "SELECT at, kind, execution, actor, reason FROM (
                     SELECT * FROM onceward.trail WHERE digest OPERATOR(pg_catalog.=) $1
                     ORDER BY seq DESC LIMIT $2
@@ -387,7 +387,7 @@ impl Spool for PostgresStore {
             let bytes = self.inner.codec.seal_chunk(id, index, chunk);
             let (operation, fence) = (id.operation.0.as_slice(), uuid_of(id.fence));
             let (index, bytes) = (number(index)?, bytes.as_ref());
-            let link = self.inner.keeper.link().await?;
+            let link = self.inner.rare_writes.link().await?;
             let put = link.write(&sql::PUT_CHUNK, &[&operation, &fence, &index, &bytes]).await;
             put.map(drop).map_err(Trouble::into_error)
         })
@@ -395,7 +395,7 @@ impl Spool for PostgresStore {
 
     fn chunk<'a>(&'a self, id: &'a SpoolId, index: u32) -> StoreFuture<'a, Option<Vec<u8>>> {
         Box::pin(async move {
-            let link = self.desk().await?;
+            let link = self.operator_link().await?;
             let (operation, fence) = (id.operation.0.as_slice(), uuid_of(id.fence));
             let rows = link.read(&sql::CHUNK, &[&operation, &fence, &number(index)?]).await?;
             let bytes = rows.first().map(|row| row.try_get(0)).transpose();
@@ -406,7 +406,7 @@ impl Spool for PostgresStore {
 
     fn discard<'a>(&'a self, id: &'a SpoolId) -> StoreFuture<'a, ()> {
         Box::pin(async move {
-            let link = self.inner.keeper.link().await?;
+            let link = self.inner.rare_writes.link().await?;
             let (operation, fence) = (id.operation.0.as_slice(), uuid_of(id.fence));
             let dropped = link.write(&sql::DISCARD, &[&operation, &fence]).await;
             dropped.map(drop).map_err(Trouble::into_error)

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::store::sql::{
     codec::Codec,
-    rows::{Over, Proposal, Row, Times},
+    rows::{Expected, Proposal, Row, Times},
 };
 
 /// How long the end of a claim is expected to be remembered, where it does not say.
@@ -80,17 +80,17 @@ impl Work {
     }
 
     pub(super) fn expected(&self) -> Option<Fence> {
-        match self.proposal.over {
-            Over::Nothing { .. } => None,
-            Over::Fence(fence) => Some(fence),
+        match self.proposal.expected {
+            Expected::Nothing { .. } => None,
+            Expected::Fence(fence) => Some(fence),
         }
     }
 
     /// Whom the operation belongs to and what it is called, for a first record.
     pub(super) fn names(&self) -> (&str, &str) {
-        match &self.proposal.over {
-            Over::Nothing { scope, operation } => (scope, operation),
-            Over::Fence(_) => ("", ""),
+        match &self.proposal.expected {
+            Expected::Nothing { scope, operation } => (scope, operation),
+            Expected::Fence(_) => ("", ""),
         }
     }
 

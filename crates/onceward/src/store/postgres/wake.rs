@@ -20,7 +20,7 @@ use tokio_postgres::types::Type;
 
 use super::{
     Dialect,
-    link::{ConnectOptions, Line, Link},
+    link::{ConnectOptions, Link, ReconnectingLink},
 };
 
 /// How many awaited operations a process remembers, and for how long: no request waits for longer.
@@ -87,12 +87,12 @@ impl Notifier {
         };
         how.heard.set(Box::new(heard)).ok()?;
         let (messages, waiting) = mpsc::channel(QUEUE);
-        let rope = NotifyConnection {
-            line: Line::new(how),
+        let connection = NotifyConnection {
+            line: ReconnectingLink::new(how),
             listeners: Arc::downgrade(&listeners),
             listening: Weak::new(),
         };
-        tokio::spawn(rope.pull(waiting));
+        tokio::spawn(connection.run(waiting));
         Some(Self { messages, listeners })
     }
 
@@ -147,13 +147,13 @@ impl Listeners {
 
 /// The connection that listens, and on which messages are sent.
 struct NotifyConnection {
-    line: Line,
+    line: ReconnectingLink,
     listeners: Weak<Listeners>,
     listening: Weak<Link>,
 }
 
 impl NotifyConnection {
-    async fn pull(mut self, mut waiting: mpsc::Receiver<String>) {
+    async fn run(mut self, mut waiting: mpsc::Receiver<String>) {
         let mut messages = Vec::new();
         while self.listeners.strong_count() > 0 {
             let link = self.link().await;

@@ -19,7 +19,7 @@ use uuid::Uuid;
 use super::{
     Dialect,
     error::Trouble,
-    link::{ConnectOptions, Line, Link, UNDONE},
+    link::{ConnectOptions, Link, ReconnectingLink, UNDONE},
     rows::{Interval, Kind, Read, Work, timestamp, uuid_of},
     sql,
 };
@@ -73,7 +73,7 @@ impl Writer {
             let (sender, receiver) = mpsc::channel(QUEUE);
             let waiting = Arc::new(Mutex::new(receiver));
             for _ in 0..lanes {
-                let lane = Lane { line: Line::new(how), dialect: how.dialect, batch };
+                let lane = Lane { line: ReconnectingLink::new(how), dialect: how.dialect, batch };
                 tokio::spawn(lane.run(waiting.clone()));
             }
             sender
@@ -95,7 +95,7 @@ impl Writer {
 
 /// One connection that writes.
 struct Lane {
-    line: Line,
+    line: ReconnectingLink,
     dialect: Dialect,
     batch: usize,
 }

@@ -42,11 +42,11 @@ pub(crate) struct Proposal {
     pub(crate) body: Vec<u8>,
     pub(crate) note: Option<Note>,
     pub(crate) is_claim: bool,
-    pub(crate) over: Over,
+    pub(crate) expected: Expected,
 }
 
 /// What a proposal expects to be stored.
-pub(crate) enum Over {
+pub(crate) enum Expected {
     /// Nothing; these columns are written once, they never change for one digest.
     Nothing { scope: String, operation: String },
     /// A record with this fence.
@@ -56,9 +56,9 @@ pub(crate) enum Over {
 impl Proposal {
     pub(crate) fn of(change: &Change, codec: &Codec) -> Self {
         let record = &change.next;
-        let over = match change.expected {
-            Some(fence) => Over::Fence(fence),
-            None => Over::Nothing {
+        let expected = match change.expected {
+            Some(fence) => Expected::Fence(fence),
+            None => Expected::Nothing {
                 scope: record.scope.to_string(),
                 operation: record.operation.as_str().to_owned(),
             },
@@ -74,7 +74,7 @@ impl Proposal {
             body: codec.encode(&change.id, record),
             note: change.note.clone(),
             is_claim: change.is_claim(),
-            over,
+            expected,
         }
     }
 }

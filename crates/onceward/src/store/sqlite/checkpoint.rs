@@ -13,7 +13,7 @@ use std::{
 use rusqlite::{Connection, Statement};
 
 use super::{
-    OpenError, Thread, builder::Options, log::FRAME_HEADER_BYTES, schema, space::Presence, sql,
+    OpenError, Thread, builder::Options, log::FRAME_HEADER_BYTES, schema, space::StoreFiles, sql,
 };
 use crate::telemetry::{self, Begun, event};
 
@@ -50,7 +50,7 @@ enum Wish {
 }
 
 impl Checkpointer {
-    pub(super) fn start(options: &Options, presence: &Arc<Presence>) -> Result<Self, OpenError> {
+    pub(super) fn start(options: &Options, presence: &Arc<StoreFiles>) -> Result<Self, OpenError> {
         let connection = schema::open_checkpointer(options)?;
         let shared = Arc::new(CheckpointState {
             wish: Mutex::new(Wish::Nothing),
@@ -100,7 +100,7 @@ impl CheckpointState {
     }
 }
 
-fn run(connection: &Connection, shared: &CheckpointState, presence: &Presence) {
+fn run(connection: &Connection, shared: &CheckpointState, presence: &StoreFiles) {
     while shared.wait() {
         // A log without a name can still be saved. With another one in its place, the shared memory
         // may be about that one, and its pages would be copied from the wrong file; as would holes be.

@@ -14,7 +14,7 @@ use super::{
     error::{at_commit, inside},
     rows::Proposal,
     session,
-    space::{Gone, Presence},
+    space::{LostFile, StoreFiles},
     sql,
     turns::{Turn, Turns},
 };
@@ -25,7 +25,7 @@ pub(super) struct Inside {
     pub(super) clock: Arc<dyn Clock>,
     accepts_relaxed: bool,
     path: PathBuf,
-    presence: Arc<Presence>,
+    presence: Arc<StoreFiles>,
     turns: Turns,
     patience: Duration,
 }
@@ -94,7 +94,7 @@ pub(super) struct Promises {
 }
 
 impl Inside {
-    pub(super) fn new(options: &Options, presence: &Arc<Presence>) -> Self {
+    pub(super) fn new(options: &Options, presence: &Arc<StoreFiles>) -> Self {
         Self {
             clock: Arc::clone(&options.clock),
             accepts_relaxed: options.accepts_relaxed,
@@ -118,7 +118,7 @@ impl Inside {
     pub(super) fn check(&self, promises: &Promises) -> Result<(), StoreError> {
         let Promises { synchronous, file, attached } = promises;
         let path = &self.path;
-        self.presence.look().map_err(Gone::into_error)?;
+        self.presence.look().map_err(LostFile::into_error)?;
         if !self.presence.is(file) {
             return Err(StoreError::Unusable(format!(
                 "the transaction is on {file:?}, but the records are in {path:?}; nothing was \

@@ -98,7 +98,7 @@ pub(super) struct Marks<'c> {
     read: Statement<'c>,
     write: Statement<'c>,
     path: PathBuf,
-    beside: Beside,
+    beside: MarkFile,
     last: Option<Mark>,
 }
 
@@ -108,7 +108,7 @@ impl<'c> Marks<'c> {
             read: connection.prepare(sql::READ_MARK)?,
             write: connection.prepare(sql::WRITE_MARK)?,
             path: path.to_path_buf(),
-            beside: Beside::new(path),
+            beside: MarkFile::new(path),
             last: None,
         })
     }
@@ -155,7 +155,7 @@ impl Drop for Marks<'_> {
 }
 
 /// The file beside the store. What cannot be written there makes less noticed, and nothing lost.
-struct Beside {
+struct MarkFile {
     path: PathBuf,
     file: Option<File>,
     has_failed: bool,
@@ -196,7 +196,7 @@ fn sync_directory(file: &Path) -> io::Result<()> {
     }
 }
 
-impl Beside {
+impl MarkFile {
     fn new(path: &Path) -> Self {
         Self { path: beside(path, "-mark"), file: None, has_failed: false }
     }

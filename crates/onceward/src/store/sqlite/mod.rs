@@ -86,7 +86,7 @@ use inside::Inside;
 use reader::Readers;
 use rows::{Proposal, Row};
 use session::{Applied, Work};
-use space::Presence;
+use space::StoreFiles;
 use writer::Writer;
 
 use super::sql::{codec::Codec, recent::RecentRecords};
@@ -210,7 +210,7 @@ impl SqliteStore {
         let durability =
             durability.map_err(|error| OpenError::from_sqlite(&options.path, &error))?;
         // SQLite has made the log by now, and deletes it when the last connection is closed.
-        let presence = Arc::new(Presence::of(&options.path));
+        let presence = Arc::new(StoreFiles::of(&options.path));
         let checkpointer = Checkpointer::start(options, &presence)?;
         let writer = Writer::start(connection, options, &presence, checkpointer.shared())?;
         let readers = Readers::start(options, &presence)?;

@@ -14,7 +14,7 @@ use super::{
     list, routes,
     rows::{Row, read_entry},
     schema, session,
-    space::{Gone, Presence},
+    space::{LostFile, StoreFiles},
     sql,
 };
 use crate::{
@@ -36,7 +36,7 @@ const MAX_WAITING: usize = 4096;
 pub(super) struct Readers {
     requests: Reader,
     operators: Reader,
-    presence: Arc<Presence>,
+    presence: Arc<StoreFiles>,
 }
 
 /// One reading thread; dropping it lets it answer what waits, and joins it.
@@ -51,7 +51,7 @@ struct Reader {
 type Question = Box<dyn FnOnce(&Session) + Send>;
 
 impl Readers {
-    pub(super) fn start(options: &Options, presence: &Arc<Presence>) -> Result<Self, OpenError> {
+    pub(super) fn start(options: &Options, presence: &Arc<StoreFiles>) -> Result<Self, OpenError> {
         Ok(Self {
             requests: Reader::start(options)?,
             operators: Reader::start(options)?,
@@ -60,7 +60,7 @@ impl Readers {
     }
 
     pub(super) async fn get(&self, id: Digest) -> Result<Option<Row>, StoreError> {
-        self.presence.was_seen().map_err(Gone::into_error)?;
+        self.presence.was_seen().map_err(LostFile::into_error)?;
         self.requests.ask(move |session| flat(session.get(&id))).await
     }
 
@@ -69,7 +69,7 @@ impl Readers {
         id: SpoolId,
         index: u32,
     ) -> Result<Option<Vec<u8>>, StoreError> {
-        self.presence.was_seen().map_err(Gone::into_error)?;
+        self.presence.was_seen().map_err(LostFile::into_error)?;
         self.requests.ask(move |session| flat(session.chunk(&id, index))).await
     }
 

@@ -9,8 +9,8 @@ use super::{
     builder::Options,
     mark::Marks,
     routes,
-    rows::{Over, Proposal, Row},
-    space::{Presence, Space},
+    rows::{Expected, Proposal, Row},
+    space::{Space, StoreFiles},
     sql,
     transactions::{Transactions, Trouble},
 };
@@ -60,7 +60,7 @@ impl<'c> Session<'c> {
     pub(super) fn new(
         connection: &'c Connection,
         options: &Options,
-        presence: &Arc<Presence>,
+        presence: &Arc<StoreFiles>,
     ) -> rusqlite::Result<Self> {
         Ok(Self {
             transactions: Transactions::new(connection, options, presence)?,
@@ -139,9 +139,9 @@ impl<'c> Records<'c> {
     /// Without room for claims, duplicates still get their answers.
     fn refuse_claim(&mut self, proposal: &Proposal, now: Timestamp) -> rusqlite::Result<Applied> {
         let stored = read(self.connection, &proposal.id, now)?;
-        let would_fit = match (&proposal.over, &stored) {
-            (Over::Nothing { .. }, None) => true,
-            (Over::Fence(expected), Some(row)) => row.fence == *expected,
+        let would_fit = match (&proposal.expected, &stored) {
+            (Expected::Nothing { .. }, None) => true,
+            (Expected::Fence(expected), Some(row)) => row.fence == *expected,
             _ => false,
         };
         Ok(match would_fit {
@@ -190,11 +190,11 @@ fn write(connection: &Connection, proposal: &Proposal, now: Timestamp) -> rusqli
     let (started_at, expires_at) = (proposal.started_at(now), proposal.expires_at(now));
     let (fence, updated_at) = (fence.as_bytes(), now.unix_micros());
     let mut statement = connection.prepare_cached(proposal.statement())?;
-    match &proposal.over {
-        Over::Nothing { scope, operation } => statement.execute(params![
+    match &proposal.expected {
+        Expected::Nothing { scope, operation } => statement.execute(params![
             id.0, fence, state, started_at, updated_at, expires_at, scope, operation, body
         ]),
-        Over::Fence(expected) => statement.execute(params![
+        Expected::Fence(expected) => statement.execute(params![
             id.0,
             expected.as_bytes(),
             fence,

@@ -14,7 +14,7 @@ use super::{
     SqliteStore,
     error::{at_commit, inside},
     inside::{Promises, not_open, path_of},
-    rows::{Columns, Over, Proposal, Row},
+    rows::{Columns, Expected, Proposal, Row},
     sql,
     turns::Turn,
 };
@@ -162,9 +162,9 @@ impl SqliteStore {
         let now = self.inner.inside.now();
         let (digest, fence) = (&proposal.id.0[..], &proposal.fence.as_bytes()[..]);
         let query = sqlx::query(proposal.statement());
-        let query = match &proposal.over {
-            Over::Nothing { .. } => query.bind(digest).bind(fence),
-            Over::Fence(expected) => {
+        let query = match &proposal.expected {
+            Expected::Nothing { .. } => query.bind(digest).bind(fence),
+            Expected::Fence(expected) => {
                 query.bind(digest).bind(expected.as_bytes().to_vec()).bind(fence)
             }
         };
@@ -173,9 +173,9 @@ impl SqliteStore {
             .bind(proposal.started_at(now))
             .bind(now.unix_micros())
             .bind(proposal.expires_at(now));
-        let query = match &proposal.over {
-            Over::Nothing { scope, operation } => query.bind(scope).bind(operation),
-            Over::Fence(_) => query,
+        let query = match &proposal.expected {
+            Expected::Nothing { scope, operation } => query.bind(scope).bind(operation),
+            Expected::Fence(_) => query,
         };
         let written = query.bind(&proposal.body).execute(&mut *connection).await?;
         if written.rows_affected() == 0 {

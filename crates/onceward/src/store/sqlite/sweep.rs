@@ -19,7 +19,7 @@ use super::{
     builder::Options,
     rows::{raise_unreadable, read_ended},
     session::discard_chunks,
-    space::Presence,
+    space::StoreFiles,
     sql,
     transactions::{Transactions, Trouble},
 };
@@ -103,7 +103,7 @@ impl<'c> Sweeper<'c> {
     pub(super) fn new(
         connection: &'c Connection,
         options: &Options,
-        presence: &Arc<Presence>,
+        presence: &Arc<StoreFiles>,
     ) -> rusqlite::Result<Self> {
         Ok(Self {
             transactions: Transactions::new(connection, options, presence)?,

@@ -13,7 +13,7 @@ use super::{
     error::stopped,
     schema,
     session::{Applied, Session, Work},
-    space::Presence,
+    space::StoreFiles,
     sweep::{Sweep, Sweeper},
     transactions::Trouble,
 };
@@ -54,7 +54,7 @@ impl Writer {
     pub(super) fn start(
         connection: Connection,
         options: &Options,
-        presence: &Arc<Presence>,
+        presence: &Arc<StoreFiles>,
         log: Arc<CheckpointState>,
     ) -> Result<Self, OpenError> {
         let sweeping = schema::open_sweeper(options)?;
@@ -130,13 +130,13 @@ struct Loop<'c> {
     waiting: mpsc::UnboundedReceiver<Request>,
     sweeps: VecDeque<Sweep>,
     room: &'c Semaphore,
-    presence: Arc<Presence>,
+    presence: Arc<StoreFiles>,
 }
 
 impl<'c> Loop<'c> {
     fn new(
         (writing, sweeping): (&'c Connection, &'c Connection),
-        (options, presence): (&Options, Arc<Presence>),
+        (options, presence): (&Options, Arc<StoreFiles>),
         log: Arc<CheckpointState>,
         waiting: mpsc::UnboundedReceiver<Request>,
         room: &'c Semaphore,
@@ -179,7 +179,7 @@ impl<'c> Loop<'c> {
     }
 
     /// The last connection that is closed copies the log into the file: not one that has holes.
-    fn keep_spoilt_log(presence: &Presence, connections: [&Connection; 2]) {
+    fn keep_spoilt_log(presence: &StoreFiles, connections: [&Connection; 2]) {
         // What this finds is remembered.
         let _ = presence.look();
         if presence.was_log_cut_off() {

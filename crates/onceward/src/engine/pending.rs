@@ -7,21 +7,20 @@ use tokio::time::Instant;
 
 use super::{AdmitError, Engine, Pause, fresh_fence};
 
-/// While an admission is under way it is not known whether its claim was made. An
-/// admission that ends then, by an error or because its future was dropped, leaves a task that gives
-/// the claim back.
-pub(super) struct Doubt<'a> {
+/// While an admission is under way it is not known whether its claim was made. One that ends then, by an
+/// error or because its future was dropped, leaves a task that gives the claim back.
+pub(super) struct PendingAdmission<'a> {
     pub(super) engine: &'a Engine,
     pub(super) admission: Option<Admission>,
 }
 
-impl Doubt<'_> {
+impl PendingAdmission<'_> {
     pub(super) fn admission(&self) -> &Admission {
         self.admission.as_ref().expect("there is one until the store answers")
     }
 
     /// The store answered: it is known what became of the proposal.
-    pub(super) fn dispel(&mut self) -> Admission {
+    pub(super) fn answered(&mut self) -> Admission {
         self.admission.take().expect("there is one until the store answers")
     }
 
@@ -34,7 +33,7 @@ impl Doubt<'_> {
     }
 }
 
-impl Drop for Doubt<'_> {
+impl Drop for PendingAdmission<'_> {
     fn drop(&mut self) {
         if let Some(admission) = self.admission.take()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
