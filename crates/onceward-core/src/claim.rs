@@ -163,7 +163,7 @@ pub enum Ending {
     /// A re-run of a repeatable effect cannot know that of the runs before it: it ends as
     /// `FailedRetryable`, which keeps the fingerprint and the time of the first claim.
     Released,
-    /// It is not known whether the effect happened.
+    /// The effect may have happened or not.
     Unknown,
 }
 

@@ -80,7 +80,7 @@ pub enum Meaning {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Profile {
-    /// Strict, except that a 503 is believed: the server did not handle it, and the key is free.
+    /// Strict, except for a 503: the server says that it did not handle it, and the key is free.
     Standard,
     /// A server error is final if the server itself made it; behind a proxy it is unknown.
     Strict,

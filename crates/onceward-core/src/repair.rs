@@ -9,7 +9,7 @@ use crate::{
     Stored, Terms, Ttl,
 };
 
-/// A repair of one operation, before it is known whether the record takes it.
+/// A repair of one operation, before the record has taken or refused it.
 ///
 /// It fences the owner of the claim off: a settlement that comes late changes nothing. With
 /// [`Force::Yes`] a record takes it also while an execution runs, and [`Resolution::Never`] however early:

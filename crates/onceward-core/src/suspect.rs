@@ -8,7 +8,7 @@ impl Stored {
     /// What a store says as `suspect` of a record that it reads by a clock which may be so far ahead.
     ///
     /// Of an end whose time is over: the jump explains that, see [`Ttl::is_suspect`]. Of all else: the clock
-    /// jumped since it was written, so that how long ago that was is not known.
+    /// jumped since it was written and does not say how long ago that was.
     ///
     /// ```
     /// use core::time::Duration;

@@ -264,7 +264,7 @@ impl Watch {
     }
 }
 
-/// For how long another process's suspicion is believed, on either side of now: it says so once a minute,
+/// For how long a process believes another one's suspicion, on either side of now: that one writes it once a minute,
 /// and a clock that is back shows what it said as the future.
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(crate) const SUSPICION_HOLDS: Duration = Duration::from_secs(300);

@@ -140,7 +140,7 @@ pub async fn forced_resolution_fences_a_running_owner_off<B: Bench>(bench: &B) {
     }
 }
 
-/// An operator gives a key back of which nothing happened: whatever is asked next under it runs.
+/// An operator gives a key back of which nothing happened: the next request under it runs.
 pub async fn operators_release_gives_the_key_back<B: Bench>(bench: &B) {
     let store = bench.open().await;
     for effect in [Effect::External, Effect::Transactional] {

@@ -97,7 +97,7 @@ impl Circuit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BreakerPass {
     Free,
-    /// One of the counted few of this round: how it ends decides, or it is given back.
+    /// One of the counted few of this round: how it ends decides, or the call gives it back.
     Trial(u32),
     /// Not now; perhaps after this time.
     Refused(Duration),

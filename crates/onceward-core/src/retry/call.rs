@@ -206,7 +206,7 @@ impl Call {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stop {
-    /// It is not known to have happened, and no attempt went unanswered.
+    /// No answer says that it happened, and no attempt went unanswered.
     Failed(StopReason),
     /// It may have happened. With the same key it can be found out; with another it may happen twice.
     Unknown(StopReason),

@@ -2,7 +2,7 @@
 //!
 //! A histogram with sixteen steps to a doubling, over the last one to two thousand answers. Both
 //! halves are counted together, and the older is dropped when the newer is full: a target that
-//! becomes slower for everybody is known as slower within seconds, and not hedged for ever.
+//! becomes slower for all calls counts as slower within seconds, and is not hedged for ever.
 
 use alloc::{vec, vec::Vec};
 use core::time::Duration;

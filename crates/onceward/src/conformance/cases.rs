@@ -126,7 +126,7 @@ pub async fn dropped_admission_gives_its_claim_back<B: Bench>(bench: &B) {
     assert_eq!(rig.claim().await.attempt(), 1);
 }
 
-/// All replies were lost: no execution runs, so the key is given back.
+/// All replies were lost: no execution runs, so the engine gives the key back.
 pub async fn admission_without_answer_gives_its_claim_back<B: Bench>(bench: &B) {
     let mut rig = Rig::new(bench, None).await;
     rig.engine = rig.engine.call_timeout(CALL_TIMEOUT);
@@ -150,7 +150,7 @@ pub async fn admission_without_answer_gives_its_claim_back<B: Bench>(bench: &B) 
     rig.reaches(Status::Released).await;
 }
 
-/// A change that was delayed on its way lands after the admission gave up: it is given back too.
+/// A change that was delayed on its way lands after the admission gave up: the engine gives it back too.
 pub async fn claim_that_lands_late_is_given_back<B: Bench>(bench: &B) {
     let rig = Rig::new(bench, None).await;
     rig.faulty.set_down(true);

@@ -1,4 +1,4 @@
-//! A claim of which it is not known whether it was made.
+//! Claims that the store may have made without an answer, and their release.
 
 use std::sync::atomic::Ordering;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{AdmitError, Engine, Pause, fresh_fence};
 
-/// While an admission is under way it is not known whether its claim was made. One that ends then, by an
+/// An admission under way does not know whether the store has made its claim. One that ends then, by an
 /// error or because its future was dropped, leaves a task that gives the claim back.
 pub(super) struct PendingAdmission<'a> {
     pub(super) engine: &'a Engine,
@@ -19,7 +19,7 @@ impl PendingAdmission<'_> {
         self.admission.as_ref().expect("there is one until the store answers")
     }
 
-    /// The store answered: it is known what became of the proposal.
+    /// The store answered, and says what became of the proposal.
     pub(super) fn answered(&mut self) -> Admission {
         self.admission.take().expect("there is one until the store answers")
     }

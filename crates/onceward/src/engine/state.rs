@@ -20,7 +20,7 @@ pub(super) struct EngineState {
     /// What else a drain waits for: admissions under way, and claims that are given back.
     pub(super) others: AtomicUsize,
     settled: Notify,
-    /// Which of them belong to whom.
+    /// Which executions belong to which scope.
     #[cfg(feature = "tower")]
     open: Arc<open::OpenExecutions>,
     #[cfg(feature = "tower")]

@@ -1,8 +1,10 @@
 //! Transactions of rusqlite, where blocking is allowed.
 
+use std::ops::ControlFlow;
+
 use onceward_core::{Claim, Ending, Settlement};
 
-use super::{CommitError, DoubtfulCommit, Engine, Proposal, ProposalStep, judge};
+use super::{CommitError, DoubtfulCommit, Engine, answered, judge};
 use crate::{
     crashpoint,
     engine::{fresh_fence, injected},
@@ -71,20 +73,16 @@ impl Engine {
         &self,
         claim: &Claim,
         transaction: &impl BlockingTransaction,
-        settlement: Settlement,
+        mut settlement: Settlement,
     ) -> Result<(), CommitError> {
         let store = self.store_of::<SqliteStore>()?;
-        let mut proposal = Proposal::new(claim, settlement);
         loop {
-            let change = proposal.settlement.change();
-            let swap = crashpoint!(
-                "own.swap",
-                store.swap_in_blocking(transaction.connection(), change),
-                injected()
-            );
-            match proposal.next(swap)? {
-                ProposalStep::Swap(next) => proposal = next,
-                ProposalStep::Stored(_) => return Ok(()),
+            let (connection, change) = (transaction.connection(), settlement.change());
+            let swap =
+                crashpoint!("own.swap", store.swap_in_blocking(connection, change), injected());
+            match answered(claim, settlement, swap)? {
+                ControlFlow::Continue(next) => settlement = next,
+                ControlFlow::Break(_) => return Ok(()),
             }
         }
     }

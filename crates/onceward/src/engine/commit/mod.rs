@@ -15,12 +15,13 @@ mod sqlx_postgres;
 mod sqlx_sqlite;
 #[cfg(feature = "postgres")]
 mod tokio_postgres;
+mod transaction;
 
-use std::{future::Future, time::Duration};
+use std::{ops::ControlFlow, time::Duration};
 
 use onceward_core::{
-    Admission, Change, Claim, Ending, Fence, Found, Request, Settled, Settlement, SettlementStep,
-    State, Step, Store, StoreError, Swap, Timestamp, Transactional, Verdict,
+    Admission, Claim, Ending, Fence, Found, Request, Settled, Settlement, SettlementStep, State,
+    Step, Store, StoreError, Swap, Timestamp, Transactional as _, Verdict,
 };
 use tokio::time::timeout;
 
@@ -29,94 +30,10 @@ pub(crate) use blocking::rolled_back_unless_ok;
 pub use error::CommitError;
 #[cfg(feature = "postgres")]
 pub(crate) use error::is_refusal;
+pub use transaction::{CommitOutcome, Transaction};
 
 use super::{Pause, fresh_execution, fresh_fence, held, injected, newer_fingerprint};
 use crate::{Engine, crashpoint, telemetry};
-
-/// A transaction of the user's own, in the database where the records are.
-///
-/// Implemented for `tokio_postgres::Transaction<'_>` (feature `postgres`), for that of
-/// `deadpool_postgres` (feature `deadpool`), and with feature `sqlx` for `sqlx::Transaction<'_, Sqlite>`
-/// and `sqlx::Transaction<'_, Postgres>`. The transactions of rusqlite cannot be sent between threads
-/// and have methods of their own, whose names end in `_blocking`.
-///
-/// ```
-/// use onceward::{CommitError, Ending, Engine, Outcome, protocol::Claim, engine::Transaction};
-///
-/// /// Works with every driver that the engine's store knows.
-/// async fn paid<T: Transaction>(engine: &Engine, claim: &Claim, shop: T) -> Result<(), CommitError> {
-///     engine.commit(claim, shop, Ending::Succeeded(Outcome::inline(201, b"paid".to_vec()))).await
-/// }
-/// ```
-pub trait Transaction: Send {
-    /// The connection that the transaction is open on.
-    type Connection: Send + ?Sized;
-    /// The store that knows such connections.
-    type Store: Transactional<Self::Connection>;
-
-    /// The connection.
-    fn connection(&mut self) -> &mut Self::Connection;
-
-    /// Whether its commit is a real one, and not the end of a savepoint inside another transaction.
-    fn is_outermost(&self) -> bool;
-
-    /// Commits. An error may mean that it was done all the same.
-    fn commit(self) -> impl Future<Output = Result<(), StoreError>> + Send;
-
-    /// Makes this change and commits, both sent at once; gives itself back if its driver cannot do so.
-    ///
-    /// Nothing may be committed if the change is not made, whatever the caller does then; and when
-    /// the future is dropped, both are done or neither.
-    fn commit_with(
-        self,
-        store: &Self::Store,
-        change: &Change,
-    ) -> impl Future<Output = Result<CommitOutcome, Self>> + Send
-    where
-        Self: Sized,
-    {
-        let _ = (store, change);
-        async { Err(self) }
-    }
-}
-
-/// What became of a change and a commit that were sent at once: see [`Transaction::commit_with`].
-///
-/// ```
-/// use onceward::engine::CommitOutcome;
-///
-/// fn is_certain(together: &CommitOutcome) -> bool {
-///     !matches!(together, CommitOutcome::Doubtful { .. })
-/// }
-/// assert!(is_certain(&CommitOutcome::Conflict), "nothing was committed");
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CommitOutcome {
-    /// Both are done.
-    Committed {
-        /// The store's time of the change.
-        at: Timestamp,
-        /// Whether that server's word alone is not enough: see [`Transactional::confirm`].
-        must_be_confirmed: bool,
-    },
-    /// Something else is stored than the change expects; nothing was committed.
-    Conflict,
-    /// Another transaction that is still open holds the record; nothing was committed.
-    Held,
-    /// It is a savepoint inside another transaction; that one was rolled back.
-    Savepoint,
-    /// The change failed; nothing was committed.
-    Failed(StoreError),
-    /// The server did not answer: both may have been done.
-    Doubtful {
-        /// What came instead of an answer.
-        error: StoreError,
-        /// Whether the change was made, and only the commit has no answer: while that may come, the
-        /// transaction holds the record.
-        was_made: bool,
-    },
-}
 
 /// A commit without an answer.
 struct DoubtfulCommit {
@@ -178,7 +95,7 @@ impl Engine {
     }
 
     /// Gives the store's time of the end, if the store gave it with the commit;
-    /// otherwise what was committed must be read before it is believed.
+    /// otherwise the caller must read what was committed.
     pub(crate) async fn commit_with<T: Transaction>(
         &self,
         claim: &Claim,
@@ -246,9 +163,9 @@ impl Engine {
                 }
             }
         };
-        match Proposal::new(claim, settlement).next(Ok(swap))? {
-            ProposalStep::Stored(at) => Ok(Ok(Committed { at: Some(at), must_be_confirmed: true })),
-            ProposalStep::Swap(_) => {
+        match answered(claim, settlement, Ok(swap))? {
+            ControlFlow::Break(at) => Ok(Ok(Committed { at: Some(at), must_be_confirmed: true })),
+            ControlFlow::Continue(_) => {
                 let text = "the outcome was declared unknown meanwhile, or the record was held";
                 Err(CommitError::NotCommitted(StoreError::Unavailable(text.to_owned())))
             }
@@ -259,16 +176,15 @@ impl Engine {
         &self,
         claim: &Claim,
         transaction: &mut T,
-        settlement: Settlement,
+        mut settlement: Settlement,
     ) -> Result<(), CommitError> {
         let store = self.store_of::<T::Store>()?;
-        let mut proposal = Proposal::new(claim, settlement);
         loop {
-            let (connection, change) = (transaction.connection(), proposal.settlement.change());
+            let (connection, change) = (transaction.connection(), settlement.change());
             let swap = crashpoint!("own.swap", store.swap_in(connection, change).await, injected());
-            match proposal.next(swap)? {
-                ProposalStep::Swap(next) => proposal = next,
-                ProposalStep::Stored(_) => return Ok(()),
+            match answered(claim, settlement, swap)? {
+                ControlFlow::Continue(next) => settlement = next,
+                ControlFlow::Break(_) => return Ok(()),
             }
         }
     }
@@ -277,9 +193,9 @@ impl Engine {
     /// commit. After another verdict than [`Verdict::Run`] the caller must roll back.
     ///
     /// A claim that another open transaction is about to make is waited for no longer than
-    /// `patience`, and then the verdict is [`Verdict::Busy`]. No other transaction sees the claim before the commit,
-    /// so that it need not be renewed; a rollback leaves nothing of it. Not on SQLite, where an open
-    /// transaction would keep all others from writing.
+    /// `patience`, and then the verdict is [`Verdict::Busy`]. No other transaction sees the claim before
+    /// the commit, so that it need not be renewed; a rollback leaves nothing of it. Not on SQLite, where
+    /// an open transaction would keep all others from writing.
     ///
     /// ```
     /// # use onceward::{*, engine::Transaction, protocol::*};
@@ -381,42 +297,26 @@ fn judge(
     }
 }
 
-/// A settlement on its way into a transaction.
-struct Proposal<'a> {
-    claim: &'a Claim,
+/// Takes the store's answer to a settlement inside the transaction: it is made, or it goes on.
+fn answered(
+    claim: &Claim,
     settlement: Settlement,
-}
-
-/// What to do next for a settlement.
-#[expect(clippy::large_enum_variant, reason = "moved once, and rarely")]
-enum ProposalStep<'a> {
-    Swap(Proposal<'a>),
-    /// It is proposed.
-    Stored(Timestamp),
-}
-
-impl<'a> Proposal<'a> {
-    fn new(claim: &'a Claim, settlement: Settlement) -> Self {
-        Self { claim, settlement }
+    swap: Result<Swap, StoreError>,
+) -> Result<ControlFlow<Timestamp, Settlement>, CommitError> {
+    let swap = swap.map_err(CommitError::inside)?;
+    if swap == Swap::Held {
+        return Err(CommitError::NotCommitted(held()));
     }
-
-    /// Takes the store's answer.
-    fn next(self, swap: Result<Swap, StoreError>) -> Result<ProposalStep<'a>, CommitError> {
-        let swap = swap.map_err(CommitError::inside)?;
-        if swap == Swap::Held {
-            return Err(CommitError::NotCommitted(held()));
+    match settlement.next(swap) {
+        SettlementStep::Swap(settlement) => Ok(ControlFlow::Continue(settlement)),
+        SettlementStep::Done(Settled::Stored { at }) => Ok(ControlFlow::Break(at)),
+        SettlementStep::Done(Settled::FencedOff(Found::Record(stored)))
+            if stored.record.execution == claim.execution()
+                && stored.record.state != State::InProgress =>
+        {
+            Err(CommitError::Twice)
         }
-        match self.settlement.next(swap) {
-            SettlementStep::Swap(settlement) => Ok(ProposalStep::Swap(Self { settlement, ..self })),
-            SettlementStep::Done(Settled::Stored { at }) => Ok(ProposalStep::Stored(at)),
-            SettlementStep::Done(Settled::FencedOff(Found::Record(stored)))
-                if stored.record.execution == self.claim.execution()
-                    && stored.record.state != State::InProgress =>
-            {
-                Err(CommitError::Twice)
-            }
-            SettlementStep::Done(Settled::FencedOff(_)) => Err(CommitError::LeaseLost),
-        }
+        SettlementStep::Done(Settled::FencedOff(_)) => Err(CommitError::LeaseLost),
     }
 }
 

@@ -1,9 +1,9 @@
-//! Before a record is believed it must be where a failover cannot lose it.
+//! The store believes a record only when a failover cannot lose it.
 //!
 //! A commit that waits for its standby is not visible meanwhile. But the wait may be cancelled, and
-//! after a restart everything is visible that is on the server's own disk. A process that reads a record of
-//! which it is not known that it is replicated commits an empty transaction on the same server: when
-//! that is acknowledged, everything before it is on the standby.
+//! after a restart everything is visible that is on the server's own disk. A process that reads a record
+//! which may not be replicated commits an empty transaction on the same server: when the server
+//! acknowledges that, everything before it is on the standby.
 
 use std::{
     sync::{

@@ -93,8 +93,8 @@ impl PostgresStoreBuilder {
     }
 
     /// For PgBouncer in transaction mode and other poolers that give each transaction another
-    /// connection: nothing is prepared, no setting belongs to a session, and other processes are asked
-    /// instead of listened to. The same as `prepare=off` in the address.
+    /// connection: nothing is prepared, no setting belongs to a session, and waiters ask the store
+    /// instead of listening. The same as `prepare=off` in the address.
     pub fn unprepared(mut self) -> Self {
         self.is_unprepared = true;
         self
@@ -108,7 +108,7 @@ impl PostgresStoreBuilder {
     }
 
     /// Leaves the tables as they are: a database that has none, or older ones, is refused with
-    /// [`OpenError::Outdated`]. For those who run `onceward migrate` before they deploy.
+    /// [`OpenError::Outdated`]. For operators who run `onceward migrate` before they deploy.
     pub fn without_migrations(mut self) -> Self {
         self.migrates = false;
         self

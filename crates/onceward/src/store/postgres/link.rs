@@ -41,7 +41,7 @@ const LOCK_TIMEOUT: &str = "50ms";
 pub(super) const SEARCH_PATH: &str = "pg_catalog, pg_temp";
 
 /// After so long without an answer a connection is left to itself. The commit that it waits for is not
-/// cancelled: what becomes of it is not known.
+/// cancelled: the caller cannot know what becomes of it.
 const ANSWER: Duration = Duration::from_secs(20);
 
 /// How long callers get the error of a failed try to connect before there is another one: longer after each, and

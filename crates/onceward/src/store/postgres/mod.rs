@@ -5,7 +5,7 @@
 //! - The store's clock is the server's. Records are read and written on the primary only.
 //! - A connection that breaks is opened anew, after a failover on the server that takes writes then: name
 //!   all servers in the address.
-//! - Where a commit waits for standbys, a record is believed only when they have it.
+//! - Where a commit waits for standbys, the store believes a record only when they have it.
 //! - Everything is correct at READ COMMITTED; nothing depends on a lock that outlives its transaction.
 //!
 //! ```no_run

@@ -104,7 +104,7 @@ pub(super) fn micros(duration: Duration) -> i64 {
 }
 
 /// A length of time in microseconds, sent as an `interval`: a number would have to be multiplied by one, and
-/// what the server multiplies with is looked for by name.
+/// the server looks for its multiplication by name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interval(pub(super) i64);
 

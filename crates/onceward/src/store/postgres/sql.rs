@@ -244,7 +244,7 @@ pub(super) static CHANGE: Query = Query {
     slot: 4,
 };
 
-/// Reads rows: what is known of each, and by which digests.
+/// Reads rows by digests, with the columns that say where they are.
 macro_rules! read {
     ($known:expr, $digests:literal, $type:ident, $slot:literal) => {
         Query {

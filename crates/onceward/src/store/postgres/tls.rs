@@ -118,7 +118,7 @@ impl ServerCertVerifier for AnyName {
         use rustls::CertificateError::{NotValidForName, NotValidForNameContext};
         let Some(authority) = &self.authority else { return Ok(ServerCertVerified::assertion()) };
         match authority.verify_server_cert(end, between, name, ocsp, now) {
-            // The name is looked at last: all else was right.
+            // The verifier checks the name last: all else was right.
             Err(Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. })) => {
                 Ok(ServerCertVerified::assertion())
             }

@@ -27,10 +27,10 @@ use super::{
 const MAX_AWAITED: usize = 10_000;
 const AWAITED_FOR: Duration = Duration::from_secs(60);
 
-/// How many messages may wait to be sent; more are lost, and those who wait ask the store.
+/// How many messages may wait to be sent; more are lost, and the waiters ask the store.
 const QUEUE: usize = 1024;
 
-/// How often it is looked whether the connection is still there.
+/// How often the process looks whether the connection is still there.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Says what has ended, and hears it.
@@ -181,7 +181,7 @@ impl NotifyConnection {
     async fn link(&mut self) -> Option<Arc<Link>> {
         let link = self.line.link().await.ok()?;
         if !std::ptr::eq(self.listening.as_ptr(), Arc::as_ptr(&link)) {
-            // What is said is worth no wait for a standby: all who speak would wait in line.
+            // A message is worth no wait for a standby: all senders would wait in line.
             let listen = "SET synchronous_commit = off; LISTEN onceward";
             link.client.batch_execute(listen).await.ok()?;
             self.listening = Arc::downgrade(&link);

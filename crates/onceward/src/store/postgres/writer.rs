@@ -2,7 +2,7 @@
 //!
 //! First claims and all other changes wait in lines of their own, because a statement makes many of one
 //! kind. A connection that is free takes everything that waits, up to a limit, so that no change waits for
-//! company: one change alone is one statement. What a batch leaves out is looked at, and if a service's
+//! company: one change alone is one statement. The lane then reads what a batch left out, and if a service's
 //! transaction held it, proposed once more alone.
 
 use std::{

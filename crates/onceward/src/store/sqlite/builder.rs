@@ -51,7 +51,7 @@ pub(super) struct Options {
     pub(super) accepts_relaxed: bool,
     pub(super) migrates: bool,
     pub(super) codec: Codec,
-    /// Not an option: the line in which those wait who write to this store.
+    /// Not an option: the line in which the writers of this store wait.
     pub(super) turns: Turns,
 }
 
@@ -152,7 +152,7 @@ impl SqliteStoreBuilder {
     }
 
     /// Leaves the tables as they are: a file that has none, or older ones, is refused with
-    /// [`OpenError::Outdated`]. For those who run `onceward migrate` before they deploy.
+    /// [`OpenError::Outdated`]. For operators who run `onceward migrate` before they deploy.
     ///
     /// ```
     /// # let directory = tempfile::tempdir()?;

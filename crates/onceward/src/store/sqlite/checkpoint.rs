@@ -141,7 +141,7 @@ struct Position {
 
 impl Position {
     fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
-        // Minus one means that nothing is known yet, which is as good as nothing.
+        // SQLite says minus one when it knows nothing yet, which is as good as nothing.
         let frames = |index| row.get(index).map(|count: i64| u64::try_from(count).unwrap_or(0));
         Ok(Self { written: frames(1)?, copied: frames(2)? })
     }

@@ -16,7 +16,7 @@ use super::{
 /// How many rows a block has: as in the index.
 const BLOCK: i64 = 4096;
 
-/// How often the index is asked for one batch, so that a rare scope does not hold up other reads.
+/// How often one batch asks the index, so that a rare scope does not hold up other reads.
 const MAX_ASKED: usize = 10_000;
 
 /// How many blocks one batch of a key goes through: each is read whole.

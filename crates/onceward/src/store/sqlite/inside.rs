@@ -20,7 +20,7 @@ use super::{
 };
 use crate::clock::Clock;
 
-/// What the store knows when it is asked to write on the user's connection.
+/// What the store needs to write on the user's connection.
 pub(super) struct Inside {
     pub(super) clock: Arc<dyn Clock>,
     accepts_relaxed: bool,

@@ -239,7 +239,7 @@ fn write_at_start(file: &mut File, bytes: &[u8]) -> io::Result<()> {
     file.rewind().and_then(|()| file.write_all(bytes))
 }
 
-/// What is known of durable commits before the file itself is asked.
+/// Traces of durable commits, gathered before the file itself is read.
 ///
 /// It must be gathered first: what other processes commit meanwhile, the file has by then.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -251,7 +251,7 @@ pub(super) struct Evidence {
 /// Durable commits that the file lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Missing {
-    /// The last durable commit that is known.
+    /// The last durable commit that left a trace.
     pub(super) known: u64,
     /// The last commit in the file; `None`: it does not even have the table.
     pub(super) found: Option<u64>,
@@ -290,7 +290,7 @@ impl Evidence {
         Some(Missing { known, found: found.map(|found| found.commits) })
     }
 
-    /// The mark of this store when all that is missing is given up.
+    /// The mark of this store when the operator gives up all that is missing.
     pub(super) fn after_all(&self, found: Mark) -> Mark {
         let of_store = self.durable.iter().filter(|mark| mark.store == found.store);
         let known = of_store.map(|mark| mark.commits).max().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Where the rows of a list are: which index is asked, and how it is gone through.
+//! Where the rows of a list are: which index a list reads, and in which steps.
 //!
 //! A place is found in an index alone; the list reads the row then and looks whether it is what
 //! is wanted. A row that changes or vanishes in between is shown as it is, or not at all.

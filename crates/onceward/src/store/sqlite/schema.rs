@@ -31,7 +31,7 @@ const COUNTS_COMMITS: u32 = 3;
 /// Only a new file takes it.
 const PAGE_BYTES: u32 = 4096;
 
-/// How long to sleep before a lock is asked for again. Short, because the holder's transactions
+/// How long a process sleeps before it asks for a lock again. Short, because the holder's transactions
 /// are: SQLite's own steps of up to 100 ms would rarely meet the gap between two of them.
 const ASK_AGAIN: Duration = Duration::from_micros(500);
 
@@ -178,7 +178,7 @@ pub(super) fn create_private(path: &Path) {
     let _ = options.open(path);
 }
 
-/// Repeats what others' locks prevent until it works or time is up.
+/// Repeats what another process's locks prevent until it works or time is up.
 pub(super) fn patiently<T, E>(
     patience: Duration,
     is_busy: impl Fn(&E) -> bool,
@@ -272,7 +272,7 @@ fn prepare(
     let path = || options.path.clone();
     let not_durable = |detail| OpenError::Failed { path: path(), detail };
     connection.busy_timeout(Duration::ZERO)?;
-    // Nothing is changed before it is known that this software may.
+    // This software changes nothing before it has found that it may.
     let (found, needed) = (version(connection)?, MIGRATIONS.len() as u32);
     if found > needed {
         return Err(OpenError::Newer { path: path(), found, known: needed }.into());

@@ -19,7 +19,7 @@ use crate::{
     telemetry::{self, Begun},
 };
 
-/// What the writer is asked to do.
+/// One task for the writer.
 pub(super) enum Work {
     Swap(Proposal),
     Purge { id: Digest, expected: Fence, note: Note },

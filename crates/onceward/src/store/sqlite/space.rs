@@ -15,7 +15,7 @@ use onceward_core::StoreError;
 use super::{log, mark::beside};
 use crate::telemetry;
 
-/// How often the free space is looked at: far less can be written in between than the reserve.
+/// How often the writer looks at the free space: far less can be written in between than the reserve.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Watches the room that is left for new claims.
@@ -149,7 +149,7 @@ impl StoreFiles {
         self.was_seen()
     }
 
-    /// SQLite itself makes the log shorter when it begins it anew, and is asked then how much it needs.
+    /// SQLite itself makes the log shorter when it begins it anew; then it says how much it needs.
     fn is_log_cut_off(&self) -> bool {
         let found = log::length(&self.path);
         let before = self.log_bytes.swap(found, Ordering::Relaxed);
@@ -222,7 +222,7 @@ fn identity(_: &Path) -> Option<(u64, u64)> {
 
 /// The name of the network file system that a path is on, if it is.
 ///
-/// FUSE counts as one: what is behind it (sshfs, object storage) is not known here.
+/// FUSE counts as one: the store cannot see what is behind it (sshfs, object storage).
 #[cfg(target_os = "linux")]
 pub(super) fn network_file_system(path: &Path) -> io::Result<Option<&'static str>> {
     let kinds = [

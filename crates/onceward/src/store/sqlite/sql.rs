@@ -107,7 +107,7 @@ pub(super) const SUSPECT_CLOCK: &str = "
     INSERT INTO onceward_clock (one, suspected_at) VALUES (1, ?1)
     ON CONFLICT (one) DO UPDATE SET suspected_at = excluded.suspected_at";
 
-/// What was said before the clock went back is in the future.
+/// A suspicion from before the clock went back is in the future.
 pub(super) const CLOCK_SUSPECTED: &str = "
     SELECT EXISTS (SELECT 1 FROM onceward_clock WHERE abs(suspected_at - ?1) < ?2)";
 

@@ -34,7 +34,7 @@ pub(super) struct Transactions<'c> {
 pub(super) enum Trouble {
     /// One change could not be made; others might.
     Change(StoreError),
-    /// Nothing could be made, or it is not known whether it was.
+    /// Nothing could be made, or all of it without an answer.
     Everything(StoreError),
 }
 

@@ -82,7 +82,7 @@ mod tests {
                 let (asking, asked) = std::sync::mpsc::channel();
                 let thread = thread::spawn(move || {
                     let mut turn = pin!(turns.0.lock_owned());
-                    // Asked once, he stands in line.
+                    // Polled once, it stands in line.
                     let mut context = Context::from_waker(Waker::noop());
                     assert!(turn.as_mut().poll(&mut context).is_pending());
                     asking.send(()).unwrap();

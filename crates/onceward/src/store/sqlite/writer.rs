@@ -114,7 +114,7 @@ impl Writer {
     }
 }
 
-/// Wakes those who wait for room when the thread ends, for whatever reason.
+/// Wakes the callers that wait for room when the thread ends, for whatever reason.
 struct CloseRoom<'a>(&'a Semaphore);
 
 impl Drop for CloseRoom<'_> {
