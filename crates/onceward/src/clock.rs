@@ -264,8 +264,8 @@ impl Watch {
     }
 }
 
-/// For how long a process believes another one's suspicion, on either side of now: that one writes it once a minute,
-/// and a clock that is back shows what it said as the future.
+/// For how long a process believes another one's suspicion, on either side of now: that one writes it
+/// once a minute, and a clock that is back shows it as the future.
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(crate) const SUSPICION_HOLDS: Duration = Duration::from_secs(300);
 

@@ -1,9 +1,8 @@
 //! A settlement that is repeated until it is stored.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::sync::atomic::Ordering;
 
 use onceward_core::{Settled, Settlement, SettlementStep, Swap};
-use tokio::time::timeout;
 
 use super::{Engine, Pause};
 use crate::telemetry::{self, event};
@@ -43,7 +42,7 @@ impl Engine {
         late: impl FnOnce(),
     ) -> Option<Settled> {
         let mut settling = std::pin::pin!(self.settle_until_done(settlement));
-        match timeout(self.settle_patience, settling.as_mut()).await {
+        match tokio::time::timeout(self.settle_patience, settling.as_mut()).await {
             Ok(settled) => settled,
             Err(_) => {
                 telemetry::SETTLEMENTS_TROUBLED.add(telemetry::Troubled::Late);
@@ -55,7 +54,7 @@ impl Engine {
 
     /// Another time than [`SETTLE_PATIENCE`](Self::SETTLE_PATIENCE), for a suite on a machine of any speed.
     #[cfg(feature = "conformance")]
-    pub(crate) fn settle_patience(mut self, settle_patience: Duration) -> Self {
+    pub(crate) fn settle_patience(mut self, settle_patience: std::time::Duration) -> Self {
         self.settle_patience = settle_patience;
         self
     }
