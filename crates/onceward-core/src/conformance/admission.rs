@@ -40,7 +40,7 @@ pub async fn ended_operations_are_replayed_verbatim<B: Bench>(bench: &B) {
     {
         let sample = Sample::new(Effect::External);
         let claim = claim(bench, &store, &sample).await;
-        let Settled::Stored { at } = settle(bench, &store, &claim, ending).await else {
+        let Settled::Stored { at } = bench.settle(&store, &claim, ending).await else {
             panic!("the owner settles");
         };
         let Verdict::Replay(replay) = ask(bench, &store, &sample, b'a').await else {
@@ -109,7 +109,7 @@ pub async fn released_key_binds_nothing<B: Bench>(bench: &B) {
     let stored = read(&store, &sample.id()).await;
     assert_eq!(stored.started_at(), second.claimed_at());
     assert_eq!(stored.record.fingerprint, sample.request(b'b').fingerprints.current());
-    let late = settle(bench, &store, &first, Ending::Succeeded(answer(201))).await;
+    let late = bench.settle(&store, &first, Ending::Succeeded(answer(201))).await;
     assert!(matches!(late, Settled::FencedOff(_)), "a released claim is over: {late:?}");
 }
 

@@ -217,7 +217,7 @@ pub async fn trail_tells_exceptional_changes_only<B: Bench<Store: Inspect + Trai
     let first = claim(bench, &store, &sample).await;
     bench.age(&store, &sample.id(), LEASE).await;
     let second = ended(bench, &store, &sample, Ending::Unknown).await;
-    settle(bench, &store, &second, Ending::Released).await;
+    bench.settle(&store, &second, Ending::Released).await;
     let fence = read(&store, &sample.id()).await.record.fence;
     let note = Note {
         kind: NoteKind::Purge,

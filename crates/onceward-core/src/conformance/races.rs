@@ -68,7 +68,7 @@ pub async fn of_200_settlements_one_is_stored<B: Bench>(bench: &B) {
         let (bench, store, claim) = (bench.clone(), store.clone(), claim.clone());
         async move {
             let settled =
-                settle(&bench, &store, &claim, Ending::Succeeded(answer(200 + index))).await;
+                bench.settle(&store, &claim, Ending::Succeeded(answer(200 + index))).await;
             matches!(settled, Settled::Stored { .. }).then_some(200 + index)
         }
     });
@@ -90,7 +90,7 @@ pub async fn of_owner_and_zombie_only_the_owner_settles<B: Bench>(bench: &B) {
         let owner = claim(bench, &store, &sample).await;
         let tasks = [(zombie, 500), (owner, 201)].map(|(claim, status)| {
             let (bench, store) = (bench.clone(), store.clone());
-            async move { settle(&bench, &store, &claim, Ending::Succeeded(answer(status))).await }
+            async move { bench.settle(&store, &claim, Ending::Succeeded(answer(status))).await }
         });
         let settled = gather(bench, tasks).await;
         assert!(matches!(settled[0], Settled::FencedOff(_)), "zombie: {:?}", settled[0]);

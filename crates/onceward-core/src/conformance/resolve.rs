@@ -13,7 +13,7 @@ pub async fn applied_resolution_ends_an_unknown_outcome<B: Bench>(bench: &B) {
         let owner = claim(bench, &store, &sample).await;
         match ending {
             Some(ending) => assert!(matches!(
-                settle(bench, &store, &owner, ending).await,
+                bench.settle(&store, &owner, ending).await,
                 Settled::Stored { .. }
             )),
             None => bench.age(&store, &sample.id(), LEASE).await,
@@ -88,7 +88,7 @@ pub async fn resolution_of_a_running_operation_is_refused<B: Bench>(bench: &B) {
     let unknown = read(&store, &sample.id()).await;
     let late = propose(&sample, Resolution::Applied(answer(200)), &unknown);
     let late = late.expect("an unknown outcome can be resolved");
-    let settled = settle(bench, &store, &owner, Ending::Succeeded(answer(201))).await;
+    let settled = bench.settle(&store, &owner, Ending::Succeeded(answer(201))).await;
     assert!(matches!(settled, Settled::Stored { .. }), "{settled:?}");
     let before = essence(&store, &sample.id()).await;
     let swap = store.swap(&late).await.expect("the store answers");

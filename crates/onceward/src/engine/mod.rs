@@ -70,6 +70,7 @@ pub use sweeper::Sweeper;
 /// ```
 #[derive(Clone)]
 pub struct Engine {
+    store: Arc<dyn Store>,
     shared: Arc<EngineState>,
     call_timeout: Duration,
     settle_patience: Duration,
@@ -89,7 +90,8 @@ impl Engine {
     #[must_use]
     pub fn new(store: impl Store) -> Self {
         Self {
-            shared: Arc::new(EngineState::new(Arc::new(store))),
+            store: Arc::new(store),
+            shared: Arc::default(),
             call_timeout: Duration::from_secs(10),
             settle_patience: Self::SETTLE_PATIENCE,
         }
@@ -106,7 +108,7 @@ impl Engine {
     /// The store that this engine drives.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
-        &self.shared.store
+        &self.store
     }
 
     /// Asks whether a request may run. Dropping the future never leaves a claim without an execution.

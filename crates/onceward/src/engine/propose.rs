@@ -35,7 +35,7 @@ impl Engine {
     }
 
     pub(super) async fn call(&self, change: &Change) -> Result<Swap, StoreError> {
-        let swap = self.timed(Call::Swap, self.shared.store.swap(change), |swap| match swap {
+        let swap = self.timed(Call::Swap, self.store.swap(change), |swap| match swap {
             Swap::Stored { .. } => Said::Ok,
             Swap::Conflict(_) | Swap::Held => Said::Conflict,
         });
@@ -45,7 +45,7 @@ impl Engine {
     /// Reads one record, within the time that one call to the store may take.
     #[cfg(feature = "tower")]
     pub(crate) async fn read(&self, id: &onceward_core::Digest) -> Result<Found, StoreError> {
-        let get = self.bounded(Call::Get, self.shared.store.get(id));
+        let get = self.bounded(Call::Get, self.store.get(id));
         crashpoint!("store.get", get.await, injected())
     }
 

@@ -13,8 +13,9 @@ use super::open;
 use super::{AdmitError, Engine};
 use crate::telemetry;
 
+/// What all clones of an engine count.
+#[derive(Default)]
 pub(super) struct EngineState {
-    pub(super) store: Arc<dyn Store>,
     /// Executions that run or settle: their number has a limit.
     executions: AtomicUsize,
     /// What else a drain waits for: admissions under way, and claims that are given back.
@@ -32,23 +33,6 @@ pub(super) struct EngineState {
 }
 
 impl EngineState {
-    pub(super) fn new(store: Arc<dyn Store>) -> Self {
-        Self {
-            store,
-            executions: AtomicUsize::new(0),
-            others: AtomicUsize::new(0),
-            settled: Notify::new(),
-            #[cfg(feature = "tower")]
-            open: Arc::default(),
-            #[cfg(feature = "tower")]
-            common: std::sync::OnceLock::new(),
-            draining: AtomicBool::new(false),
-            #[cfg(feature = "tower")]
-            drain_begins: Notify::new(),
-            stopped: AtomicBool::new(false),
-        }
-    }
-
     /// Lets nothing more in, and returns when nothing is left.
     pub(super) async fn all_settled(&self) {
         self.draining.store(true, Ordering::SeqCst);
@@ -109,7 +93,7 @@ impl Engine {
     /// What its layers have in common.
     #[cfg(feature = "tower")]
     pub(crate) fn common(&self) -> &crate::server::Common {
-        self.shared.common.get_or_init(|| crate::server::Common::new(&*self.shared.store))
+        self.shared.common.get_or_init(|| crate::server::Common::new(&*self.store))
     }
 
     /// Is waited for by a drain, but does not count as an execution.
