@@ -24,7 +24,7 @@ use core::time::Duration;
 
 use crate::{
     Change, Claim, Effect, Ending, Execution, Fence, Found, Note, NoteKind, Record, Replay,
-    Request, Settlement, Started, State, Status, Stored, Swap, Timestamp, Ttl,
+    Request, Settlement, Started, State, Status, Stored, Swap, Timestamp, Ttl, Verdict,
 };
 
 /// One request on its way to a verdict: propose [`change`](Self::change), pass the answer to
@@ -55,27 +55,6 @@ pub enum Step {
         /// That version.
         version: u8,
     },
-}
-
-/// What a request gets.
-#[expect(clippy::large_enum_variant, reason = "moved once, and most requests run")]
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// This execution, and no other, runs the operation.
-    Run(Claim),
-    /// The operation has ended; this is its answer.
-    Replay(Replay),
-    /// Another execution is running it.
-    Busy {
-        /// When asking again makes sense.
-        retry_after: Duration,
-    },
-    /// The key was used for a request that means something else. Nothing of it is disclosed.
-    Mismatch,
-    /// It cannot be proven whether the effect happened; `None`: the record cannot be read.
-    Unknown(Option<Box<Stored>>),
-    /// The operation has ended, and only a jump of the store's clock says that it may be forgotten.
-    ClockSuspect,
 }
 
 impl Admission {
@@ -121,7 +100,7 @@ impl Admission {
         match swap {
             Swap::Stored { at } => self.run(at),
             Swap::Held if self.change.is_claim() => busy(Ttl::For(Self::MAX_RETRY_AFTER)),
-            // Its own claim is there, and nobody else would run it or give it back.
+            // Its own claim is there, and no other request would run it or give it back.
             Swap::Held => Step::Swap(self),
             Swap::Conflict(Found::Nothing) => self.claim_afresh(None),
             Swap::Conflict(Found::Unreadable { .. }) => Step::Done(Verdict::Unknown(None)),
@@ -218,7 +197,7 @@ impl Admission {
 
     fn propose(mut self, expected: Option<Fence>, next: Record, note: Option<Note>) -> Step {
         let had_claim = self.change.expected == Some(self.change.next.fence);
-        // An own claim is renewed however late: nobody else would run it or give it back.
+        // An own claim is renewed however late: no other request would run it or give it back.
         let renews = expected == Some(next.fence);
         if had_claim || (self.swaps >= Self::MAX_SWAPS && !renews) {
             return busy(Ttl::Never);

@@ -81,7 +81,7 @@ impl Claim {
         self.record.attempts
     }
 
-    /// Whether somebody asked for this operation a while ago already: it was run before, or its key was
+    /// Whether a client asked for this operation a while ago already: it was run before, or its key was
     /// given back.
     #[must_use]
     pub fn is_repeat(&self) -> bool {
@@ -123,7 +123,7 @@ impl Claim {
 
     /// Starts the lease anew. The fence stays, so that a lost reply does no harm.
     ///
-    /// A conflict means that the claim is over: stop, and settle only to be told so.
+    /// A conflict means that the claim is over: stop; a settlement would meet the same.
     #[must_use]
     pub fn renew(&self) -> Change {
         Change {
@@ -163,7 +163,7 @@ pub enum Ending {
     /// A re-run of a repeatable effect cannot know that of the runs before it: it ends as
     /// `FailedRetryable`, which keeps the fingerprint and the time of the first claim.
     Released,
-    /// It is not known whether the effect happened.
+    /// The effect may have happened or not.
     Unknown,
 }
 
@@ -301,7 +301,7 @@ impl Settlement {
 }
 
 /// Whether an earlier attempt may have had its effect: then this one cannot give the key free,
-/// because whoever claims it afresh would not know how long ago that was.
+/// because the request that claims it afresh would not know how long ago that was.
 fn may_have_happened_before(claimed: &Record) -> bool {
     matches!(claimed.effect, Effect::Repeatable { .. }) && claimed.attempts > 1
 }

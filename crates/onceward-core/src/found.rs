@@ -31,7 +31,7 @@ pub enum Found {
 pub enum Unreadable {
     /// It does not match its checksum.
     Damaged,
-    /// Its answer was sealed with a key that is not at hand here, or changed by somebody without it.
+    /// Its answer was sealed with a key that is not at hand here, or changed by software without it.
     Sealed,
 }
 

@@ -13,8 +13,8 @@
 //! 3. [`Claim`]: the right of one execution to run, and how it ends.
 //! 4. [`Store`]: the one primitive that a backend implements.
 //!
-//! Beside them, [`Policy`] says what the reply of a run means, and [`Resolve`] how an unknown outcome
-//! is left; [`retry`] is the client's half: when to send a request again.
+//! Beside them, [`Policy`] says what the reply of a run means, and [`Repair`] what an
+//! operator may change; [`retry`] is the client's half: when to send a request again.
 //!
 //! ```
 //! use onceward_core::*;
@@ -29,7 +29,7 @@
 //! let terms = Terms::of(Effect::External).build()?;
 //! let request = Request { operation, fingerprints: fingerprint.into(), terms };
 //!
-//! // The first thing to try is to create the record; nobody has read anything yet.
+//! // The first thing to try is to create the record, before anything is read.
 //! let admission = Admission::new(request, Fence::from_random([1; 16]), Execution::from_bytes([2; 16]));
 //! assert_eq!(admission.change().expected, None);
 //!
@@ -55,48 +55,55 @@ mod cause;
 mod claim;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod fence;
 pub mod fingerprint;
 mod found;
+mod inspect;
 mod key;
 mod meaning;
 mod operation;
+mod outcome;
 mod record;
-mod release;
-mod replay;
+mod repair;
 mod request;
-mod resolve;
 pub mod retry;
 mod scope;
 mod seal;
+mod shared;
+mod spool;
+mod status;
 mod store;
+mod suspect;
 mod terms;
 mod times;
+mod trail;
 mod transactional;
+mod verdict;
 mod wake;
 pub mod wire;
 
-pub use admission::{Admission, Step, Verdict};
+pub use admission::{Admission, Step};
 pub use cause::Cause;
 pub use claim::{Claim, Ending, Settled, Settlement, SettlementStep};
+pub use fence::{Execution, Fence};
 pub use fingerprint::*;
 pub use found::{Found, Unreadable};
+pub use inspect::{Cursor, Filter, Inspect, Listed, Order, PURGE_MARGIN, Page, Purge};
 pub use key::{Key, KeyDigest, KeyError};
 pub use meaning::{Meaning, Policy, PolicyBuilder, PolicyError, Profile, Reply};
 pub use operation::{Digest, DigestError, OperationId, OperationName, OperationNameError};
-pub use record::{
-    Effect, Execution, Fence, Header, Keeps, Outcome, Record, State, Status, Stored, StoredBody,
-};
-pub use release::{Force, Release, ReleaseError};
-pub use replay::Replay;
+pub use outcome::{Header, Keeps, Outcome, StoredBody};
+pub use record::{Effect, Record, State, Stored};
+pub use repair::{Force, Repair, RepairError, RepairKind, Resolution};
 pub use request::Request;
-pub use resolve::{Resolution, Resolve, ResolveError};
 pub use scope::{Scope, ScopeError};
 pub use seal::Seal;
-pub use store::{
-    BoxFuture, Change, Cursor, Filter, Inspect, Listed, Note, NoteKind, Order, PURGE_MARGIN, Page,
-    Purge, SWEEP_MARGIN, Spool, SpoolId, Store, StoreError, Swap, Trail, TrailEntry,
-};
+pub use spool::{Spool, SpoolId};
+pub use status::Status;
+pub use store::{BoxFuture, Change, SWEEP_MARGIN, Store, StoreError, StoreFuture, Swap};
 pub use terms::{Terms, TermsBuilder, TermsError};
 pub use times::{Started, Timestamp, Ttl};
+pub use trail::{Note, NoteKind, Trail, TrailEntry};
 pub use transactional::Transactional;
+pub use verdict::{Replay, Verdict};
 pub use wake::{OnEnded, Wake};

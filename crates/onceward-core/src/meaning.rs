@@ -80,7 +80,7 @@ pub enum Meaning {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Profile {
-    /// Strict, except that a 503 is believed: the server did not handle it, and the key is free.
+    /// Strict, except for a 503: the server says that it did not handle it, and the key is free.
     Standard,
     /// A server error is final if the server itself made it; behind a proxy it is unknown.
     Strict,
@@ -164,7 +164,7 @@ impl Policy {
     /// What this reply means if an earlier attempt of the same run may have been carried out.
     ///
     /// A reply that gives the key free speaks of one attempt alone. So does one that is final only
-    /// because a list of the route says so: with it the client would be told of a failure, though the
+    /// because a list of the route says so: with it the client would read of a failure, though the
     /// earlier attempt may have had its effect.
     ///
     /// ```

@@ -4,13 +4,13 @@ use alloc::vec::Vec;
 
 /// Seals bytes so that only the holder of a key can read them, or change them unnoticed.
 ///
-/// What the bytes are *about* (which record, which chunk) is said at both ends and not stored: what
+/// What the bytes are *about* (which record, which chunk) comes from both callers and is not stored: what
 /// was sealed about one thing cannot be opened as another. Randomness is the implementation's own.
 ///
 /// ```
 /// use onceward_core::Seal;
 ///
-/// /// Hides nothing, but shows what is asked of a seal. `onceward::seal::Keyring` is one in earnest.
+/// /// Hides nothing, but shows what a seal does. `onceward::seal::Keyring` is one in earnest.
 /// struct Label;
 ///
 /// impl Seal for Label {

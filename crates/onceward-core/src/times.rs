@@ -1,6 +1,6 @@
 //! Times and lengths of time as the store counts them.
 
-use core::{ops::RangeInclusive, time::Duration};
+use core::time::Duration;
 
 /// A time of the store's clock, in microseconds since 1970.
 ///
@@ -101,42 +101,4 @@ impl Ttl {
     pub fn left(ends_at: Option<Timestamp>, now: Timestamp) -> Self {
         ends_at.map_or(Self::Never, |end| Self::For(end.since(now)))
     }
-
-    /// Whether a time that was written then and ends then is over by a clock that is so far `ahead`, with
-    /// its last jump alone and with all of them, and would not be over if that were taken off: a store
-    /// says so as [`Stored::suspect`](crate::Stored::suspect).
-    ///
-    /// What was written since the jump is counted by the jumped clock alone, and right.
-    ///
-    /// ```
-    /// use core::time::Duration;
-    /// use onceward_core::{Timestamp, Ttl};
-    ///
-    /// let (end, hour) = (Timestamp::from_unix_micros(0), Duration::from_secs(3600));
-    /// let is_suspect = |written, now| Ttl::is_suspect(Some(end), written, now, &(hour..=hour));
-    /// let before = end.minus(hour);
-    /// assert!(is_suspect(before, end.plus(hour / 2)), "the jump explains it");
-    /// assert!(!is_suspect(before, end.plus(hour)), "it is over whatever the clock did");
-    /// assert!(!is_suspect(end.minus(hour / 4), end), "it was written after the jump");
-    /// ```
-    #[must_use]
-    pub fn is_suspect(
-        ends_at: Option<Timestamp>,
-        written_at: Timestamp,
-        now: Timestamp,
-        ahead: &RangeInclusive<Duration>,
-    ) -> bool {
-        ends_at.is_some_and(|end| end <= now && end > now.minus(*ahead.end()))
-            && is_older_than_the_jump(written_at, now, ahead)
-    }
-}
-
-/// What was written less than the last jump ago was written behind it. A store that does not know exactly how
-/// far its clock jumped believes the shorter distance.
-pub(crate) fn is_older_than_the_jump(
-    written_at: Timestamp,
-    now: Timestamp,
-    ahead: &RangeInclusive<Duration>,
-) -> bool {
-    !ahead.end().is_zero() && written_at <= now.minus(*ahead.start())
 }

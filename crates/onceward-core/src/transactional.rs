@@ -3,7 +3,7 @@
 use alloc::{borrow::ToOwned as _, boxed::Box};
 use core::{future::ready, time::Duration};
 
-use crate::{BoxFuture, Change, Digest, Fence, SpoolId, Store, StoreError, Swap};
+use crate::{Change, Digest, Fence, SpoolId, Store, StoreError, StoreFuture, Swap};
 
 /// SQL stores: the same swap on the caller's own transaction, so that a record ends in the very
 /// commit that makes its effect durable.
@@ -29,7 +29,7 @@ pub trait Transactional<Connection: ?Sized>: Store {
         &'a self,
         connection: &'a mut Connection,
         change: &'a Change,
-    ) -> BoxFuture<'a, Result<Swap, StoreError>>;
+    ) -> StoreFuture<'a, Swap>;
 
     /// The same for a new claim, which another open transaction may be about to make: that one is
     /// waited for no longer than this, and then it is [`Swap::Held`].
@@ -40,7 +40,7 @@ pub trait Transactional<Connection: ?Sized>: Store {
         connection: &'a mut Connection,
         change: &'a Change,
         patience: Duration,
-    ) -> BoxFuture<'a, Result<Swap, StoreError>> {
+    ) -> StoreFuture<'a, Swap> {
         let _ = (connection, change, patience);
         let detail = "it makes no claims inside a transaction of the user's own";
         Box::pin(ready(Err(StoreError::Unusable(detail.to_owned()))))
@@ -51,11 +51,7 @@ pub trait Transactional<Connection: ?Sized>: Store {
     ///
     /// For stores that see more on their own connections than a driver tells its user: that the
     /// server is not the one that counts any more, or that only a savepoint has ended.
-    fn confirm<'a>(
-        &'a self,
-        id: &'a Digest,
-        fence: Fence,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn confirm<'a>(&'a self, id: &'a Digest, fence: Fence) -> StoreFuture<'a, ()> {
         let _ = (id, fence);
         Box::pin(ready(Ok(())))
     }
@@ -67,5 +63,5 @@ pub trait Transactional<Connection: ?Sized>: Store {
         id: &'a SpoolId,
         index: u32,
         chunk: &'a [u8],
-    ) -> BoxFuture<'a, Result<(), StoreError>>;
+    ) -> StoreFuture<'a, ()>;
 }

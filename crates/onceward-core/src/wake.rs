@@ -4,9 +4,9 @@ use alloc::sync::Arc;
 
 use crate::Digest;
 
-/// Tells whoever waits for an operation, in whichever process, that it has ended.
+/// Tells the waiters of an operation, in every process, that it has ended.
 ///
-/// A courtesy: messages may get lost or come twice, and whoever waits asks the store as well. No
+/// A courtesy: messages may get lost or come twice, and each waiter asks the store as well. No
 /// method blocks.
 ///
 /// ```
@@ -16,11 +16,11 @@ use crate::Digest;
 /// fn listen(store: &dyn Store) -> Option<Arc<OnEnded>> {
 ///     let heard: Arc<OnEnded> = Arc::new(|id: &Digest| println!("{id} has ended"));
 ///     store.wake()?.listen(&heard);
-///     Some(heard) // it is told as long as somebody keeps this
+///     Some(heard) // the store calls it as long as the caller keeps this
 /// }
 /// ```
 pub trait Wake: Send + Sync {
-    /// Somebody here begins to wait for this operation.
+    /// A request here begins to wait for this operation.
     fn awaited(&self, id: &Digest);
 
     /// This operation has ended here, and its record is durable.

@@ -16,7 +16,7 @@ use crate::telemetry::{self, event};
 /// How far wall time and a clock that no operator sets may disagree before what has expired is doubted, and
 /// nothing is swept any more.
 ///
-/// Time servers correct by milliseconds and leap seconds by one; a minute is somebody's hand.
+/// Time servers correct by milliseconds and leap seconds by one; a minute is an operator's hand.
 pub const MAX_DISAGREEMENT: Duration = Duration::from_secs(60);
 
 const MAX_DISAGREEMENT_MICROS: i64 = MAX_DISAGREEMENT.as_micros() as i64;
@@ -69,7 +69,7 @@ impl Clock for HostClock {
     }
 }
 
-/// A clock that moves only when told to, for tests and simulations.
+/// A clock that moves only by its caller, for tests and simulations.
 ///
 /// ```
 /// use std::time::Duration;
@@ -136,14 +136,14 @@ impl Clock for ManualClock {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Suspicion {
-    /// How far it went further than real time, since this process began to watch it or was last told to
+    /// How far it went further than real time, since this process began to watch it or an operator last said to
     /// trust it.
     pub ahead: Duration,
 }
 
 /// Compares the clock of a store with one that no operator sets.
 ///
-/// What it trusted first, or was told to trust, counts: so the time before this process is not judged.
+/// What it trusted first, or an operator made it trust, counts: so the time before this process is not judged.
 pub(crate) struct Watch {
     clock: Arc<dyn Clock>,
     offsets: Mutex<Offsets>,
@@ -264,8 +264,8 @@ impl Watch {
     }
 }
 
-/// For how long another process's suspicion is believed, on either side of now: it says so once a minute,
-/// and a clock that is back shows what it said as the future.
+/// For how long a process believes another one's suspicion, on either side of now: that one writes it
+/// once a minute, and a clock that is back shows it as the future.
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(crate) const SUSPICION_HOLDS: Duration = Duration::from_secs(300);
 

@@ -1,4 +1,4 @@
-//! Keys that hide stored answers, and make fingerprints that nobody can guess at.
+//! Keys that hide stored answers, and make fingerprints that a reader of the store cannot guess at.
 //!
 //! A [`Keyring`] has one key that writes and any number that only read, so that keys can be changed
 //! while old records are still needed. Give it to the store and to the layer:

@@ -20,7 +20,7 @@ pub async fn first_request_claims_and_is_read_back<B: Bench>(bench: &B) {
     assert_eq!(stored.record.started, Started::At(claim.claimed_at()), "stamped by the store");
 }
 
-/// In progress with its lease: the duplicate is told to wait, and changes nothing.
+/// In progress with its lease: the duplicate gets `Busy` and changes nothing.
 pub async fn duplicate_of_a_running_operation_is_busy<B: Bench>(bench: &B) {
     for effect in [Effect::External, Effect::Transactional, REPEATABLE] {
         let (store, sample) = (bench.open().await, Sample::new(effect));
@@ -40,7 +40,7 @@ pub async fn ended_operations_are_replayed_verbatim<B: Bench>(bench: &B) {
     {
         let sample = Sample::new(Effect::External);
         let claim = claim(bench, &store, &sample).await;
-        let Settled::Stored { at } = settle(bench, &store, &claim, ending).await else {
+        let Settled::Stored { at } = bench.settle(&store, &claim, ending).await else {
             panic!("the owner settles");
         };
         let Verdict::Replay(replay) = ask(bench, &store, &sample, b'a').await else {
@@ -109,7 +109,7 @@ pub async fn released_key_binds_nothing<B: Bench>(bench: &B) {
     let stored = read(&store, &sample.id()).await;
     assert_eq!(stored.started_at(), second.claimed_at());
     assert_eq!(stored.record.fingerprint, sample.request(b'b').fingerprints.current());
-    let late = settle(bench, &store, &first, Ending::Succeeded(answer(201))).await;
+    let late = bench.settle(&store, &first, Ending::Succeeded(answer(201))).await;
     assert!(matches!(late, Settled::FencedOff(_)), "a released claim is over: {late:?}");
 }
 
@@ -128,7 +128,7 @@ pub async fn expired_record_is_absent<B: Bench>(bench: &B) {
     }
 }
 
-/// The owner of an opaque effect vanished: nobody can know, and nothing is run again.
+/// The owner of an opaque effect vanished: its outcome is unknown, and nothing runs again.
 pub async fn abandoned_external_effect_is_unknown<B: Bench>(bench: &B) {
     let (store, sample) = (bench.open().await, Sample::new(Effect::External));
     claim(bench, &store, &sample).await;

@@ -21,7 +21,7 @@ pub async fn fenced_off_owner_changes_nothing<B: Bench>(bench: &B) {
     bench.age(&store, &sample.id(), LEASE).await;
     let owner = claim(bench, &store, &sample).await;
     fails_to_change(bench, &store, &zombie).await;
-    let settled = settle(bench, &store, &owner, Ending::Succeeded(answer(201))).await;
+    let settled = bench.settle(&store, &owner, Ending::Succeeded(answer(201))).await;
     assert!(matches!(settled, Settled::Stored { .. }), "{settled:?}");
     fails_to_change(bench, &store, &zombie).await;
 
@@ -38,7 +38,7 @@ pub(super) async fn fails_to_change<B: Bench>(bench: &B, store: &B::Store, claim
     let renewed = store.swap(&claim.renew()).await.expect("the store answers");
     assert!(matches!(renewed, Swap::Conflict(Found::Record(_))), "renew: {renewed:?}");
     for ending in endings().into_iter().chain([Ending::Released, Ending::Unknown]) {
-        let settled = settle(bench, store, claim, ending.clone()).await;
+        let settled = bench.settle(store, claim, ending.clone()).await;
         assert!(matches!(settled, Settled::FencedOff(_)), "{ending:?}: {settled:?}");
     }
     assert_eq!(essence(store, &claim.id()).await, before, "a write under an old fence is lost");
@@ -53,14 +53,14 @@ pub async fn renewal_keeps_the_fence_and_restarts_the_lease<B: Bench>(bench: &B)
         let renewed = store.swap(&claim.renew()).await.expect("the store answers");
         assert!(matches!(renewed, Swap::Stored { .. }), "{renewed:?}");
     }
-    // Past its lease an unclaimed record may still be renewed by its owner: nobody took over.
+    // Past its lease an unclaimed record may still be renewed by its owner: no request took over.
     bench.age(&store, &sample.id(), LEASE * 2).await;
     let renewed = store.swap(&claim.renew()).await.expect("the store answers");
     assert!(matches!(renewed, Swap::Stored { .. }), "{renewed:?}");
     let stored = read(&store, &sample.id()).await;
     assert_eq!(stored.record.fence, claim.fence());
     assert!(!stored.record.ttl.is_over(), "the lease runs again");
-    let settled = settle(bench, &store, &claim, Ending::Succeeded(answer(201))).await;
+    let settled = bench.settle(&store, &claim, Ending::Succeeded(answer(201))).await;
     assert!(matches!(settled, Settled::Stored { .. }), "{settled:?}");
 }
 
@@ -72,7 +72,7 @@ pub async fn late_truth_wins_over_unknown<B: Bench>(bench: &B) {
         let claim = ended(bench, &store, &sample, Ending::Unknown).await;
         let renewed = store.swap(&claim.renew()).await.expect("the store answers");
         assert!(matches!(renewed, Swap::Conflict(_)), "a renewal is no truth: {renewed:?}");
-        let settled = settle(bench, &store, &claim, ending.clone()).await;
+        let settled = bench.settle(&store, &claim, ending.clone()).await;
         assert!(matches!(settled, Settled::Stored { .. }), "{ending:?}: {settled:?}");
         let state = read(&store, &sample.id()).await.record.state;
         assert_ne!(state, State::Unknown, "{ending:?}");
@@ -82,7 +82,7 @@ pub async fn late_truth_wins_over_unknown<B: Bench>(bench: &B) {
     let zombie = claim(bench, &store, &sample).await;
     bench.age(&store, &sample.id(), LEASE).await;
     ended(bench, &store, &sample, Ending::Unknown).await;
-    let settled = settle(bench, &store, &zombie, Ending::Succeeded(answer(201))).await;
+    let settled = bench.settle(&store, &zombie, Ending::Succeeded(answer(201))).await;
     assert!(matches!(settled, Settled::FencedOff(_)), "another execution's: {settled:?}");
 }
 
@@ -120,7 +120,7 @@ pub async fn late_owner_settles_a_computed_unknown<B: Bench>(bench: &B) {
     let claim = claim(bench, &store, &sample).await;
     bench.age(&store, &sample.id(), HOUR).await;
     assert!(matches!(ask(bench, &store, &sample, b'a').await, Verdict::Unknown(Some(_))));
-    let settled = settle(bench, &store, &claim, Ending::Succeeded(answer(201))).await;
+    let settled = bench.settle(&store, &claim, Ending::Succeeded(answer(201))).await;
     assert!(matches!(settled, Settled::Stored { .. }), "{settled:?}");
     assert!(matches!(ask(bench, &store, &sample, b'a').await, Verdict::Replay(_)));
 }

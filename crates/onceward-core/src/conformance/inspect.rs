@@ -26,7 +26,7 @@ pub async fn list_shows_every_record_once_over_pages<B: Bench<Store: Inspect>>(b
 
     let bad = Filter { after: Some(Cursor(String::from("?"))), ..Filter::default() };
     let error = store.list(&bad).await;
-    assert!(matches!(error, Err(StoreError::Unusable(_))), "a cursor of nobody: {error:?}");
+    assert!(matches!(error, Err(StoreError::Unusable(_))), "a cursor of no page: {error:?}");
 }
 
 /// Status is computed: a claim of an external effect past its lease is listed as unknown.
@@ -77,7 +77,7 @@ pub async fn list_filters_by_what_a_record_means_now<B: Bench<Store: Inspect>>(b
     assert_eq!(older.len(), 2, "one abandoned for half a day, one expired");
 }
 
-/// A caller knows only its key: it is found whoever used it, and for whatever.
+/// A caller knows only its key: a list finds it in every scope and operation.
 pub async fn list_finds_a_key_in_every_scope_and_operation<B: Bench<Store: Inspect>>(bench: &B) {
     let store = bench.open().await;
     let key = |text| Key::new(text).expect("a valid key");
@@ -116,8 +116,8 @@ pub async fn list_finds_a_key_in_every_scope_and_operation<B: Bench<Store: Inspe
         assert_eq!(ids(&store, exactly.clone()).await, expected);
         let ended = Filter { status: Some(Status::Succeeded), ..exactly };
         assert_eq!(ids(&store, ended).await, BTreeSet::new(), "it is in progress");
-        let nobody = Filter { key: Some(key("four")), ..two };
-        assert_eq!(ids(&store, nobody).await, BTreeSet::new());
+        let unused = Filter { key: Some(key("four")), ..two };
+        assert_eq!(ids(&store, unused).await, BTreeSet::new());
     }
 }
 
@@ -217,7 +217,7 @@ pub async fn trail_tells_exceptional_changes_only<B: Bench<Store: Inspect + Trai
     let first = claim(bench, &store, &sample).await;
     bench.age(&store, &sample.id(), LEASE).await;
     let second = ended(bench, &store, &sample, Ending::Unknown).await;
-    settle(bench, &store, &second, Ending::Released).await;
+    bench.settle(&store, &second, Ending::Released).await;
     let fence = read(&store, &sample.id()).await.record.fence;
     let note = Note {
         kind: NoteKind::Purge,

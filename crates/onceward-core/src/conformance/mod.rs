@@ -312,15 +312,6 @@ pub(crate) async fn claim<B: Bench>(bench: &B, store: &B::Store, sample: &Sample
     run(ask(bench, store, sample, b'a').await)
 }
 
-pub(crate) async fn settle<B: Bench>(
-    bench: &B,
-    store: &B::Store,
-    claim: &Claim,
-    ending: Ending,
-) -> Settled {
-    bench.settle(store, claim, ending).await
-}
-
 /// Claims and ends an operation in one go.
 pub(crate) async fn ended<B: Bench>(
     bench: &B,
@@ -329,7 +320,7 @@ pub(crate) async fn ended<B: Bench>(
     ending: Ending,
 ) -> Claim {
     let claim = claim(bench, store, sample).await;
-    let settled = settle(bench, store, &claim, ending).await;
+    let settled = bench.settle(store, &claim, ending).await;
     assert!(matches!(settled, Settled::Stored { .. }), "the owner settles: {settled:?}");
     claim
 }

@@ -4,7 +4,7 @@ use super::*;
 
 const TASKS: usize = 200;
 
-/// Nothing stored, 200 requests: one runs, the others are told that it does.
+/// Nothing stored, 200 requests: one runs, the others get `Busy`.
 pub async fn of_200_first_requests_one_runs<B: Bench>(bench: &B) {
     for effect in [Effect::External, Effect::Transactional] {
         let (store, sample) = (bench.open().await, Sample::new(effect));
@@ -36,7 +36,7 @@ async fn one_of_many_runs<B: Bench>(bench: &B, store: &B::Store, sample: &Sample
     let verdicts = gather(bench, tasks).await;
     let running = verdicts.iter().filter(|verdict| matches!(verdict, Verdict::Run(_))).count();
     let busy = verdicts.iter().filter(|verdict| matches!(verdict, Verdict::Busy { .. })).count();
-    assert_eq!((running, busy), (1, TASKS - 1), "exactly one runs, the others are told so");
+    assert_eq!((running, busy), (1, TASKS - 1), "exactly one runs, the others are busy");
 }
 
 /// A lost claim that finds nothing tries again or says busy; it never runs unclaimed.
@@ -68,7 +68,7 @@ pub async fn of_200_settlements_one_is_stored<B: Bench>(bench: &B) {
         let (bench, store, claim) = (bench.clone(), store.clone(), claim.clone());
         async move {
             let settled =
-                settle(&bench, &store, &claim, Ending::Succeeded(answer(200 + index))).await;
+                bench.settle(&store, &claim, Ending::Succeeded(answer(200 + index))).await;
             matches!(settled, Settled::Stored { .. }).then_some(200 + index)
         }
     });
@@ -90,7 +90,7 @@ pub async fn of_owner_and_zombie_only_the_owner_settles<B: Bench>(bench: &B) {
         let owner = claim(bench, &store, &sample).await;
         let tasks = [(zombie, 500), (owner, 201)].map(|(claim, status)| {
             let (bench, store) = (bench.clone(), store.clone());
-            async move { settle(&bench, &store, &claim, Ending::Succeeded(answer(status))).await }
+            async move { bench.settle(&store, &claim, Ending::Succeeded(answer(status))).await }
         });
         let settled = gather(bench, tasks).await;
         assert!(matches!(settled[0], Settled::FencedOff(_)), "zombie: {:?}", settled[0]);

@@ -1,11 +1,9 @@
-//! How an unknown outcome is left because somebody found out.
+//! How an operator ends an unknown outcome, and gives keys back.
 
 use super::*;
-use crate::{
-    Change, Force, Release, ReleaseError, Resolution, Resolve, ResolveError, State, Status, Swap,
-};
+use crate::{Change, Force, Repair, RepairError, RepairKind, Resolution, State, Status, Swap};
 
-/// Somebody found out that it happened: duplicates get the answer, the late owner changes nothing.
+/// An operator found out that it happened: duplicates get the answer, the late owner changes nothing.
 pub async fn applied_resolution_ends_an_unknown_outcome<B: Bench>(bench: &B) {
     let store = bench.open().await;
     for (status, ending) in
@@ -15,7 +13,7 @@ pub async fn applied_resolution_ends_an_unknown_outcome<B: Bench>(bench: &B) {
         let owner = claim(bench, &store, &sample).await;
         match ending {
             Some(ending) => assert!(matches!(
-                settle(bench, &store, &owner, ending).await,
+                bench.settle(&store, &owner, ending).await,
                 Settled::Stored { .. }
             )),
             None => bench.age(&store, &sample.id(), LEASE).await,
@@ -37,7 +35,7 @@ pub async fn applied_resolution_ends_an_unknown_outcome<B: Bench>(bench: &B) {
     }
 }
 
-/// Somebody found out that it did not and cannot happen; before that is certain nothing is freed.
+/// An operator found out that it did not and cannot happen; before that is certain nothing is freed.
 pub async fn never_resolution_frees_the_key_but_not_too_early<B: Bench>(bench: &B) {
     let store = bench.open().await;
     let sample = Sample::new(Effect::External);
@@ -64,7 +62,7 @@ pub async fn never_resolution_frees_the_key_but_not_too_early<B: Bench>(bench: &
 async fn is_too_early<S: Store>(store: &S, sample: &Sample, at_most: Duration) {
     let stored = read(store, &sample.id()).await;
     let refused = propose(sample, Resolution::Never, &stored);
-    let Err(ResolveError::TooEarly { left }) = refused else { panic!("too early: {refused:?}") };
+    let Err(RepairError::TooEarly { left }) = refused else { panic!("too early: {refused:?}") };
     assert!(!left.is_zero() && left <= at_most, "{left:?} of {at_most:?} are left");
 }
 
@@ -90,7 +88,7 @@ pub async fn resolution_of_a_running_operation_is_refused<B: Bench>(bench: &B) {
     let unknown = read(&store, &sample.id()).await;
     let late = propose(&sample, Resolution::Applied(answer(200)), &unknown);
     let late = late.expect("an unknown outcome can be resolved");
-    let settled = settle(bench, &store, &owner, Ending::Succeeded(answer(201))).await;
+    let settled = bench.settle(&store, &owner, Ending::Succeeded(answer(201))).await;
     assert!(matches!(settled, Settled::Stored { .. }), "{settled:?}");
     let before = essence(&store, &sample.id()).await;
     let swap = store.swap(&late).await.expect("the store answers");
@@ -108,7 +106,7 @@ async fn is_refused<S: Store>(store: &S, sample: &Sample, status: Status) {
     let stored = read(store, &sample.id()).await;
     for resolution in [Resolution::Applied(answer(201)), Resolution::Never] {
         let refused = propose(sample, resolution, &stored);
-        assert_eq!(refused, Err(ResolveError::NotUnknown(status)));
+        assert_eq!(refused, Err(RepairError::NotUnknown(status)));
     }
 }
 
@@ -130,7 +128,7 @@ pub async fn forced_resolution_fences_a_running_owner_off<B: Bench>(bench: &B) {
         fails_to_change(bench, &store, &owner).await;
         let ended = read(&store, &sample.id()).await;
         let again = propose_by(Force::Yes, &sample, Resolution::Never, &ended);
-        assert_eq!(again, Err(ResolveError::NotUnknown(Status::Succeeded)), "no force ends an end");
+        assert_eq!(again, Err(RepairError::NotUnknown(Status::Succeeded)), "no force ends an end");
 
         let sample = Sample::new(effect);
         let owner = claim(bench, &store, &sample).await;
@@ -142,7 +140,7 @@ pub async fn forced_resolution_fences_a_running_owner_off<B: Bench>(bench: &B) {
     }
 }
 
-/// An operator gives a key back of which nothing happened: whatever is asked next under it runs.
+/// An operator gives a key back of which nothing happened: the next request under it runs.
 pub async fn operators_release_gives_the_key_back<B: Bench>(bench: &B) {
     let store = bench.open().await;
     for effect in [Effect::External, Effect::Transactional] {
@@ -161,9 +159,9 @@ pub async fn operators_release_gives_the_key_back<B: Bench>(bench: &B) {
 pub async fn release_of_what_may_have_happened_needs_force<B: Bench>(bench: &B) {
     let store = bench.open().await;
     for (effect, age, refusal) in [
-        (Effect::External, SECOND, ReleaseError::InProgress),
-        (Effect::Transactional, SECOND, ReleaseError::InProgress),
-        (REPEATABLE, LEASE, ReleaseError::MayHaveHappened),
+        (Effect::External, SECOND, RepairError::InProgress),
+        (Effect::Transactional, SECOND, RepairError::InProgress),
+        (REPEATABLE, LEASE, RepairError::MayHaveHappened),
     ] {
         let sample = Sample::new(effect);
         let owner = claim(bench, &store, &sample).await;
@@ -176,13 +174,13 @@ pub async fn release_of_what_may_have_happened_needs_force<B: Bench>(bench: &B) 
     ended(bench, &store, &failed, Ending::FailedRetryable).await;
     let before = read(&store, &failed.id()).await;
     let refused = propose_release(Force::No, &failed, &before);
-    assert_eq!(refused, Err(ReleaseError::MayHaveHappened));
+    assert_eq!(refused, Err(RepairError::MayHaveHappened));
 
     for (ending, refusal) in [
-        (Ending::Unknown, ReleaseError::Unknown),
-        (Ending::Succeeded(answer(201)), ReleaseError::Ended(Status::Succeeded)),
-        (Ending::FailedFinal(answer(402)), ReleaseError::Ended(Status::FailedFinal)),
-        (Ending::Released, ReleaseError::Free(Status::Released)),
+        (Ending::Unknown, RepairError::Unknown),
+        (Ending::Succeeded(answer(201)), RepairError::Ended(Status::Succeeded)),
+        (Ending::FailedFinal(answer(402)), RepairError::Ended(Status::FailedFinal)),
+        (Ending::Released, RepairError::Free(Status::Released)),
     ] {
         let sample = Sample::new(Effect::External);
         ended(bench, &store, &sample, ending).await;
@@ -217,24 +215,15 @@ async fn is_free<B: Bench>(bench: &B, store: &B::Store, sample: &Sample, owner: 
     fails_to_change(bench, store, owner).await;
 }
 
-fn propose_release(force: Force, sample: &Sample, stored: &Stored) -> Result<Change, ReleaseError> {
-    Release {
-        id: sample.id(),
-        terms: &sample.terms,
-        fence: fresh_fence(),
-        execution: Execution::from_bytes(fresh_bytes()),
-        actor: Some("ada"),
-        reason: Some("the customer asked"),
-        force,
-    }
-    .of(stored)
+fn propose_release(force: Force, sample: &Sample, stored: &Stored) -> Result<Change, RepairError> {
+    repair(force, sample, RepairKind::Release, stored)
 }
 
 pub(super) fn propose(
     sample: &Sample,
     resolution: Resolution,
     stored: &Stored,
-) -> Result<Change, ResolveError> {
+) -> Result<Change, RepairError> {
     propose_by(Force::No, sample, resolution, stored)
 }
 
@@ -243,18 +232,19 @@ fn propose_by(
     sample: &Sample,
     resolution: Resolution,
     stored: &Stored,
-) -> Result<Change, ResolveError> {
-    Resolve {
-        id: sample.id(),
-        resolution,
-        terms: &sample.terms,
-        fence: fresh_fence(),
-        execution: Execution::from_bytes(fresh_bytes()),
-        actor: Some("ada"),
-        reason: Some("the provider says so"),
-        force,
-    }
-    .of(stored)
+) -> Result<Change, RepairError> {
+    repair(force, sample, RepairKind::Resolve(resolution), stored)
+}
+
+fn repair(
+    force: Force,
+    sample: &Sample,
+    kind: RepairKind,
+    stored: &Stored,
+) -> Result<Change, RepairError> {
+    let (fence, execution) = (fresh_fence(), Execution::from_bytes(fresh_bytes()));
+    let (terms, actor, reason) = (&sample.terms, Some("ada"), Some("the provider says so"));
+    Repair { id: sample.id(), kind, terms, fence, execution, actor, reason, force }.of(stored)
 }
 
 async fn resolved<S: Store>(store: &S, change: &Change) -> Timestamp {

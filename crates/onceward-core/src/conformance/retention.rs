@@ -14,8 +14,7 @@ pub async fn times_are_counted_by_the_stores_clock<B: Bench>(bench: &B) {
     assert!(stored.age() >= SECOND * 10);
     assert!(stored.updated_at <= stored.read_at);
 
-    let Settled::Stored { at } =
-        settle(bench, &store, &claim, Ending::Succeeded(answer(201))).await
+    let Settled::Stored { at } = bench.settle(&store, &claim, Ending::Succeeded(answer(201))).await
     else {
         panic!("the owner settles");
     };

@@ -98,7 +98,7 @@ impl Backoff {
         }
     }
 
-    /// The same rule with another base, where it has one: an overloaded server is given more time.
+    /// The same rule with another base, where it has one: an overloaded server gets more time.
     #[must_use]
     pub fn starting_at(&self, start: Duration) -> Self {
         let mut other = self.clone();

@@ -97,7 +97,7 @@ impl Circuit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BreakerPass {
     Free,
-    /// One of the counted few of this round: how it ends decides, or it is given back.
+    /// One of the counted few of this round: how it ends decides, or the call gives it back.
     Trial(u32),
     /// Not now; perhaps after this time.
     Refused(Duration),
@@ -190,7 +190,7 @@ impl BreakerState {
         f64::from(failures) >= self.rules.share * f64::from(calls)
     }
 
-    /// A trial that nobody will report on.
+    /// A trial whose caller went away without a report.
     pub(super) fn give_back_trial(&mut self, round: u32) {
         if let State::HalfOpen { granted, .. } = &mut self.state
             && round == self.round
@@ -289,11 +289,11 @@ impl BreakerState {
     fn pass_time(&mut self, now: Moment) {
         match self.state {
             State::Open { until } if now >= until => self.half_open(now),
-            // Trials that nobody has heard of for so long are not waited for.
+            // A trial without a report for so long is not waited for.
             State::HalfOpen { since, .. } if now.saturating_sub(since) >= self.rules.open_most => {
                 self.half_open(now);
             }
-            // Nobody has called for a whole window: what was seen is too old to hold against it.
+            // No call came for a whole window: what was seen is too old to hold against it.
             State::Guarded { since }
                 if now.saturating_sub(since) >= self.rules.window
                     && self.window.sums(now).0 == 0 =>
@@ -340,14 +340,14 @@ impl Evidence {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ended {
     pub(super) failed: bool,
-    /// Somebody answered, although with a failure.
+    /// The target answered, although with a failure.
     pub(super) alive: bool,
     pub(super) trial: Option<u32>,
     pub(super) hint: Option<Duration>,
 }
 
 impl Ended {
-    /// A failure that nobody was there to make.
+    /// A failure without an answer: the target may be gone.
     fn is_dead(self) -> bool {
         self.failed && !self.alive
     }

@@ -21,7 +21,7 @@ pub struct Budget {
     /// What it holds at first; at least what one call costs that uses all its attempts, up to
     /// [`MOST_AT_START`](Self::MOST_AT_START). With 0 a new target has to earn its retries.
     pub start: u32,
-    /// What a retry costs. It is given back when the retry succeeds.
+    /// What a retry costs. The budget gets it back when the retry succeeds.
     pub retry: u32,
     /// What a retry costs that the server named a time for.
     pub hinted: u32,

@@ -100,14 +100,14 @@ impl Call {
         self
     }
 
-    /// It serves a request that is itself a retry: whoever sent that will try again, not we.
+    /// It serves a request that is itself a retry: its client will try again, not we.
     #[must_use]
     pub fn nested(mut self) -> Self {
         self.nested = true;
         self
     }
 
-    /// Somebody can get new credentials for it.
+    /// The caller can get new credentials for it.
     #[must_use]
     pub fn refreshable(mut self) -> Self {
         self.refreshable = true;
@@ -206,7 +206,7 @@ impl Call {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stop {
-    /// It is not known to have happened, and no attempt went unanswered.
+    /// No answer says that it happened, and no attempt went unanswered.
     Failed(StopReason),
     /// It may have happened. With the same key it can be found out; with another it may happen twice.
     Unknown(StopReason),

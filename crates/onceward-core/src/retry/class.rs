@@ -2,7 +2,7 @@
 //!
 //! Most retry libraries ask "is this error transient?". That is the wrong question for a write: what
 //! matters is whether the request can have been carried out, and whether the server asks for less
-//! load. So failures without an answer are told apart by whether bytes can have arrived, and answers
+//! load. So it divides failures without an answer by whether bytes can have arrived, and answers
 //! by what they say about this operation and about the server.
 
 /// What one attempt has shown.
@@ -82,7 +82,7 @@ impl Class {
         }
     }
 
-    /// Whether it is the kind of answer for which nobody sends the request again.
+    /// Whether it is the kind of answer after which no client sends the request again.
     #[must_use]
     pub fn is_settled(self) -> bool {
         !self.is_failure() && self != Self::InProgress
@@ -172,7 +172,7 @@ impl<'a> Answer<'a> {
             Some("in-progress" | "lease-lost") => Class::InProgress,
             Some("outcome-unknown") => Class::Unknown,
             Some("result-unavailable") => Class::Final,
-            // Nobody asks to come back later for a conflict that stays.
+            // A server does not ask for a later try where the conflict stays.
             None if self.hinted => Class::InProgress,
             _ => Class::Conflict,
         }

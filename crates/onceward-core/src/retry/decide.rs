@@ -1,4 +1,4 @@
-//! The decision: what to do after an attempt. Read this file first; the others are its parts.
+//! The decision: what to do after an attempt. Read this file first; the other files are its parts.
 
 use core::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{
     saturation::{allows_first_try, allows_hedge, allows_retry, widened},
 };
 
-/// What is still being carried out is asked for at least this often, unless it says otherwise, and at
+/// The client asks at least this often for what still runs, unless the server says otherwise, and at
 /// most a hundred times as often.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -133,7 +133,7 @@ impl Context<'_> {
         self.put_back(paid);
     }
 
-    /// The hedge failed: the target is known better, and the first request goes on as if alone.
+    /// The hedge failed: the target learns from it, and the first request goes on as if alone.
     pub fn hedge_failed(&mut self, observation: Observation, now: Moment, random: u64) {
         self.call.hedge_paid = 0;
         self.call.ambiguous |= observation.class == Class::Ambiguous || observation.doubt;
@@ -143,14 +143,14 @@ impl Context<'_> {
         self.target.learn(observation, of_call, took, now, &mut Random::new(random));
     }
 
-    /// Nobody waits for the attempt that runs: what it was given for trial is given back.
+    /// The caller no longer waits for the attempt that runs: its trial goes back to the breaker.
     pub fn abandon(&mut self) {
         if let Some(trial) = self.call.trial.take() {
             self.target.give_back_trial(trial);
         }
     }
 
-    /// Nobody waits for the attempt that was decided on, and it was not begun: its price is given back.
+    /// The caller did not begin the attempt that was decided on: the budget gets its price back.
     pub fn forgo(&mut self) {
         let paid = core::mem::take(&mut self.call.paid);
         self.put_back(paid);
@@ -209,7 +209,7 @@ impl Context<'_> {
         call.hint = observation.hint;
         call.unprotected |= observation.unprotected;
         let took = now.saturating_sub(call.began);
-        // Somebody is at it, or was: to give up now is to not know.
+        // The service runs it, or did: a call that gives up now does not know its outcome.
         call.ambiguous |= observation.doubt
             || matches!(
                 observation.class,
@@ -229,7 +229,7 @@ impl Context<'_> {
             call.failures = call.failures.saturating_add(1);
             call.paid = 0;
         } else if observation.class.is_settled() {
-            // What a retry cost that met a busy key is given back with the answer it waited for.
+            // A retry that met a busy key gets its price back with the answer that it waited for.
             let paid = core::mem::take(&mut call.paid);
             let earned = self.rules.budget.map_or(0, |budget| budget.success);
             call.own.got_back(paid);
@@ -250,7 +250,7 @@ impl Context<'_> {
     /// The operation is carried out elsewhere: ask how it ends, then send the key for its answer.
     fn follow(&mut self, observation: Observation, now: Moment, random: &mut Random) -> Action {
         let ended = observation.class == Class::Ended;
-        // The first of them is believed at once; a server that says so again and again waits.
+        // The client acts on the first of them at once; a server that says so again and again waits.
         let wait = if ended && !core::mem::replace(&mut self.call.ended, true) {
             self.in_time(Duration::ZERO, None, now, random)
         } else {
@@ -291,7 +291,7 @@ impl Context<'_> {
         self.call.retrying = false;
         match may {
             Ok(wait) => Action::Attempt { wait },
-            // Somebody is at it: what it comes to is not known here.
+            // Another execution runs it: this call does not know its outcome.
             Err(reason) => Action::Stop(self.call.stop(reason)),
         }
     }

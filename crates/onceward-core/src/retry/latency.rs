@@ -2,12 +2,12 @@
 //!
 //! A histogram with sixteen steps to a doubling, over the last one to two thousand answers. Both
 //! halves are counted together, and the older is dropped when the newer is full: a target that
-//! becomes slower for everybody is known as slower within seconds, and not hedged for ever.
+//! becomes slower for all calls counts as slower within seconds, and is not hedged for ever.
 
 use alloc::{vec, vec::Vec};
 use core::time::Duration;
 
-/// The finest time told apart is 16 µs, the longest 2³¹ µs, which is half an hour.
+/// The finest difference it keeps is 16 µs, the longest 2³¹ µs, which is half an hour.
 const FIRST: u32 = 4;
 const LAST: u32 = 31;
 const STEPS: u32 = 16;
@@ -32,7 +32,7 @@ impl Latency {
         Self { quantile, newer: empty.clone(), older: empty, counts: (0, 0), known: None }
     }
 
-    /// One answer took this long, or at least this long when nobody waited for it any more.
+    /// One answer took this long, or at least this long when the caller gave up.
     pub(super) fn add(&mut self, took: Duration) {
         self.newer[bucket(took)] += 1;
         self.counts.0 += 1;

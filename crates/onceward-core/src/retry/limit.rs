@@ -120,7 +120,7 @@ impl InFlight {
 impl Adaptive {
     fn is_late(&mut self) -> bool {
         let Some(now) = self.latency.quantile(100) else { return false };
-        // It is forgotten by and by, or one quick night would hold against every day.
+        // It is forgotten slowly, or one quick night would hold against every day.
         let best = self.best.map_or(now, |best| now.min(best + best / 1_000));
         self.best = Some(best);
         now > best.saturating_mul(2)

@@ -1,6 +1,6 @@
 //! When to try again: one pure decision, used by clients, the gateway and the simulator.
 //!
-//! [`decide`] is told what an attempt has shown and says what to do: succeed, stop, wait and try
+//! [`decide`] gets what an attempt has shown and says what to do: succeed, stop, wait and try
 //! again. Time and chance are arguments, so the code that the simulator measures is the code that
 //! ships. Its parts, each with its reason in its own file:
 //!

@@ -11,7 +11,7 @@ pub struct Observation {
     pub class: Class,
     /// After which time the target asks to come back: `Retry-After`, as a duration from now.
     pub hint: Option<Duration>,
-    /// It failed, and yet somebody is there: a complete 500. One caller's bad requests must not make
+    /// It failed, and yet the target is there: a complete 500. One caller's bad requests must not make
     /// the breaker refuse everybody's.
     pub alive: bool,
     /// It may have been carried out, although there was an answer.

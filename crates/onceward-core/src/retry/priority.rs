@@ -19,9 +19,9 @@ use super::random::Random;
 pub struct Priority(u8);
 
 impl Priority {
-    /// Work that nobody waits for.
+    /// Work in the background: no person waits for it.
     pub const LOWEST: Self = Self(0);
-    /// Somebody waits, and would come back tomorrow.
+    /// A person waits, and would come back tomorrow.
     pub const LOW: Self = Self(1);
     /// What is not said to be anything else.
     pub const NORMAL: Self = Self(2);

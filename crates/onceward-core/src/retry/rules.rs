@@ -178,7 +178,7 @@ impl Rules {
 pub struct RulesBuilder {
     rules: Rules,
     overload_base: Duration,
-    /// What was said here, in whichever order.
+    /// What the caller set here, in whichever order.
     deadline: Option<Duration>,
     timeout: Option<Duration>,
 }
@@ -190,7 +190,7 @@ impl RulesBuilder {
         self
     }
 
-    /// How long a call may take in all. If nothing is said about one attempt, it takes no more than half
+    /// How long a call may take in all. Without an `attempt_timeout`, one attempt takes no more than half
     /// of it, so that there is time for another.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);

@@ -29,7 +29,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The promise of a method by its name; of unknown names nothing is believed.
+    /// The promise of a method by its name; an unknown name promises nothing.
     #[must_use]
     pub fn of(name: &str) -> Self {
         match name {

@@ -1,9 +1,9 @@
-//! How much too much there is, and what is given up first.
+//! How much too much there is, and what the client gives up first.
 //!
 //! One number between 0 and 1, the worst of three signs: the chance with which a throttle refuses,
 //! the calls in flight against their limit, the emptiness of the retry budget. As it rises, hedges go
 //! first, then retries of the lowest class, then those of all but the highest, then first tries of
-//! the lowest class; and those who still wait, wait longer.
+//! the lowest class; and the calls that still wait, wait longer.
 //!
 //! First tries do not look at the budget: it is filled by their successes alone, and a class that may
 //! not even try when it is empty would never be let in again.
@@ -20,7 +20,7 @@ const LOWEST_RETRIES: f64 = 0.5;
 const RETRIES: f64 = 0.7;
 /// Above this no first tries of the lowest class.
 const LOWEST_FIRST_TRIES: f64 = 0.9;
-/// The part below a bound over which a class is given up by degrees.
+/// The part below a bound over which a client gives a class up by degrees.
 const DEGREES: f64 = 0.2;
 
 pub(super) fn allows_hedge(saturation: f64) -> bool {

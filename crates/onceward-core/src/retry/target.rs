@@ -199,7 +199,7 @@ impl Target {
         self.flights.ended(took, observation.class, now);
     }
 
-    /// A call was answered, and nobody hedged or retried it in vain.
+    /// The target answered a call that no hedge or retry had asked in vain.
     pub(super) fn succeeded(&mut self, route: u32, took: Duration) {
         if let Some((hedge, balance)) = &mut self.hedges {
             balance.success();

@@ -1,7 +1,7 @@
 //! Two counts over the last ten parts of a window of time.
 //!
 //! Shares are asked for on every call, so the sums are kept and not added up: a part that has become
-//! old is taken out when somebody looks. Time that jumps back (it should not: the clock is monotonic)
+//! old is taken out by the next look. Time that jumps back (it should not: the clock is monotonic)
 //! counts into the newest part.
 
 use core::time::Duration;

@@ -65,7 +65,7 @@ pub fn seal_chunk(seal: &dyn Seal, id: &SpoolId, index: u32, chunk: &[u8]) -> Ve
     seal.seal(chunk, &about_chunk(id, index))
 }
 
-/// Opens one chunk of a large answer; one that cannot be opened is given back as it is.
+/// Opens one chunk of a large answer; one that cannot be opened comes back as it is.
 ///
 /// It may have been written before there was a seal. Whether the chunks are the answer is decided by
 /// the digest in the record, in any case.

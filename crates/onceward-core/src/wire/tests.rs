@@ -239,7 +239,7 @@ proptest! {
         prop_assert_eq!(open(&encode(&ID, &record), &Xor(9)), Ok(record));
     }
 
-    /// With a right checksum, as somebody would have it who knows the format but not the key.
+    /// With a right checksum, as an attacker has it who knows the format but not the key.
     #[test]
     fn every_changed_byte_of_what_is_sealed_is_noticed(place: prop::sample::Index, to: u8) {
         let (mut bytes, (start, end)) = (encode_with(&ID, &secret(), Some(&Xor(9))), span());

@@ -5,8 +5,11 @@ use std::{future::Future, sync::Arc, time::Duration};
 use http::StatusCode;
 use onceward::{
     Digest, Engine, Execution, OperationId, OperationName, Resolution, Status, StoreError,
-    engine::{ReleaseFailure, ReleaseRequest, ResolveFailure, ResolveRequest},
-    protocol::{Fence, Force, Found as Stored, ResolveError, Unreadable},
+    engine::{RepairFailure, RepairRequest},
+    protocol::{
+        Fence, Force, Found as Stored, Repair as ProposedRepair, RepairError, RepairKind,
+        Unreadable,
+    },
     store::{Filter, Listed, Note, NoteKind, Page, Purge, Swap},
     telemetry::event,
 };
@@ -118,16 +121,15 @@ impl Repair {
             let resolution = routes.resolution(&stored.record, resolution, change.force)?;
             let Change { operator, reason, force } = *change;
             let (actor, reason) = (Some(operator.name.as_str()), Some(reason));
-            let found_out =
-                ResolveRequest { resolution, terms: &routes.terms, actor, reason, force };
-            match self.engine.resolve(id, &stored, found_out).await {
+            let why = RepairRequest { terms: &routes.terms, actor, reason, force };
+            match self.engine.resolve(id, &stored, resolution, why).await {
                 Ok(Swap::Stored { .. }) => {
                     count(OperatorChange::Resolve, id, operator);
                     return Ok(());
                 }
                 Ok(Swap::Conflict(_) | Swap::Held) => {}
-                Err(ResolveFailure::Store(error)) => return Err(error.into()),
-                Err(ResolveFailure::Refused(error)) => return Err(refused(error)),
+                Err(RepairFailure::Store(error)) => return Err(error.into()),
+                Err(RepairFailure::Refused(error)) => return Err(refused(error)),
             }
         }
         Err(changing())
@@ -180,9 +182,10 @@ impl Repair {
     ) -> Result<(), Refusal> {
         let Stored::Record(stored) = found else { return Err(unresolvable(found)) };
         let routes = self.routes(&stored.record.operation);
-        let resolve = onceward::protocol::Resolve {
+        let resolution = routes.resolution(&stored.record, resolution, Force::No)?;
+        let repair = ProposedRepair {
             id,
-            resolution: routes.resolution(&stored.record, resolution, Force::No)?,
+            kind: RepairKind::Resolve(resolution),
             terms: &routes.terms,
             fence: stored.record.fence,
             execution: stored.record.execution,
@@ -190,7 +193,7 @@ impl Repair {
             reason: None,
             force: Force::No,
         };
-        resolve.of(stored).map(drop).map_err(refused)
+        repair.of(stored).map(drop).map_err(refused)
     }
 
     /// Gives a key back.
@@ -207,17 +210,15 @@ impl Repair {
             routes.must_be_known(force(why.force))?;
             let (actor, reason) = (Some(operator.name.as_str()), Some(reason));
             let terms = &routes.terms;
-            let given_back = ReleaseRequest { terms, actor, reason, force: force(why.force) };
-            match self.engine.release(id, &stored, given_back).await {
+            let request = RepairRequest { terms, actor, reason, force: force(why.force) };
+            match self.engine.release(id, &stored, request).await {
                 Ok(Swap::Stored { .. }) => {
                     count(OperatorChange::Release, id, operator);
                     return self.show(id).await;
                 }
                 Ok(Swap::Conflict(_) | Swap::Held) => {}
-                Err(ReleaseFailure::Store(error)) => return Err(error.into()),
-                Err(ReleaseFailure::Refused(error)) => {
-                    return Err(Refusal::conflict("not-releasable", error.to_string()));
-                }
+                Err(RepairFailure::Store(error)) => return Err(error.into()),
+                Err(RepairFailure::Refused(error)) => return Err(refused(error)),
             }
         }
         Err(changing())
@@ -343,13 +344,14 @@ fn force(is_forced: bool) -> Force {
     }
 }
 
-fn refused(error: ResolveError) -> Refusal {
+fn refused(error: RepairError) -> Refusal {
     match error {
-        ResolveError::NotUnknown(_) => Refusal::conflict("not-unknown", error.to_string()),
-        ResolveError::ClockSuspect => Refusal::conflict("clock-suspect", error.to_string()),
-        ResolveError::TooEarly { left } => {
+        RepairError::NotUnknown(_) => Refusal::conflict("not-unknown", error.to_string()),
+        RepairError::ClockSuspect => Refusal::conflict("clock-suspect", error.to_string()),
+        RepairError::TooEarly { left } => {
             Refusal::conflict("too-early", error.to_string()).retry_after(left)
         }
+        _ => Refusal::conflict("not-releasable", error.to_string()),
     }
 }
 

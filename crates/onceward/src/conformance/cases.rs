@@ -95,7 +95,7 @@ pub async fn settlement_is_retried_until_the_store_is_back<B: Bench>(bench: &B) 
     rig.reaches(Status::Succeeded).await;
 }
 
-/// No caller is told "settled" before a store call said so.
+/// No caller gets "settled" before a store call said so.
 pub async fn settlement_is_acknowledged_only_when_durable<B: Bench>(bench: &B) {
     for faulty in [None, Some(Faulty::FailsCalls), Some(Faulty::LosesReplies)] {
         let rig = Rig::new(bench, faulty).await;
@@ -108,7 +108,7 @@ pub async fn settlement_is_acknowledged_only_when_durable<B: Bench>(bench: &B) {
     }
 }
 
-/// The client went away while its claim was under way: nobody runs it, so the key is free again.
+/// The client went away while its claim was under way: no execution runs, so the key is free again.
 pub async fn dropped_admission_gives_its_claim_back<B: Bench>(bench: &B) {
     let mut rig = Rig::new(bench, None).await;
     rig.engine = rig.engine.call_timeout(CALL_TIMEOUT);
@@ -126,7 +126,7 @@ pub async fn dropped_admission_gives_its_claim_back<B: Bench>(bench: &B) {
     assert_eq!(rig.claim().await.attempt(), 1);
 }
 
-/// All replies were lost: nobody runs it, so the key is given back.
+/// All replies were lost: no execution runs, so the engine gives the key back.
 pub async fn admission_without_answer_gives_its_claim_back<B: Bench>(bench: &B) {
     let mut rig = Rig::new(bench, None).await;
     rig.engine = rig.engine.call_timeout(CALL_TIMEOUT);
@@ -136,7 +136,11 @@ pub async fn admission_without_answer_gives_its_claim_back<B: Bench>(bench: &B) 
     while rig.stored().await.is_none() {
         sleep(Duration::from_millis(1)).await;
     }
-    assert_eq!(rig.status().await, Some(Status::InProgress), "claimed, and nobody knows");
+    assert_eq!(
+        rig.status().await,
+        Some(Status::InProgress),
+        "claimed, and the engine does not know"
+    );
     // Muted calls time out one by one; the store then fails, so that the admission gives up.
     rig.faulty.set_down(true);
     rig.faulty.set_mute(false);
@@ -146,13 +150,13 @@ pub async fn admission_without_answer_gives_its_claim_back<B: Bench>(bench: &B) 
     rig.reaches(Status::Released).await;
 }
 
-/// A change that was delayed on its way lands after the admission gave up: it is given back too.
+/// A change that was delayed on its way lands after the admission gave up: the engine gives it back too.
 pub async fn claim_that_lands_late_is_given_back<B: Bench>(bench: &B) {
     let rig = Rig::new(bench, None).await;
     rig.faulty.set_down(true);
     let verdict = rig.engine.admit(rig.request()).await;
     assert!(matches!(verdict, Err(AdmitError::Store(_))), "{verdict:?}");
-    assert_eq!(rig.engine.unsettled(), 1, "somebody looks after it");
+    assert_eq!(rig.engine.unsettled(), 1, "a task looks after it");
     rig.faulty.set_down(false);
     assert_eq!(rig.claim().await.attempt(), 1, "another request is not held up");
     let end = Instant::now() + LONG;
@@ -219,6 +223,9 @@ pub async fn drain_gives_up_after_its_patience<B: Bench>(bench: &B) {
     drop(rig.engine.settle(claim, succeeded()));
     let alarms = crate::telemetry::SETTLEMENT_ABANDONED.count();
     assert_eq!(rig.engine.drain(Duration::from_millis(50)).await.abandoned, 1);
-    assert!(crate::telemetry::SETTLEMENT_ABANDONED.count() > alarms, "and somebody is told");
+    assert!(
+        crate::telemetry::SETTLEMENT_ABANDONED.count() > alarms,
+        "and the operator gets an alarm"
+    );
     rig.reaches(Status::Unknown).await;
 }

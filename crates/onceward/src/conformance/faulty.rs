@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use onceward_core::{BoxFuture, Change, Digest, Fence, Found, Store, StoreError, Swap, Wake};
+use onceward_core::{Change, Digest, Fence, Found, Store, StoreError, StoreFuture, Swap, Wake};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum Faulty {
     FailsCalls,
     /// The first two tries of every change are made, and then reported as timed out.
     LosesReplies,
-    /// The first two tries of every renewal and every ending meet an open transaction of somebody else.
+    /// The first two tries of every renewal and every ending meet an open transaction of another connection.
     HoldsRecords,
 }
 
@@ -79,7 +79,7 @@ impl<S: Store> FaultyStore<S> {
 }
 
 impl<S: Store> Store for FaultyStore<S> {
-    fn swap<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>> {
+    fn swap<'a>(&'a self, change: &'a Change) -> StoreFuture<'a, Swap> {
         Box::pin(async move {
             self.switches.swaps.fetch_add(1, Ordering::SeqCst);
             let swap = match self.next_fault(change) {
@@ -100,11 +100,11 @@ impl<S: Store> Store for FaultyStore<S> {
         })
     }
 
-    fn get<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Found, StoreError>> {
+    fn get<'a>(&'a self, id: &'a Digest) -> StoreFuture<'a, Found> {
         self.inner.get(id)
     }
 
-    fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>> {
+    fn sweep(&self, limit: u32) -> StoreFuture<'_, u32> {
         self.inner.sweep(limit)
     }
 

@@ -12,35 +12,33 @@
 pub(super) mod commit;
 #[cfg(feature = "tower")]
 pub(super) mod open;
+mod pending;
+mod propose;
 pub(super) mod repair;
 mod results;
+mod settlement;
+mod state;
 pub(super) mod sweeper;
 
 use std::{
     future::Future,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use onceward_core::{
-    Admission, Change, Claim, Ending, Execution, Fence, Found, Request, Settled, Settlement,
-    SettlementStep, Step, Store, StoreError, Swap, Ttl, Verdict,
+    Admission, Claim, Ending, Request, Settled, Step, Store, StoreError, Swap, Verdict,
 };
-use tokio::{
-    sync::{Notify, oneshot},
-    time::{Instant, sleep, timeout},
-};
+use tokio::{sync::oneshot, time::timeout};
 
-use crate::{
-    crashpoint,
-    telemetry::{self, Call, StoreAnswer, event},
-};
+use crate::telemetry;
 pub use commit::{CommitError, CommitOutcome, Transaction};
-pub use repair::{ReleaseFailure, ReleaseRequest, ResolveFailure, ResolveRequest};
+use pending::PendingAdmission;
+pub(crate) use propose::{Pause, fresh_execution, fresh_fence, held, injected, newer_fingerprint};
+pub use repair::{RepairFailure, RepairRequest};
 pub use results::{AdmitError, Drained, Renewal, Unsettled};
+use state::EngineState;
+pub use state::Tracked;
 pub use sweeper::Sweeper;
 
 /// Admits requests to operations and settles them, on one store.
@@ -72,43 +70,10 @@ pub use sweeper::Sweeper;
 /// ```
 #[derive(Clone)]
 pub struct Engine {
+    store: Arc<dyn Store>,
     shared: Arc<EngineState>,
     call_timeout: Duration,
     settle_patience: Duration,
-}
-
-struct EngineState {
-    store: Arc<dyn Store>,
-    /// Executions that run or settle: their number has a limit.
-    executions: AtomicUsize,
-    /// What else a drain waits for: admissions under way, and claims that are given back.
-    others: AtomicUsize,
-    settled: Notify,
-    /// Which of them belong to whom.
-    #[cfg(feature = "tower")]
-    open: Arc<open::Open>,
-    #[cfg(feature = "tower")]
-    common: std::sync::OnceLock<crate::server::Common>,
-    draining: AtomicBool,
-    #[cfg(feature = "tower")]
-    drain_begins: Notify,
-    stopped: AtomicBool,
-}
-
-impl EngineState {
-    fn count(&self, kind: telemetry::Unsettled) -> &AtomicUsize {
-        match kind {
-            telemetry::Unsettled::Execution => &self.executions,
-            telemetry::Unsettled::Other => &self.others,
-        }
-    }
-}
-
-/// An engine for a store that nobody else drives: [`Engine::new`].
-impl<S: Store> From<S> for Engine {
-    fn from(store: S) -> Self {
-        Self::new(store)
-    }
 }
 
 impl Engine {
@@ -125,20 +90,8 @@ impl Engine {
     #[must_use]
     pub fn new(store: impl Store) -> Self {
         Self {
-            shared: Arc::new(EngineState {
-                store: Arc::new(store),
-                executions: AtomicUsize::new(0),
-                others: AtomicUsize::new(0),
-                settled: Notify::new(),
-                #[cfg(feature = "tower")]
-                open: Arc::default(),
-                #[cfg(feature = "tower")]
-                common: std::sync::OnceLock::new(),
-                #[cfg(feature = "tower")]
-                drain_begins: Notify::new(),
-                draining: AtomicBool::new(false),
-                stopped: AtomicBool::new(false),
-            }),
+            store: Arc::new(store),
+            shared: Arc::default(),
             call_timeout: Duration::from_secs(10),
             settle_patience: Self::SETTLE_PATIENCE,
         }
@@ -152,36 +105,29 @@ impl Engine {
         self
     }
 
-    /// Another time than [`SETTLE_PATIENCE`](Self::SETTLE_PATIENCE), for a suite on a machine of any speed.
-    #[cfg(feature = "conformance")]
-    pub(crate) fn settle_patience(mut self, settle_patience: Duration) -> Self {
-        self.settle_patience = settle_patience;
-        self
-    }
-
     /// The store that this engine drives.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
-        &self.shared.store
+        &self.store
     }
 
-    /// Asks whether a request may run. Dropping the future never leaves a claim that nobody runs.
+    /// Asks whether a request may run. Dropping the future never leaves a claim without an execution.
     pub async fn admit(&self, request: Request) -> Result<Verdict, AdmitError> {
         // Counted before it is asked for, so that a drain cannot overlook this admission.
         let _counted = self.track_other();
         self.is_open()?;
         let admission = Admission::new(request, fresh_fence(), fresh_execution());
-        let mut doubt = Doubt { engine: self, admission: Some(admission) };
+        let mut pending = PendingAdmission { engine: self, admission: Some(admission) };
         loop {
-            let change = doubt.admission().change();
+            let change = pending.admission().change();
             let swap = match self.propose(change).await {
-                // Its own claim, found late, which somebody takes over right now.
-                Ok(Swap::Held) if !change.is_claim() => return Err(doubt.after(held())),
+                // Its own claim, found late, which another request takes over right now.
+                Ok(Swap::Held) if !change.is_claim() => return Err(pending.after(held())),
                 Ok(swap) => swap,
-                Err(error) => return Err(doubt.after(error)),
+                Err(error) => return Err(pending.after(error)),
             };
-            match doubt.dispel().next(swap) {
-                Step::Swap(next) => doubt.admission = Some(next),
+            match pending.answered().next(swap) {
+                Step::Swap(next) => pending.admission = Some(next),
                 Step::Done(verdict) => {
                     if let Verdict::Run(claim) = &verdict {
                         telemetry::CLAIMS.add(telemetry::Claimed::of(claim));
@@ -195,24 +141,6 @@ impl Engine {
         }
     }
 
-    /// Whether there is room for one more execution.
-    fn is_open(&self) -> Result<(), AdmitError> {
-        if self.shared.draining.load(Ordering::SeqCst) {
-            return Err(AdmitError::Draining);
-        }
-        if self.shared.executions.load(Ordering::SeqCst) >= Self::MAX_UNSETTLED {
-            return Err(AdmitError::Overloaded);
-        }
-        Ok(())
-    }
-
-    /// Counts an execution that is admitted later, in its own transaction.
-    #[cfg(feature = "tower")]
-    pub(crate) fn enter(&self) -> Result<Tracked, AdmitError> {
-        let tracked = self.track();
-        self.is_open().map(|()| tracked)
-    }
-
     /// Starts the lease of a claim anew.
     pub async fn renew(&self, claim: &Claim) -> Result<Renewal, StoreError> {
         Ok(match self.propose(&claim.renew()).await? {
@@ -224,8 +152,8 @@ impl Engine {
 
     /// Ends a claim. The settlement runs on by itself, whether or not the future is awaited.
     ///
-    /// `Err` after a second without success: whoever asked must be told that the outcome is not
-    /// known yet. An answer may be sent only after `Settled::Stored`.
+    /// `Err` after a second without success: tell the client that the outcome is not known yet. An
+    /// answer may be sent only after `Settled::Stored`.
     #[expect(clippy::needless_pass_by_value, reason = "settling uses the claim up")]
     pub fn settle(
         &self,
@@ -253,112 +181,11 @@ impl Engine {
         }
     }
 
-    /// Settles in a task that nobody drops, with a fence under which an answer may be spooled; if it
-    /// takes long, `late` is told. `None`: given up, because the engine was stopped.
-    #[cfg(feature = "tower")]
-    pub(crate) async fn settle_here(
-        &self,
-        settlement: Settlement,
-        late: impl FnOnce(),
-    ) -> Option<Settled> {
-        let mut settling = std::pin::pin!(self.settle_until_done(settlement));
-        match timeout(self.settle_patience, settling.as_mut()).await {
-            Ok(settled) => settled,
-            Err(_) => {
-                telemetry::SETTLEMENTS_TROUBLED.add(telemetry::Troubled::Late);
-                late();
-                settling.await
-            }
-        }
-    }
-
-    /// Reads one record, within the time that one call to the store may take.
-    #[cfg(feature = "tower")]
-    pub(crate) async fn read(&self, id: &onceward_core::Digest) -> Result<Found, StoreError> {
-        let get = self.bounded(Call::Get, self.shared.store.get(id));
-        crashpoint!("store.get", get.await, injected())
-    }
-
-    /// A store that hangs counts as failing.
-    #[cfg(feature = "tower")]
-    pub(crate) async fn bounded<T>(
-        &self,
-        call: Call,
-        answer: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        self.timed(call, answer, |_| StoreAnswer::Ok).await
-    }
-
-    async fn timed<T>(
-        &self,
-        call: Call,
-        answer: impl Future<Output = Result<T, StoreError>>,
-        said: impl FnOnce(&T) -> StoreAnswer,
-    ) -> Result<T, StoreError> {
-        let begun = telemetry::Begun::now();
-        let answer = timeout(self.call_timeout, answer).await.unwrap_or_else(|_| {
-            Err(StoreError::Unavailable(format!("no answer within {:?}", self.call_timeout)))
-        });
-        telemetry::count_call(call, begun, &answer, said);
-        answer
-    }
-
-    /// Counts as unsettled until dropped: for an execution that runs detached from its caller.
-    #[must_use]
-    pub fn track(&self) -> Tracked {
-        Tracked::new(&self.shared, telemetry::Unsettled::Execution)
-    }
-
-    /// How many executions each scope has here.
-    #[cfg(feature = "tower")]
-    pub(crate) fn open(&self) -> &Arc<open::Open> {
-        &self.shared.open
-    }
-
-    /// What its layers have in common.
-    #[cfg(feature = "tower")]
-    pub(crate) fn common(&self) -> &crate::server::Common {
-        self.shared.common.get_or_init(|| crate::server::Common::new(&*self.shared.store))
-    }
-
-    /// Is waited for by a drain, but does not count as an execution.
-    pub(crate) fn track_other(&self) -> Tracked {
-        Tracked::new(&self.shared, telemetry::Unsettled::Other)
-    }
-
-    /// How many executions are being admitted, running detached, settling or being given back.
-    #[must_use]
-    pub fn unsettled(&self) -> usize {
-        let EngineState { executions, others, .. } = &*self.shared;
-        executions.load(Ordering::SeqCst) + others.load(Ordering::SeqCst)
-    }
-
-    /// Ends when this process is ending.
-    #[cfg(feature = "tower")]
-    pub(crate) async fn drain_begins(&self) {
-        let begins = self.shared.drain_begins.notified();
-        if !self.shared.draining.load(Ordering::SeqCst) {
-            begins.await;
-        }
-    }
-
     /// Admits nothing more and waits until everything is settled, or for so long.
     ///
     /// What is not settled by then is given up: its claim ends with its lease, by its effect.
     pub async fn drain(&self, patience: Duration) -> Drained {
-        self.shared.draining.store(true, Ordering::SeqCst);
-        #[cfg(feature = "tower")]
-        self.shared.drain_begins.notify_waiters();
-        let all_settled = async {
-            loop {
-                let settled = self.shared.settled.notified();
-                if self.unsettled() == 0 {
-                    return;
-                }
-                settled.await;
-            }
-        };
-        let in_time = timeout(patience, all_settled).await.is_ok();
+        let in_time = timeout(patience, self.shared.all_settled()).await.is_ok();
         self.shared.stopped.store(true, Ordering::SeqCst);
         let abandoned = if in_time { 0 } else { self.unsettled() };
         if abandoned > 0 {
@@ -369,178 +196,4 @@ impl Engine {
         }
         Drained { abandoned }
     }
-
-    /// `None`: given up, because the engine was stopped and the store still fails.
-    async fn settle_until_done(&self, mut settlement: Settlement) -> Option<Settled> {
-        let mut pause = Pause::default();
-        loop {
-            let ended = telemetry::Ended::by(settlement.change());
-            match self.call(settlement.change()).await {
-                Ok(Swap::Held) if self.shared.stopped.load(Ordering::SeqCst) => return None,
-                Ok(Swap::Held) => pause.wait().await,
-                Ok(swap) => match settlement.next(swap) {
-                    SettlementStep::Swap(next) => settlement = next,
-                    SettlementStep::Done(settled) => {
-                        telemetry::count_settled(ended, &settled);
-                        return Some(settled);
-                    }
-                },
-                Err(_) if self.shared.stopped.load(Ordering::SeqCst) => return None,
-                Err(error) => {
-                    telemetry::SETTLEMENTS_TROUBLED.add(telemetry::Troubled::Retried);
-                    tracing::warn!(event = event::SETTLEMENT_RETRIED, %error, "a settlement is tried again");
-                    pause.wait().await;
-                }
-            }
-        }
-    }
-
-    /// Gives back a claim that may or may not be there, until it is certain or its lease is over.
-    async fn give_back(&self, admission: Admission) {
-        let change = admission.change();
-        let release = admission.give_up(fresh_fence());
-        let lease_over = match change.next.ttl {
-            Ttl::For(lease) => Instant::now() + lease,
-            Ttl::Never => Instant::now(),
-        };
-        let mut pause = Pause::default();
-        while !self.shared.stopped.load(Ordering::SeqCst) && Instant::now() < lease_over {
-            match self.call(release.change()).await {
-                Ok(Swap::Stored { .. }) => return,
-                // Some other version is there: the claim was not made and cannot be any more.
-                Ok(Swap::Conflict(Found::Record(stored)))
-                    if Some(stored.record.fence) != change.expected =>
-                {
-                    return;
-                }
-                Ok(Swap::Conflict(_) | Swap::Held) | Err(_) => pause.wait().await,
-            }
-        }
-    }
-
-    /// A definite error means that no try has left anything behind. After one that may have, a record
-    /// that is held may be held by that very try.
-    pub(crate) async fn propose(&self, change: &Change) -> Result<Swap, StoreError> {
-        let mut pause = Pause::default();
-        let mut doubtful = None;
-        for tries in 1.. {
-            match (self.call(change).await, doubtful.take()) {
-                (Ok(Swap::Held), Some(error)) => doubtful = Some(error),
-                (Ok(swap), _) => return Ok(swap),
-                (Err(error), before) if error.is_definite() => return Err(before.unwrap_or(error)),
-                (Err(error), _) => doubtful = Some(error),
-            }
-            if tries >= Self::MAX_TRIES {
-                break;
-            }
-            pause.wait().await;
-        }
-        Err(doubtful.expect("only doubt leads to another try"))
-    }
-
-    async fn call(&self, change: &Change) -> Result<Swap, StoreError> {
-        let swap = self.timed(Call::Swap, self.shared.store.swap(change), |swap| match swap {
-            Swap::Stored { .. } => StoreAnswer::Ok,
-            Swap::Conflict(_) | Swap::Held => StoreAnswer::Conflict,
-        });
-        crashpoint!("store.swap", swap.await, injected())
-    }
-}
-
-/// While an admission is under way it is not known whether its claim was made. Whoever leaves it
-/// then, by an error or because its future was dropped, leaves somebody behind to give it back.
-struct Doubt<'a> {
-    engine: &'a Engine,
-    admission: Option<Admission>,
-}
-
-impl Doubt<'_> {
-    fn admission(&self) -> &Admission {
-        self.admission.as_ref().expect("there is one until the store answers")
-    }
-
-    /// The store answered: it is known what became of the proposal.
-    fn dispel(&mut self) -> Admission {
-        self.admission.take().expect("there is one until the store answers")
-    }
-
-    /// The store failed; the doubt stays, unless it is certain that nothing was written.
-    fn after(&mut self, error: StoreError) -> AdmitError {
-        if error.is_definite() {
-            self.admission = None;
-        }
-        AdmitError::Store(error)
-    }
-}
-
-impl Drop for Doubt<'_> {
-    fn drop(&mut self) {
-        if let Some(admission) = self.admission.take()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-            && self.engine.shared.others.load(Ordering::SeqCst) < Engine::MAX_GIVEN_BACK
-        {
-            let (engine, tracked) = (self.engine.clone(), self.engine.track_other());
-            runtime.spawn(async move {
-                engine.give_back(admission).await;
-                drop(tracked);
-            });
-        }
-    }
-}
-
-/// An execution that [`Engine::drain`] waits for; it ends when this is dropped.
-pub struct Tracked {
-    shared: Arc<EngineState>,
-    kind: telemetry::Unsettled,
-}
-
-impl Tracked {
-    fn new(shared: &Arc<EngineState>, kind: telemetry::Unsettled) -> Self {
-        shared.count(kind).fetch_add(1, Ordering::SeqCst);
-        telemetry::UNSETTLED.raise_of(kind, 1);
-        Self { shared: shared.clone(), kind }
-    }
-}
-
-impl Drop for Tracked {
-    fn drop(&mut self) {
-        self.shared.count(self.kind).fetch_sub(1, Ordering::SeqCst);
-        telemetry::UNSETTLED.lower_of(self.kind, 1);
-        self.shared.settled.notify_waiters();
-    }
-}
-
-pub(crate) fn held() -> StoreError {
-    StoreError::Unavailable("another transaction that is still open holds the record".to_owned())
-}
-
-/// The pauses between tries: doubling from 4 ms to 1 s, jittered so that callers do not march.
-#[derive(Default)]
-pub(crate) struct Pause {
-    tries: u32,
-}
-
-impl Pause {
-    pub(crate) async fn wait(&mut self) {
-        let ceiling_ms = (4 << self.tries.min(8)).min(1000);
-        self.tries += 1;
-        sleep(Duration::from_millis(fastrand::u64(ceiling_ms / 2..=ceiling_ms))).await;
-    }
-}
-
-pub(crate) fn newer_fingerprint(version: u8) -> StoreError {
-    StoreError::Newer(format!("a record has fingerprint version {version}; finish the upgrade"))
-}
-
-/// What a crash test makes of a step.
-pub(crate) fn injected() -> StoreError {
-    StoreError::Unavailable("a crash test injected this error".to_owned())
-}
-
-pub(crate) fn fresh_fence() -> Fence {
-    Fence::from_random(uuid::Uuid::new_v4().into_bytes())
-}
-
-pub(crate) fn fresh_execution() -> Execution {
-    Execution::from_bytes(uuid::Uuid::now_v7().into_bytes())
 }

@@ -9,17 +9,17 @@ use onceward_core::Scope;
 
 /// Counts by scope. There are never more of them than executions, and none that is zero.
 #[derive(Default)]
-pub(crate) struct Open {
+pub(crate) struct OpenExecutions {
     counts: Mutex<HashMap<Scope, usize>>,
 }
 
 /// One execution that counts until this is dropped.
 pub(crate) struct Slot {
-    open: Arc<Open>,
+    open: Arc<OpenExecutions>,
     scope: Scope,
 }
 
-impl Open {
+impl OpenExecutions {
     pub(crate) fn is_full(&self, scope: &Scope, most: usize) -> bool {
         self.counts().get(scope).is_some_and(|count| *count >= most)
     }
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn slots_are_taken_up_to_the_limit_by_each_scope_and_given_back() {
-        let open = Arc::new(Open::default());
+        let open = Arc::new(OpenExecutions::default());
         let [one, other] = ["one", "other"].map(|tenant| Scope::of("tenant", tenant).unwrap());
         let first = open.take(&one, 2);
         assert!(!open.is_full(&one, 2));

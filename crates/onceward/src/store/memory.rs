@@ -8,9 +8,9 @@ use std::{
 };
 
 use onceward_core::{
-    BoxFuture, Change, Cursor, Digest, Fence, Filter, Found, Inspect, Listed, Note, Order, Page,
-    Purge, Record, SWEEP_MARGIN, Spool, SpoolId, Started, State, Store, StoreError, Stored, Swap,
-    Timestamp, Trail, TrailEntry, Ttl,
+    Change, Cursor, Digest, Fence, Filter, Found, Inspect, Listed, Note, Order, Page, Purge,
+    Record, SWEEP_MARGIN, Spool, SpoolId, Started, State, Store, StoreError, StoreFuture, Stored,
+    Swap, Timestamp, Trail, TrailEntry, Ttl,
 };
 
 use crate::{
@@ -201,7 +201,7 @@ impl Tables {
 }
 
 impl Store for MemoryStore {
-    fn swap<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>> {
+    fn swap<'a>(&'a self, change: &'a Change) -> StoreFuture<'a, Swap> {
         Box::pin(async move {
             let mut tables = self.tables();
             if tables.fence(&change.id) != change.expected {
@@ -217,11 +217,11 @@ impl Store for MemoryStore {
         })
     }
 
-    fn get<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Found, StoreError>> {
+    fn get<'a>(&'a self, id: &'a Digest) -> StoreFuture<'a, Found> {
         Box::pin(async move { Ok(self.tables().found(id, &self.now())) })
     }
 
-    fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>> {
+    fn sweep(&self, limit: u32) -> StoreFuture<'_, u32> {
         Box::pin(async move {
             self.watch.look();
             self.watch.check_for_sweep()?;
@@ -231,7 +231,7 @@ impl Store for MemoryStore {
 }
 
 impl Inspect for MemoryStore {
-    fn list<'a>(&'a self, filter: &'a Filter) -> BoxFuture<'a, Result<Page, StoreError>> {
+    fn list<'a>(&'a self, filter: &'a Filter) -> StoreFuture<'a, Page> {
         Box::pin(async move {
             let after = filter.after.as_ref().map(|cursor| cursor.0.parse()).transpose();
             let after = after.map_err(|_| {
@@ -246,7 +246,7 @@ impl Inspect for MemoryStore {
         id: &'a Digest,
         expected: Fence,
         note: &'a Note,
-    ) -> BoxFuture<'a, Result<Purge, StoreError>> {
+    ) -> StoreFuture<'a, Purge> {
         Box::pin(async move {
             let now = self.now();
             let mut tables = self.tables();
@@ -265,36 +265,27 @@ impl Inspect for MemoryStore {
 }
 
 impl Trail for MemoryStore {
-    fn trail<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Vec<TrailEntry>, StoreError>> {
+    fn trail<'a>(&'a self, id: &'a Digest) -> StoreFuture<'a, Vec<TrailEntry>> {
         Box::pin(async move { Ok(self.tables().trail.get(id).cloned().unwrap_or_default()) })
     }
 }
 
 impl Spool for MemoryStore {
-    fn put<'a>(
-        &'a self,
-        id: &'a SpoolId,
-        index: u32,
-        chunk: &'a [u8],
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn put<'a>(&'a self, id: &'a SpoolId, index: u32, chunk: &'a [u8]) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             self.tables().spool.insert((*id, index), (self.clock.now(), chunk.to_vec()));
             Ok(())
         })
     }
 
-    fn chunk<'a>(
-        &'a self,
-        id: &'a SpoolId,
-        index: u32,
-    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, StoreError>> {
+    fn chunk<'a>(&'a self, id: &'a SpoolId, index: u32) -> StoreFuture<'a, Option<Vec<u8>>> {
         Box::pin(async move {
             let chunk = self.tables().spool.get(&(*id, index)).map(|(_, chunk)| chunk.clone());
             Ok(chunk)
         })
     }
 
-    fn discard<'a>(&'a self, id: &'a SpoolId) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn discard<'a>(&'a self, id: &'a SpoolId) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             self.tables().spool.retain(|(of, _), _| of != id);
             Ok(())

@@ -9,8 +9,8 @@ pub mod sqlite;
 
 pub use onceward_core::{
     BoxFuture, Change, Cursor, Filter, Inspect, Listed, Note, NoteKind, OnEnded, Order,
-    PURGE_MARGIN, Page, Purge, SWEEP_MARGIN, Spool, SpoolId, Store, StoreError, Swap, Trail,
-    TrailEntry, Transactional, Wake,
+    PURGE_MARGIN, Page, Purge, SWEEP_MARGIN, Spool, SpoolId, Store, StoreError, StoreFuture, Swap,
+    Trail, TrailEntry, Transactional, Wake,
 };
 pub use sql::census::Census;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]

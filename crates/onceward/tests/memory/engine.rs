@@ -7,9 +7,9 @@ use std::{
 
 use onceward::{
     AdmitError, Digest, Effect, Ending, Engine, Resolution, Status, Store, StoreError, Verdict,
-    engine::{ReleaseFailure, ReleaseRequest, ResolveRequest, Unsettled},
+    engine::{RepairFailure, RepairRequest, Unsettled},
     protocol::{
-        Force, Found, ReleaseError, Settled, Stored,
+        Force, Found, RepairError, Settled, Stored,
         conformance::{Sample, answer},
     },
     store::{BoxFuture, Change, Swap, memory::MemoryStore},
@@ -137,17 +137,17 @@ async fn a_repair_whose_reply_was_lost_is_recognised() {
     let (store, engine, sample, unknown) = with_lost_replies(Ending::Unknown).await;
     let resolution = Resolution::Applied(answer(201));
     let (actor, reason, force) = (Some("ada"), Some("seen"), Force::No);
-    let found_out = ResolveRequest { resolution, terms: &sample.terms, actor, reason, force };
-    let swap = engine.resolve(sample.id(), &unknown, found_out).await.unwrap();
+    let why = RepairRequest { terms: &sample.terms, actor, reason, force };
+    let swap = engine.resolve(sample.id(), &unknown, resolution, why).await.unwrap();
     assert!(matches!(swap, Swap::Stored { .. }), "{swap:?}");
     assert_eq!(store.status(&sample).await, Some(Status::Succeeded));
 
     let (store, engine, sample, failed) = with_lost_replies(Ending::FailedRetryable).await;
-    let given_back = ReleaseRequest { terms: &sample.terms, actor, reason, force };
-    let swap = engine.release(sample.id(), &failed, given_back.clone()).await.unwrap();
+    let why = RepairRequest { terms: &sample.terms, actor, reason, force };
+    let swap = engine.release(sample.id(), &failed, why.clone()).await.unwrap();
     assert!(matches!(swap, Swap::Stored { .. }), "{swap:?}");
     assert_eq!(store.status(&sample).await, Some(Status::Released));
-    let late = engine.release(sample.id(), &failed, given_back).await.unwrap();
+    let late = engine.release(sample.id(), &failed, why).await.unwrap();
     assert!(
         matches!(late, Swap::Conflict(Found::Record(_))),
         "what was read is outdated: {late:?}"
@@ -158,8 +158,8 @@ async fn a_repair_whose_reply_was_lost_is_recognised() {
 async fn a_release_that_is_refused_asks_the_store_nothing() {
     let (store, engine, sample, unknown) = with_lost_replies(Ending::Unknown).await;
     let (actor, reason, force) = (Some("ada"), None, Force::Yes);
-    let given_back = ReleaseRequest { terms: &sample.terms, actor, reason, force };
-    let refused = engine.release(sample.id(), &unknown, given_back).await;
-    assert_eq!(refused, Err(ReleaseFailure::Refused(ReleaseError::Unknown)));
+    let why = RepairRequest { terms: &sample.terms, actor, reason, force };
+    let refused = engine.release(sample.id(), &unknown, why).await;
+    assert_eq!(refused, Err(RepairFailure::Refused(RepairError::Unknown)));
     assert_eq!(store.errors.lock().unwrap().len(), 2, "not asked");
 }

@@ -9,7 +9,7 @@ use onceward::{
     Effect, Ending, Engine, Execution, Resolution, Status, Store, StoreError, Verdict,
     clock::ManualClock,
     protocol::{
-        Fence, Force, Found, Resolve, ResolveError,
+        Fence, Force, Found, Repair, RepairError, RepairKind,
         conformance::{Sample, answer},
     },
     store::{Filter, Inspect as _, memory::MemoryStore},
@@ -94,9 +94,9 @@ async fn a_jump_does_not_make_it_late_enough_to_give_a_key_back() {
     };
     let never = async || {
         let Found::Record(stored) = store.get(&sample.id()).await.unwrap() else { panic!() };
-        let resolve = Resolve {
+        let repair = Repair {
             id: sample.id(),
-            resolution: Resolution::Never,
+            kind: RepairKind::Resolve(Resolution::Never),
             terms: &sample.terms,
             fence: Fence::from_random([7; 16]),
             execution: Execution::from_bytes([8; 16]),
@@ -104,10 +104,10 @@ async fn a_jump_does_not_make_it_late_enough_to_give_a_key_back() {
             reason: None,
             force: Force::No,
         };
-        resolve.of(&stored).map(drop)
+        repair.of(&stored).map(drop)
     };
     clock.jump_micros(2 * 24 * 3600 * 1_000_000);
-    assert_eq!(never().await, Err(ResolveError::ClockSuspect));
+    assert_eq!(never().await, Err(RepairError::ClockSuspect));
     store.trust_clock();
     assert_eq!(never().await, Ok(()), "an operator answers for it");
 }

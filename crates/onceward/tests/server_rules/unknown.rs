@@ -12,7 +12,7 @@ use std::{
 use axum::{Router, body::Bytes, routing::any};
 use onceward::{
     BoxError, Digest, Effect, Outcome, Resolution, State, Terms,
-    engine::ResolveRequest,
+    engine::RepairRequest,
     protocol::{Force, StoredBody},
     server::{Claim, Idempotency, IdempotencyBuilder, Resource, Unresolved},
 };
@@ -352,14 +352,14 @@ async fn rule_15_an_operator_may_end_it_and_fences_the_late_truth_off() {
     let stored = fixture.record(&first).await;
     let id = operation_of(&first).unwrap().parse().unwrap();
     let terms = Terms::of(Effect::External).build().unwrap();
-    let found_out = ResolveRequest {
-        resolution: found(201),
+    let resolution = found(201);
+    let why = RepairRequest {
         terms: &terms,
         actor: Some("ada"),
         reason: Some("seen in the dashboard"),
         force: Force::No,
     };
-    fixture.idempotency.engine().resolve(id, &stored, found_out).await.unwrap();
+    fixture.idempotency.engine().resolve(id, &stored, resolution, why).await.unwrap();
     gate.open();
     crate::fixture::settle_down().await;
     assert_eq!(ask(&app, payment()).await, "201 found replayed");

@@ -1,7 +1,7 @@
 //! The rule that the gate is for: an operator may say *never* from the last write of a record + `max_run` +
 //! lease on, by the store's clock, and no byte of the request leaves from then on.
 //!
-//! Both sides are the shipped ones, [`Gate`] and [`Resolve`]. Between them is every schedule: each wait of
+//! Both sides are the shipped ones, [`Gate`] and [`Repair`]. Between them is every schedule: each wait of
 //! a request takes any number of ticks, and the operator comes at the first moment that the core allows.
 //! Each mutant is a known mistake, which some schedule must show.
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 use onceward::{
     Effect, Execution, Fingerprint, Key, OperationId, OperationName, Request, Resolution, Scope,
     Terms, Timestamp,
-    protocol::{Admission, Fence, Force, Record, Resolve, Started, Stored, Ttl},
+    protocol::{Admission, Fence, Force, Record, Repair, RepairKind, Started, Stored, Ttl},
 };
 use tokio::time::{Instant, sleep_until};
 
@@ -121,9 +121,9 @@ fn free(schedule: Schedule, claimed: &Record, reader: &Terms) -> u32 {
             read_at: time(*tick),
             suspect: false,
         };
-        let resolve = Resolve {
+        let repair = Repair {
             id: claim().change().id,
-            resolution: Resolution::Never,
+            kind: RepairKind::Resolve(Resolution::Never),
             terms: reader,
             fence: Fence::from_random([5; 16]),
             execution: Execution::from_bytes([6; 16]),
@@ -131,7 +131,7 @@ fn free(schedule: Schedule, claimed: &Record, reader: &Terms) -> u32 {
             reason: None,
             force: Force::No,
         };
-        resolve.of(&stored).is_ok()
+        repair.of(&stored).is_ok()
     };
     (schedule.stored..).find(is_free).expect("it is free at last")
 }

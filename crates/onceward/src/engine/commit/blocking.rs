@@ -1,8 +1,10 @@
 //! Transactions of rusqlite, where blocking is allowed.
 
+use std::ops::ControlFlow;
+
 use onceward_core::{Claim, Ending, Settlement};
 
-use super::{CommitError, Doubt, Engine, Next, Proposal, judge};
+use super::{CommitError, DoubtfulCommit, Engine, answered, judge};
 use crate::{
     crashpoint,
     engine::{fresh_fence, injected},
@@ -62,7 +64,7 @@ impl Engine {
         let Err(error) = committed else { return Ok(()) };
         roll_back(&transaction);
         match store.renew_on(connection, &claim.renew()) {
-            Ok(swap) => judge(claim, fence, swap, Doubt { error, was_made: true }),
+            Ok(swap) => judge(claim, fence, swap, DoubtfulCommit { error, was_made: true }),
             Err(_) => Err(CommitError::Doubtful(error)),
         }
     }
@@ -71,26 +73,22 @@ impl Engine {
         &self,
         claim: &Claim,
         transaction: &impl BlockingTransaction,
-        settlement: Settlement,
+        mut settlement: Settlement,
     ) -> Result<(), CommitError> {
         let store = self.store_of::<SqliteStore>()?;
-        let mut proposal = Proposal::new(claim, settlement);
         loop {
-            let change = proposal.settlement.change();
-            let swap = crashpoint!(
-                "own.swap",
-                store.swap_in_blocking(transaction.connection(), change),
-                injected()
-            );
-            match proposal.next(swap)? {
-                Next::Swap(next) => proposal = next,
-                Next::Stored(_) => return Ok(()),
+            let (connection, change) = (transaction.connection(), settlement.change());
+            let swap =
+                crashpoint!("own.swap", store.swap_in_blocking(connection, change), injected());
+            match answered(claim, settlement, swap)? {
+                ControlFlow::Continue(next) => settlement = next,
+                ControlFlow::Break(_) => return Ok(()),
             }
         }
     }
 }
 
-/// A transaction of rusqlite may have been told to commit when it is dropped.
+/// A transaction of rusqlite may be set to commit when it is dropped.
 pub(crate) fn rolled_back_unless_ok<T>(
     transaction: &impl BlockingTransaction,
     result: Result<T, CommitError>,

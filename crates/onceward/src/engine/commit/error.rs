@@ -12,7 +12,7 @@ use onceward_core::StoreError;
 /// fn is_worth_another_try(error: &CommitError) -> bool {
 ///     matches!(error, CommitError::NotCommitted(_) | CommitError::Doubtful(_))
 /// }
-/// assert!(!is_worth_another_try(&CommitError::LeaseLost), "somebody else has done it");
+/// assert!(!is_worth_another_try(&CommitError::LeaseLost), "another execution has done it");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -26,7 +26,7 @@ pub enum CommitError {
     /// It is a savepoint inside another transaction, whose commit is not the end. Commit the outer one.
     Savepoint,
     /// No transaction is open: SQLite has rolled it back by itself after an error that was not heeded.
-    /// What was written since then is committed, and nobody knows what that is.
+    /// What was written since then is committed, and the engine does not know what that is.
     NotOpen,
     /// The body of the answer broke off, or did not come at once. Roll back.
     AnswerBroke,
@@ -85,8 +85,8 @@ impl CommitError {
 
 /// Whether an error with this SQLSTATE is the server's own word that it did not do what it was asked.
 ///
-/// Not where the connection or the server went away, whoever says so: a pooler may stand between, and
-/// a server that is told to stop while a commit waits for its standby has written it. Nor where the
+/// Not where the connection or the server went away: a pooler may say so, and
+/// a server that stops while a commit waits for its standby has written it. Nor where the
 /// server itself does not know.
 #[cfg(any(feature = "postgres", feature = "sqlx"))]
 pub(crate) fn is_refusal(sqlstate: &str) -> bool {

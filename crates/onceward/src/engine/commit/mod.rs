@@ -15,12 +15,13 @@ mod sqlx_postgres;
 mod sqlx_sqlite;
 #[cfg(feature = "postgres")]
 mod tokio_postgres;
+mod transaction;
 
-use std::{future::Future, time::Duration};
+use std::{ops::ControlFlow, time::Duration};
 
 use onceward_core::{
-    Admission, Change, Claim, Ending, Fence, Found, Request, Settled, Settlement, SettlementStep,
-    State, Step, Store, StoreError, Swap, Timestamp, Transactional, Verdict,
+    Admission, Claim, Ending, Fence, Found, Request, Settled, Settlement, SettlementStep, State,
+    Step, Store, StoreError, Swap, Timestamp, Transactional as _, Verdict,
 };
 use tokio::time::timeout;
 
@@ -29,97 +30,13 @@ pub(crate) use blocking::rolled_back_unless_ok;
 pub use error::CommitError;
 #[cfg(feature = "postgres")]
 pub(crate) use error::is_refusal;
+pub use transaction::{CommitOutcome, Transaction};
 
 use super::{Pause, fresh_execution, fresh_fence, held, injected, newer_fingerprint};
 use crate::{Engine, crashpoint, telemetry};
 
-/// A transaction of the user's own, in the database where the records are.
-///
-/// Implemented for `tokio_postgres::Transaction<'_>` (feature `postgres`), for that of
-/// `deadpool_postgres` (feature `deadpool`), and with feature `sqlx` for `sqlx::Transaction<'_, Sqlite>`
-/// and `sqlx::Transaction<'_, Postgres>`. The transactions of rusqlite cannot be sent between threads
-/// and have methods of their own, whose names end in `_blocking`.
-///
-/// ```
-/// use onceward::{CommitError, Ending, Engine, Outcome, protocol::Claim, engine::Transaction};
-///
-/// /// Works with every driver that the engine's store knows.
-/// async fn paid<T: Transaction>(engine: &Engine, claim: &Claim, shop: T) -> Result<(), CommitError> {
-///     engine.commit(claim, shop, Ending::Succeeded(Outcome::inline(201, b"paid".to_vec()))).await
-/// }
-/// ```
-pub trait Transaction: Send {
-    /// The connection that the transaction is open on.
-    type Connection: Send + ?Sized;
-    /// The store that knows such connections.
-    type Store: Transactional<Self::Connection>;
-
-    /// The connection.
-    fn connection(&mut self) -> &mut Self::Connection;
-
-    /// Whether its commit is a real one, and not the end of a savepoint inside another transaction.
-    fn is_outermost(&self) -> bool;
-
-    /// Commits. An error may mean that it was done all the same.
-    fn commit(self) -> impl Future<Output = Result<(), StoreError>> + Send;
-
-    /// Makes this change and commits, both sent at once; gives itself back if its driver cannot do so.
-    ///
-    /// Nothing may be committed if the change is not made, whatever the caller does then; and when
-    /// the future is dropped, both are done or neither.
-    fn commit_with(
-        self,
-        store: &Self::Store,
-        change: &Change,
-    ) -> impl Future<Output = Result<CommitOutcome, Self>> + Send
-    where
-        Self: Sized,
-    {
-        let _ = (store, change);
-        async { Err(self) }
-    }
-}
-
-/// What became of a change and a commit that were sent at once: see [`Transaction::commit_with`].
-///
-/// ```
-/// use onceward::engine::CommitOutcome;
-///
-/// fn is_certain(together: &CommitOutcome) -> bool {
-///     !matches!(together, CommitOutcome::Doubtful { .. })
-/// }
-/// assert!(is_certain(&CommitOutcome::Conflict), "nothing was committed");
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CommitOutcome {
-    /// Both are done.
-    Committed {
-        /// The store's time of the change.
-        at: Timestamp,
-        /// Whether that server's word alone is not enough: see [`Transactional::confirm`].
-        must_be_confirmed: bool,
-    },
-    /// Something else is stored than the change expects; nothing was committed.
-    Conflict,
-    /// Another transaction that is still open holds the record; nothing was committed.
-    Held,
-    /// It is a savepoint inside another transaction; that one was rolled back.
-    Savepoint,
-    /// The change failed; nothing was committed.
-    Failed(StoreError),
-    /// Nobody answered: both may have been done.
-    Doubtful {
-        /// What came instead of an answer.
-        error: StoreError,
-        /// Whether the change was made, and only the commit has no answer: while that may come, the
-        /// transaction holds the record.
-        was_made: bool,
-    },
-}
-
 /// A commit without an answer.
-struct Doubt {
+struct DoubtfulCommit {
     error: StoreError,
     /// Whether the change before it was answered.
     was_made: bool,
@@ -127,7 +44,7 @@ struct Doubt {
 
 /// A commit with an answer.
 struct Committed {
-    /// The store's time of the end, if it was told in the same breath as the commit.
+    /// The store's time of the end, if the store gave it with the commit.
     at: Option<Timestamp>,
     must_be_confirmed: bool,
 }
@@ -162,7 +79,7 @@ impl Engine {
     /// Ends a claim and commits: effect and record together, or neither.
     ///
     /// If the commit fails, the claim is renewed to learn whether it was done: what the disk may still
-    /// hold of it comes back only until somebody else commits. Dropping the future leaves the
+    /// hold of it comes back only until the next commit. Dropping the future leaves the
     /// transaction committed or rolled back, never half of it.
     pub async fn commit<T: Transaction>(
         &self,
@@ -177,8 +94,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives the store's time of the end, if the store has told it in the same breath as the commit;
-    /// otherwise what was committed must be read before it is believed.
+    /// Gives the store's time of the end, if the store gave it with the commit;
+    /// otherwise the caller must read what was committed.
     pub(crate) async fn commit_with<T: Transaction>(
         &self,
         claim: &Claim,
@@ -187,7 +104,7 @@ impl Engine {
     ) -> Result<Option<Timestamp>, CommitError> {
         let (store, fence) = (self.store_of::<T::Store>()?, settlement.change().next.fence);
         let committed = match transaction.commit_with(store, settlement.change()).await {
-            Ok(together) => self.told(together, claim, settlement).await?,
+            Ok(together) => self.judge_together(together, claim, settlement).await?,
             Err(transaction) => self.commit_after(claim, transaction, settlement).await?,
         };
         let committed = match committed {
@@ -209,7 +126,7 @@ impl Engine {
         claim: &Claim,
         mut transaction: T,
         settlement: Settlement,
-    ) -> Result<Result<Committed, Doubt>, CommitError> {
+    ) -> Result<Result<Committed, DoubtfulCommit>, CommitError> {
         self.propose_in(claim, &mut transaction, settlement).await?;
         // Not before: a savepoint that was dropped is rolled back by the next statement.
         if !transaction.is_outermost() {
@@ -218,22 +135,22 @@ impl Engine {
         let committed = crashpoint!("own.commit", transaction.commit().await, injected());
         // Not every driver tells a savepoint from a transaction.
         let done = Committed { at: None, must_be_confirmed: true };
-        Ok(committed.map(|()| done).map_err(|error| Doubt { error, was_made: true }))
+        Ok(committed.map(|()| done).map_err(|error| DoubtfulCommit { error, was_made: true }))
     }
 
     /// What a change and a commit that were sent at once have become.
-    async fn told(
+    async fn judge_together(
         &self,
         together: CommitOutcome,
         claim: &Claim,
         settlement: Settlement,
-    ) -> Result<Result<Committed, Doubt>, CommitError> {
+    ) -> Result<Result<Committed, DoubtfulCommit>, CommitError> {
         let swap = match together {
             CommitOutcome::Committed { at, must_be_confirmed } => {
                 return Ok(Ok(Committed { at: Some(at), must_be_confirmed }));
             }
             CommitOutcome::Doubtful { error, was_made } => {
-                return Ok(Err(Doubt { error, was_made }));
+                return Ok(Err(DoubtfulCommit { error, was_made }));
             }
             CommitOutcome::Savepoint => return Err(CommitError::Savepoint),
             CommitOutcome::Failed(error) => return Err(CommitError::inside(error)),
@@ -246,9 +163,9 @@ impl Engine {
                 }
             }
         };
-        match Proposal::new(claim, settlement).next(Ok(swap))? {
-            Next::Stored(at) => Ok(Ok(Committed { at: Some(at), must_be_confirmed: true })),
-            Next::Swap(_) => {
+        match answered(claim, settlement, Ok(swap))? {
+            ControlFlow::Break(at) => Ok(Ok(Committed { at: Some(at), must_be_confirmed: true })),
+            ControlFlow::Continue(_) => {
                 let text = "the outcome was declared unknown meanwhile, or the record was held";
                 Err(CommitError::NotCommitted(StoreError::Unavailable(text.to_owned())))
             }
@@ -259,33 +176,32 @@ impl Engine {
         &self,
         claim: &Claim,
         transaction: &mut T,
-        settlement: Settlement,
+        mut settlement: Settlement,
     ) -> Result<(), CommitError> {
         let store = self.store_of::<T::Store>()?;
-        let mut proposal = Proposal::new(claim, settlement);
         loop {
-            let (connection, change) = (transaction.connection(), proposal.settlement.change());
+            let (connection, change) = (transaction.connection(), settlement.change());
             let swap = crashpoint!("own.swap", store.swap_in(connection, change).await, injected());
-            match proposal.next(swap)? {
-                Next::Swap(next) => proposal = next,
-                Next::Stored(_) => return Ok(()),
+            match answered(claim, settlement, swap)? {
+                ControlFlow::Continue(next) => settlement = next,
+                ControlFlow::Break(_) => return Ok(()),
             }
         }
     }
 
     /// Asks inside the user's transaction whether a request may run: claim, effect and end in one
-    /// commit. Whoever gets another verdict than [`Verdict::Run`] must roll back.
+    /// commit. After another verdict than [`Verdict::Run`] the caller must roll back.
     ///
     /// A claim that another open transaction is about to make is waited for no longer than
-    /// `patience`, and then the verdict is [`Verdict::Busy`]. Nobody sees the claim before the commit,
-    /// so that it need not be renewed; a rollback leaves nothing of it. Not on SQLite, where an open
-    /// transaction would keep all others from writing.
+    /// `patience`, and then the verdict is [`Verdict::Busy`]. No other transaction sees the claim before
+    /// the commit, so that it need not be renewed; a rollback leaves nothing of it. Not on SQLite, where
+    /// an open transaction would keep all others from writing.
     ///
     /// ```
     /// # use onceward::{*, engine::Transaction, protocol::*};
     /// use std::time::Duration;
     ///
-    /// /// `None`: somebody else runs it, or has.
+    /// /// `None`: another execution runs it, or has.
     /// async fn pay<T: Transaction>(engine: &Engine, request: Request, mut shop: T) -> Result<Option<()>, CommitError> {
     ///     let patience = Duration::from_millis(50);
     ///     let Verdict::Run(claim) = engine.admit_in(request, &mut shop, patience).await? else { return Ok(None) };
@@ -327,7 +243,12 @@ impl Engine {
     }
 
     /// Finds out whether a commit was done whose answer was an error.
-    async fn find_out(&self, claim: &Claim, fence: Fence, doubt: Doubt) -> Result<(), CommitError> {
+    async fn find_out(
+        &self,
+        claim: &Claim,
+        fence: Fence,
+        doubt: DoubtfulCommit,
+    ) -> Result<(), CommitError> {
         match timeout(Self::SETTLE_PATIENCE, self.renewed_or_met(claim)).await {
             Ok(Ok(swap)) => judge(claim, fence, swap, doubt),
             Ok(Err(_)) | Err(_) => Err(CommitError::Doubtful(doubt.error)),
@@ -353,10 +274,15 @@ impl Engine {
 /// overwritten. A change without an answer may still be on its way, and a renewal keeps the fence that
 /// it expects.
 ///
-/// A record of somebody else is there because he took over, unless it is older than this claim: then the
+/// A record of another execution is there because that one took over, unless it is older than this claim: then the
 /// claim itself was made in the transaction, which may still be under way.
-fn judge(claim: &Claim, fence: Fence, renewed: Swap, doubt: Doubt) -> Result<(), CommitError> {
-    let Doubt { error, was_made } = doubt;
+fn judge(
+    claim: &Claim,
+    fence: Fence,
+    renewed: Swap,
+    doubt: DoubtfulCommit,
+) -> Result<(), CommitError> {
+    let DoubtfulCommit { error, was_made } = doubt;
     match renewed {
         Swap::Stored { .. } if was_made => Err(CommitError::NotCommitted(error)),
         Swap::Conflict(Found::Record(stored)) if stored.record.fence == fence => Ok(()),
@@ -371,42 +297,26 @@ fn judge(claim: &Claim, fence: Fence, renewed: Swap, doubt: Doubt) -> Result<(),
     }
 }
 
-/// A settlement on its way into a transaction.
-struct Proposal<'a> {
-    claim: &'a Claim,
+/// Takes the store's answer to a settlement inside the transaction: it is made, or it goes on.
+fn answered(
+    claim: &Claim,
     settlement: Settlement,
-}
-
-/// What to do next for a settlement.
-#[expect(clippy::large_enum_variant, reason = "moved once, and rarely")]
-enum Next<'a> {
-    Swap(Proposal<'a>),
-    /// It is proposed.
-    Stored(Timestamp),
-}
-
-impl<'a> Proposal<'a> {
-    fn new(claim: &'a Claim, settlement: Settlement) -> Self {
-        Self { claim, settlement }
+    swap: Result<Swap, StoreError>,
+) -> Result<ControlFlow<Timestamp, Settlement>, CommitError> {
+    let swap = swap.map_err(CommitError::inside)?;
+    if swap == Swap::Held {
+        return Err(CommitError::NotCommitted(held()));
     }
-
-    /// Takes the store's answer.
-    fn next(self, swap: Result<Swap, StoreError>) -> Result<Next<'a>, CommitError> {
-        let swap = swap.map_err(CommitError::inside)?;
-        if swap == Swap::Held {
-            return Err(CommitError::NotCommitted(held()));
+    match settlement.next(swap) {
+        SettlementStep::Swap(settlement) => Ok(ControlFlow::Continue(settlement)),
+        SettlementStep::Done(Settled::Stored { at }) => Ok(ControlFlow::Break(at)),
+        SettlementStep::Done(Settled::FencedOff(Found::Record(stored)))
+            if stored.record.execution == claim.execution()
+                && stored.record.state != State::InProgress =>
+        {
+            Err(CommitError::Twice)
         }
-        match self.settlement.next(swap) {
-            SettlementStep::Swap(settlement) => Ok(Next::Swap(Self { settlement, ..self })),
-            SettlementStep::Done(Settled::Stored { at }) => Ok(Next::Stored(at)),
-            SettlementStep::Done(Settled::FencedOff(Found::Record(stored)))
-                if stored.record.execution == self.claim.execution()
-                    && stored.record.state != State::InProgress =>
-            {
-                Err(CommitError::Twice)
-            }
-            SettlementStep::Done(Settled::FencedOff(_)) => Err(CommitError::LeaseLost),
-        }
+        SettlementStep::Done(Settled::FencedOff(_)) => Err(CommitError::LeaseLost),
     }
 }
 
@@ -418,7 +328,7 @@ mod tests {
         Verdict,
     };
 
-    use super::{CommitError, Doubt, judge};
+    use super::{CommitError, DoubtfulCommit, judge};
 
     const CLAIMED_AT: Timestamp = Timestamp::from_unix_micros(1_000_000);
 
@@ -440,7 +350,7 @@ mod tests {
     }
 
     fn classified(renewed: Swap, was_made: bool) -> Result<(), CommitError> {
-        let doubt = Doubt { error: lost(), was_made };
+        let doubt = DoubtfulCommit { error: lost(), was_made };
         judge(&claim(1).0, Fence::from_random([9; 16]), renewed, doubt)
     }
 

@@ -6,12 +6,14 @@ use std::{
     time::Duration,
 };
 
-use onceward_core::{Digest, Force, OperationId, Resolution, SpoolId, Stored, StoredBody};
+use onceward_core::{
+    Digest, Force, OperationId, RepairKind, Resolution, SpoolId, Stored, StoredBody,
+};
 use tokio::time::{Instant, timeout};
 
 use super::{keep, settle};
 use crate::{
-    engine::{ResolveRequest, fresh_fence},
+    engine::{RepairRequest, fresh_fence},
     server::{Idempotency, Unresolved, options::checked::Options},
     telemetry::{self, Resolved, event},
 };
@@ -108,8 +110,9 @@ pub(crate) async fn resolve(
     };
     let terms = &route.terms;
     let (actor, reason, force) = (None, Some("resolver"), Force::No);
-    let found_out = ResolveRequest { resolution, terms, actor, reason, force };
-    match idempotency.engine().resolve_as(fence, id, stored, found_out).await {
+    let (kind, why) =
+        (RepairKind::Resolve(resolution), RepairRequest { terms, actor, reason, force });
+    match idempotency.engine().repair(fence, id, stored, kind, why).await {
         // A conflict: it was changed by somebody else. Either way there is something new to read.
         Ok(_) => true,
         Err(error) => {

@@ -61,7 +61,7 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, OpenError> {
         let Spelled { place, options, shown } = spelled(text)?;
-        let (mut own, mut passed_on) = (Own::default(), Vec::new());
+        let (mut own, mut passed_on) = (OwnOptions::default(), Vec::new());
         for UrlOption { name, value } in options {
             if !own.take(name, &unescaped(value)) {
                 passed_on.push(format!("{name}={value}"));
@@ -84,7 +84,7 @@ fn unescaped(value: &str) -> String {
 
 /// The options that the driver does not know, or means otherwise.
 #[derive(Default)]
-struct Own {
+struct OwnOptions {
     mode: Option<String>,
     root: Option<PathBuf>,
     certificate: Option<PathBuf>,
@@ -93,7 +93,7 @@ struct Own {
     is_never_promoted: bool,
 }
 
-impl Own {
+impl OwnOptions {
     /// `false`: the driver knows it. Which values there are was looked at before.
     fn take(&mut self, name: &str, value: &str) -> bool {
         match name {

@@ -1,9 +1,9 @@
-//! Before a record is believed it must be where a failover cannot lose it.
+//! The store believes a record only when a failover cannot lose it.
 //!
 //! A commit that waits for its standby is not visible meanwhile. But the wait may be cancelled, and
-//! after a restart everything is visible that is on the server's own disk. Whoever reads a record of
-//! which it is not known that it is replicated commits an empty transaction on the same server: when
-//! that is acknowledged, everything before it is on the standby.
+//! after a restart everything is visible that is on the server's own disk. A process that reads a record
+//! which may not be replicated commits an empty transaction on the same server: when the server
+//! acknowledges that, everything before it is on the standby.
 
 use std::{
     sync::{
@@ -18,15 +18,15 @@ use tokio::sync::Mutex;
 
 use super::{
     error::{Trouble, store_error},
-    link::{ConnectOptions, Line},
+    link::{ConnectOptions, ReconnectingLink},
     rows::Writer,
     sql,
 };
 
 pub(super) struct Barrier {
     how: Arc<ConnectOptions>,
-    line: Line,
-    /// One at a time: whoever waited for another one may not need its own.
+    line: ReconnectingLink,
+    /// One at a time: a read that waited for another one may not need its own.
     running: Mutex<()>,
     /// How many have begun.
     begun: AtomicU64,
@@ -54,7 +54,7 @@ impl Barrier {
     pub(super) fn new(how: &Arc<ConnectOptions>) -> Self {
         Self {
             how: how.clone(),
-            line: Line::new(how),
+            line: ReconnectingLink::new(how),
             running: Mutex::new(()),
             begun: AtomicU64::new(0),
             passed: Plain::new(None),

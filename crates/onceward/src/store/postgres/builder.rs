@@ -41,7 +41,7 @@ pub struct PostgresStoreBuilder {
 }
 
 impl PostgresStoreBuilder {
-    /// How many connections write first claims, and as many again all else, if nobody says.
+    /// How many connections write first claims, and as many again all else, by default.
     pub const LANES: usize = 4;
 
     pub(super) fn new(address: Address) -> Self {
@@ -63,7 +63,7 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// Hides answers from whoever has the database and not the key; `onceward::seal::Keyring` (feature
+    /// Hides answers from a reader of the database without the key; `onceward::seal::Keyring` (feature
     /// `encryption`) is such a seal.
     ///
     /// The database has no key: of an answer that SQL functions write, the status alone is stored.
@@ -93,8 +93,8 @@ impl PostgresStoreBuilder {
     }
 
     /// For PgBouncer in transaction mode and other poolers that give each transaction another
-    /// connection: nothing is prepared, no setting belongs to a session, and other processes are asked
-    /// instead of listened to. The same as `prepare=off` in the address.
+    /// connection: nothing is prepared, no setting belongs to a session, and waiters ask the store
+    /// instead of listening. The same as `prepare=off` in the address.
     pub fn unprepared(mut self) -> Self {
         self.is_unprepared = true;
         self
@@ -108,7 +108,7 @@ impl PostgresStoreBuilder {
     }
 
     /// Leaves the tables as they are: a database that has none, or older ones, is refused with
-    /// [`OpenError::Outdated`]. For those who run `onceward migrate` before they deploy.
+    /// [`OpenError::Outdated`]. For operators who run `onceward migrate` before they deploy.
     pub fn without_migrations(mut self) -> Self {
         self.migrates = false;
         self
@@ -121,7 +121,7 @@ impl PostgresStoreBuilder {
         let how = self.how()?;
         let mut link = Link::open(&how).await?;
         let mut tables = Tables::read(&link, self.dialect).await?;
-        // Whoever may only use the tables must not need the right to make them.
+        // A role that may only use the tables must not need the right to make them.
         if self.migrates && tables.found < tables.newest {
             schema::migrate(&mut link, self.dialect).await?;
             tables = Tables::read(&link, self.dialect).await?;
@@ -145,7 +145,7 @@ impl PostgresStoreBuilder {
 
     /// Makes or updates the tables, all of it or nothing, and touches no other schema.
     ///
-    /// [`open`](Self::open) does the same by itself, if not told otherwise.
+    /// [`open`](Self::open) does the same by itself, unless an option says otherwise.
     pub async fn migrate(self) -> Result<Tables, OpenError> {
         schema::migrate(&mut self.link().await?, self.dialect).await
     }

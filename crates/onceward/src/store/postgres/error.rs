@@ -36,7 +36,7 @@ pub enum OpenError {
     Refused(String),
     /// This user may not do what the store needs.
     NotAllowed(String),
-    /// The tables are missing or older than this software, and it was told not to change them.
+    /// The tables are missing or older than this software, and an option keeps it from changing them.
     Outdated {
         /// The version of the tables; 0 if there are none.
         found: u32,
@@ -161,9 +161,9 @@ fn describe_db(error: &DbError) -> String {
 /// What became of a statement that failed.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// Somebody's open transaction held a row for too long. Nothing was changed.
+    /// An open transaction of a service held a row for too long. Nothing was changed.
     Held,
-    /// It got in the way of somebody else, and was undone. It may be sent again.
+    /// It got in the way of another transaction, and was undone. It may be sent again.
     Undone(StoreError),
     /// The server does not take a value of one of the changes. Nothing was changed.
     Value(StoreError),

@@ -32,24 +32,24 @@ use crate::engine::Pause;
 
 pub(super) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
-/// How long a row may be held by somebody else's transaction before it is set aside.
+/// How long a row may be held by another transaction before it is set aside.
 const LOCK_TIMEOUT: &str = "50ms";
 
-/// Where names without a schema are looked for, whatever role and database were told: in no schema that
+/// Where names without a schema are looked for, whatever role and database say: in no schema that
 /// another role may write to. The statements depend on it no more than behind a pooler, where a read has
 /// no session of its own; this is for what triggers and indexes on the tables may call.
 pub(super) const SEARCH_PATH: &str = "pg_catalog, pg_temp";
 
 /// After so long without an answer a connection is left to itself. The commit that it waits for is not
-/// cancelled: nobody knows what becomes of it.
+/// cancelled: the caller cannot know what becomes of it.
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// How long callers are told of a failed try to connect before there is another one: longer after each, and
+/// How long callers get the error of a failed try to connect before there is another one: longer after each, and
 /// not for all connections at the same time.
 const FAILED: Duration = Duration::from_millis(100);
 const FAILED_OFTEN: Duration = Duration::from_secs(2);
 
-/// How often a statement that got in somebody's way is sent at most.
+/// How often a statement that got in the way of another is sent at most.
 pub(super) const UNDONE: u32 = 8;
 
 /// A connection that was silent for so long when its caller gave up is not used again: the server may
@@ -98,7 +98,7 @@ impl ConnectOptions {
         }
     }
 
-    /// Makes what this session acknowledges durable, whatever its role was told, or will be.
+    /// Makes what this session acknowledges durable, whatever its role is set to, now or later.
     fn durable(&self, is_local: bool) -> String {
         if self.accepts_relaxed || self.dialect == Dialect::Wire {
             return String::new();
@@ -247,8 +247,8 @@ impl Link {
             Trouble::of(&error)
         })?;
         if self.doubts.load(Ordering::Acquire) != doubts {
-            let text = "the wait for the standby was cancelled: the change is on this server, and nobody \
-                        knows whether on another one";
+            let text = "the wait for the standby was cancelled: the change is on this server, and may be \
+                        missing on the one that replaces it";
             return Err(Trouble::Failed(StoreError::Unavailable(text.to_owned())));
         }
         Ok(rows)
@@ -369,7 +369,7 @@ impl Link {
     }
 }
 
-/// Somebody waits for an answer of a connection.
+/// A caller waits for an answer of a connection.
 struct Waiting<'a> {
     link: &'a Link,
     since: Instant,
@@ -393,7 +393,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Sends once more, a few times, what got in somebody's way and was undone.
+/// Sends once more, a few times, what got in the way of another transaction and was undone.
 async fn again_if_undone<F>(mut send: impl FnMut() -> F) -> Result<Vec<Row>, tokio_postgres::Error>
 where
     F: Future<Output = Result<Vec<Row>, tokio_postgres::Error>>,
@@ -438,7 +438,7 @@ fn is_doubt(notice: &DbError) -> bool {
 }
 
 /// A connection that is opened anew when it breaks.
-pub(super) struct Line {
+pub(super) struct ReconnectingLink {
     how: Arc<ConnectOptions>,
     state: Mutex<State>,
 }
@@ -463,13 +463,13 @@ impl Failed {
     }
 }
 
-impl Line {
+impl ReconnectingLink {
     pub(super) fn new(how: &Arc<ConnectOptions>) -> Self {
         Self { how: how.clone(), state: Mutex::default() }
     }
 
-    /// The connection as it is, or a new one. Whoever comes while one is being opened waits for it;
-    /// whoever comes shortly after that failed is told so.
+    /// The connection as it is, or a new one. A caller that comes while one is being opened waits for it;
+    /// one that comes shortly after that failed gets its error.
     pub(super) async fn link(&self) -> Result<Arc<Link>, StoreError> {
         let mut state = self.state.lock().await;
         if let Some(link) = state.link.as_ref().filter(|link| link.is_usable()) {

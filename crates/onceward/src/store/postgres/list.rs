@@ -219,7 +219,7 @@ pub(super) async fn list(link: &Link, filter: &Filter, codec: &Codec) -> Result<
     Ok(page)
 }
 
-/// What cannot be read is listed where no status is asked for, and as unknown.
+/// A list without a status shows what cannot be read; so does a list of unknown outcomes.
 fn is_wanted(filter: &Filter, found: &Found) -> bool {
     match found {
         Found::Record(stored) => filter.matches(stored),

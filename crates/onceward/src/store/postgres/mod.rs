@@ -5,7 +5,7 @@
 //! - The store's clock is the server's. Records are read and written on the primary only.
 //! - A connection that breaks is opened anew, after a failover on the server that takes writes then: name
 //!   all servers in the address.
-//! - Where a commit waits for standbys, a record is believed only when they have it.
+//! - Where a commit waits for standbys, the store believes a record only when they have it.
 //! - Everything is correct at READ COMMITTED; nothing depends on a lock that outlives its transaction.
 //!
 //! ```no_run
@@ -21,6 +21,7 @@ mod address;
 mod barrier;
 mod builder;
 mod census;
+mod client;
 mod error;
 mod inside;
 mod link;
@@ -40,8 +41,8 @@ mod writer;
 use std::{any::Any, fmt, sync::Arc, time::SystemTime};
 
 use onceward_core::{
-    BoxFuture, Change, Digest, Execution, Fence, Filter, Found, Inspect, Note, NoteKind, Page,
-    Purge, Spool, SpoolId, Store, StoreError, Swap, Trail, TrailEntry, Wake,
+    Change, Digest, Execution, Fence, Filter, Found, Inspect, Note, NoteKind, Page, Purge, Spool,
+    SpoolId, Store, StoreError, StoreFuture, Swap, Trail, TrailEntry, Wake,
 };
 use tokio_postgres::{Row, types::Type};
 use uuid::Uuid;
@@ -49,10 +50,10 @@ use uuid::Uuid;
 pub use address::Address;
 pub use builder::PostgresStoreBuilder;
 pub use census::Condition;
+pub use client::OwnTransaction;
+pub(crate) use client::commit_error;
 pub use error::OpenError;
 pub(crate) use error::describe;
-pub use inside::OwnTransaction;
-pub(crate) use inside::commit_error;
 pub use schema::{Durability, MIGRATIONS, Tables};
 #[cfg(feature = "sqlx")]
 pub(crate) use sqlx::{depth, sqlx_commit_error};
@@ -64,7 +65,7 @@ use super::{
 use crate::clock::Suspicion;
 use barrier::Barrier;
 use error::{Trouble, store_error};
-use link::{ConnectOptions, Line, Link};
+use link::{ConnectOptions, Link, ReconnectingLink};
 use rows::{Read, Work, timestamp, uuid_of};
 use sql::Query;
 use wake::Notifier;
@@ -113,7 +114,7 @@ impl Dialect {
     }
 }
 
-/// What a first claim and its end send when each goes alone, for whoever measures what sending them costs.
+/// What a first claim and its end send when each goes alone, for benchmarks of what sending them costs.
 #[doc(hidden)]
 #[must_use]
 pub fn statements() -> [&'static str; 2] {
@@ -123,7 +124,7 @@ pub fn statements() -> [&'static str; 2] {
 /// Records in one PostgreSQL database. Clones share its connections.
 ///
 /// - A swap that was handed over is not cancelled by dropping its future, and no commit ever is.
-/// - A record that somebody's open transaction holds is not waited for: [`Swap::Held`].
+/// - The store does not wait for a record that an open transaction of a service holds: [`Swap::Held`].
 /// - A sweep goes by the columns, and deletes also what cannot be read, when its time is over.
 #[derive(Clone)]
 pub struct PostgresStore {
@@ -134,11 +135,11 @@ struct Inner {
     how: Arc<ConnectOptions>,
     writer: Writer,
     /// Reads share one connection: they are sent one behind the other without waiting.
-    reader: Line,
+    reader: ReconnectingLink,
     /// What operators and sweeps ask must not hold up requests.
-    desk: Line,
+    operators: ReconnectingLink,
     /// Writes chunks, and what operators change by hand.
-    keeper: Line,
+    rare_writes: ReconnectingLink,
     barrier: Barrier,
     known: RecentRecords,
     codec: Codec,
@@ -171,21 +172,21 @@ impl PostgresStore {
 
     /// Counts what is open and looks how large the tables are: for metrics and health checks.
     pub async fn census(&self) -> Result<Census, StoreError> {
-        let link = self.desk().await?;
+        let link = self.operator_link().await?;
         census::census(&link, self.inner.how.dialect, &self.inner.codec).await
     }
 
     /// Looks how the server and the tables are: for health checks. `None`: this dialect cannot tell.
     pub async fn condition(&self) -> Result<Option<Condition>, StoreError> {
         match self.inner.how.dialect {
-            Dialect::Postgres => Ok(Some(census::condition(&*self.desk().await?).await?)),
+            Dialect::Postgres => Ok(Some(census::condition(&*self.operator_link().await?).await?)),
             Dialect::Wire => Ok(None),
         }
     }
 
     /// What is suspected of the server's clock, asked now: it went ahead of real time while this process runs.
     pub async fn clock_suspicion(&self) -> Result<Option<Suspicion>, StoreError> {
-        sweep::look_at_clock(&*self.desk().await?, &self.inner.codec).await
+        sweep::look_at_clock(&*self.operator_link().await?, &self.inner.codec).await
     }
 
     /// An operator's word that the server's clock is right now, for this process. Returns what was suspected.
@@ -202,9 +203,9 @@ impl PostgresStore {
     ) -> Self {
         let inner = Inner {
             writer: Writer::start(&how, lanes, batch),
-            reader: Line::new(&how),
-            desk: Line::new(&how),
-            keeper: Line::new(&how),
+            reader: ReconnectingLink::new(&how),
+            operators: ReconnectingLink::new(&how),
+            rare_writes: ReconnectingLink::new(&how),
             barrier: Barrier::new(&how),
             known: RecentRecords::new(),
             notifier: Notifier::start(&how),
@@ -242,8 +243,8 @@ impl PostgresStore {
         read.row.decode(id, &self.inner.codec)
     }
 
-    async fn desk(&self) -> Result<Arc<Link>, StoreError> {
-        self.inner.desk.link().await
+    async fn operator_link(&self) -> Result<Arc<Link>, StoreError> {
+        self.inner.operators.link().await
     }
 }
 
@@ -254,7 +255,7 @@ impl fmt::Debug for PostgresStore {
 }
 
 impl Store for PostgresStore {
-    fn swap<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>> {
+    fn swap<'a>(&'a self, change: &'a Change) -> StoreFuture<'a, Swap> {
         Box::pin(async move {
             let Inner { writer, known, codec, .. } = &*self.inner;
             // A duplicate only reads: it waits for no commit.
@@ -280,13 +281,13 @@ impl Store for PostgresStore {
         })
     }
 
-    fn get<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Found, StoreError>> {
+    fn get<'a>(&'a self, id: &'a Digest) -> StoreFuture<'a, Found> {
         Box::pin(self.read(id))
     }
 
-    fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>> {
+    fn sweep(&self, limit: u32) -> StoreFuture<'_, u32> {
         Box::pin(async move {
-            let link = self.desk().await?;
+            let link = self.operator_link().await?;
             sweep::sweep(&link, limit, self.inner.how.dialect, &self.inner.codec).await
         })
     }
@@ -301,9 +302,9 @@ impl Store for PostgresStore {
 }
 
 impl Inspect for PostgresStore {
-    fn list<'a>(&'a self, filter: &'a Filter) -> BoxFuture<'a, Result<Page, StoreError>> {
+    fn list<'a>(&'a self, filter: &'a Filter) -> StoreFuture<'a, Page> {
         Box::pin(async move {
-            let link = self.desk().await?;
+            let link = self.operator_link().await?;
             list::list(&link, filter, &self.inner.codec).await
         })
     }
@@ -313,7 +314,7 @@ impl Inspect for PostgresStore {
         id: &'a Digest,
         expected: Fence,
         note: &'a Note,
-    ) -> BoxFuture<'a, Result<Purge, StoreError>> {
+    ) -> StoreFuture<'a, Purge> {
         Box::pin(async move {
             let found = self.read(id).await?;
             match &found {
@@ -326,7 +327,7 @@ impl Inspect for PostgresStore {
                 _ => return Ok(Purge::Conflict(found)),
             }
             let by = Uuid::from_bytes(*note.execution.as_bytes());
-            let link = self.inner.keeper.link().await?;
+            let link = self.inner.rare_writes.link().await?;
             let (id_bytes, fence, kind) = (id.0.as_slice(), uuid_of(expected), note.kind.as_str());
             let parameters: link::Parameters<'_> =
                 &[&id_bytes, &fence, &kind, &by, &note.actor, &note.reason];
@@ -347,9 +348,9 @@ impl Inspect for PostgresStore {
 const MAX_TRAIL: i64 = 1000;
 
 impl Trail for PostgresStore {
-    fn trail<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Vec<TrailEntry>, StoreError>> {
+    fn trail<'a>(&'a self, id: &'a Digest) -> StoreFuture<'a, Vec<TrailEntry>> {
         Box::pin(async move {
-            let link = self.desk().await?;
+            let link = self.operator_link().await?;
             let question = "SELECT at, kind, execution, actor, reason FROM (
                     SELECT * FROM onceward.trail WHERE digest OPERATOR(pg_catalog.=) $1
                     ORDER BY seq DESC LIMIT $2
@@ -381,29 +382,20 @@ fn entry(row: &Row) -> Result<TrailEntry, StoreError> {
 }
 
 impl Spool for PostgresStore {
-    fn put<'a>(
-        &'a self,
-        id: &'a SpoolId,
-        index: u32,
-        chunk: &'a [u8],
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn put<'a>(&'a self, id: &'a SpoolId, index: u32, chunk: &'a [u8]) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             let bytes = self.inner.codec.seal_chunk(id, index, chunk);
             let (operation, fence) = (id.operation.0.as_slice(), uuid_of(id.fence));
             let (index, bytes) = (number(index)?, bytes.as_ref());
-            let link = self.inner.keeper.link().await?;
+            let link = self.inner.rare_writes.link().await?;
             let put = link.write(&sql::PUT_CHUNK, &[&operation, &fence, &index, &bytes]).await;
             put.map(drop).map_err(Trouble::into_error)
         })
     }
 
-    fn chunk<'a>(
-        &'a self,
-        id: &'a SpoolId,
-        index: u32,
-    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, StoreError>> {
+    fn chunk<'a>(&'a self, id: &'a SpoolId, index: u32) -> StoreFuture<'a, Option<Vec<u8>>> {
         Box::pin(async move {
-            let link = self.desk().await?;
+            let link = self.operator_link().await?;
             let (operation, fence) = (id.operation.0.as_slice(), uuid_of(id.fence));
             let rows = link.read(&sql::CHUNK, &[&operation, &fence, &number(index)?]).await?;
             let bytes = rows.first().map(|row| row.try_get(0)).transpose();
@@ -412,9 +404,9 @@ impl Spool for PostgresStore {
         })
     }
 
-    fn discard<'a>(&'a self, id: &'a SpoolId) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn discard<'a>(&'a self, id: &'a SpoolId) -> StoreFuture<'a, ()> {
         Box::pin(async move {
-            let link = self.inner.keeper.link().await?;
+            let link = self.inner.rare_writes.link().await?;
             let (operation, fence) = (id.operation.0.as_slice(), uuid_of(id.fence));
             let dropped = link.write(&sql::DISCARD, &[&operation, &fence]).await;
             dropped.map(drop).map_err(Trouble::into_error)

@@ -17,7 +17,7 @@ impl PostgresStore {
         let question = "
             SELECT template, path, operation, parts, key_source, upstream FROM onceward.route
             ORDER BY template";
-        let rows = self.desk().await?.ask(question, &[]).await?;
+        let rows = self.operator_link().await?.ask(question, &[]).await?;
         rows.iter().map(|row| kept(row).map_err(|error| store_error(&error))).collect()
     }
 
@@ -36,7 +36,7 @@ impl PostgresStore {
             known(|before| &before.key_source),
             known(|before| &before.upstream),
         );
-        let link = self.inner.keeper.link().await?;
+        let link = self.inner.rare_writes.link().await?;
         let parameters: super::link::Parameters<'_> = &[
             template,
             path,
@@ -57,7 +57,7 @@ impl PostgresStore {
     /// Which names live records have, page by page: a page looks at a bounded number of records.
     pub async fn living(&self, after: Option<Cursor>) -> Result<Living, StoreError> {
         let after = after.map(|Cursor(text)| ListPosition::read(&text)).transpose()?;
-        let link = self.desk().await?;
+        let link = self.operator_link().await?;
         let end = window_end(&link, after).await?;
         let question = "
             SELECT r.operation, r.scope, pg_catalog.count(*) FROM onceward.record r

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::store::sql::{
     codec::Codec,
-    rows::{Over, Proposal, Row, Times},
+    rows::{Expected, Proposal, Row, Times},
 };
 
 /// How long the end of a claim is expected to be remembered, where it does not say.
@@ -48,7 +48,7 @@ impl Work {
         let is_timed = matches!(record.ttl, Ttl::For(_));
         let kind = match (change.expected, has_ended && is_timed && change.note.is_none()) {
             (None, _) => Kind::Claim,
-            // Whoever ends a claim keeps its execution; only a repair has another one, and a note.
+            // The end of a claim keeps its execution; only a repair has another one, and a note.
             (Some(_), true) => Kind::End,
             (Some(_), false) => Kind::Change,
         };
@@ -80,17 +80,17 @@ impl Work {
     }
 
     pub(super) fn expected(&self) -> Option<Fence> {
-        match self.proposal.over {
-            Over::Nothing { .. } => None,
-            Over::Fence(fence) => Some(fence),
+        match self.proposal.expected {
+            Expected::Nothing { .. } => None,
+            Expected::Fence(fence) => Some(fence),
         }
     }
 
     /// Whom the operation belongs to and what it is called, for a first record.
     pub(super) fn names(&self) -> (&str, &str) {
-        match &self.proposal.over {
-            Over::Nothing { scope, operation } => (scope, operation),
-            Over::Fence(_) => ("", ""),
+        match &self.proposal.expected {
+            Expected::Nothing { scope, operation } => (scope, operation),
+            Expected::Fence(_) => ("", ""),
         }
     }
 
@@ -104,7 +104,7 @@ pub(super) fn micros(duration: Duration) -> i64 {
 }
 
 /// A length of time in microseconds, sent as an `interval`: a number would have to be multiplied by one, and
-/// what the server multiplies with is looked for by name.
+/// the server looks for its multiplication by name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interval(pub(super) i64);
 

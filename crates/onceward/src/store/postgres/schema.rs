@@ -157,7 +157,7 @@ pub struct Durability {
     pub full_page_writes: bool,
     /// `synchronous_commit` as server, database and role have it, before this store raises it for itself.
     pub synchronous_commit: String,
-    /// `synchronous_standby_names`: whom a commit waits for; empty: nobody.
+    /// `synchronous_standby_names`: what a commit waits for; empty: nothing.
     pub standbys: String,
     /// Whether there are standbys or slots for them.
     pub has_replicas: bool,

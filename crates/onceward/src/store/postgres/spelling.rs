@@ -1,4 +1,4 @@
-//! How an address is written: taken apart far enough to name a mistake before anybody connects, and shown
+//! How an address is written: taken apart far enough to name a mistake before a connection is opened, and shown
 //! without its password.
 
 use std::path::Path;
@@ -116,7 +116,7 @@ fn options(query: &str) -> Result<Vec<UrlOption<'_>>, OpenError> {
     Ok(options)
 }
 
-/// A name is quoted only if it is nearly one that is known: else it may be half of a password.
+/// An error quotes a name only if it is nearly a known one: else it may be half of a password.
 fn unknown(name: &str) -> OpenError {
     let names = OPTIONS.map(|(name, _)| name);
     match nearest(name, names.into_iter().chain([USER])) {

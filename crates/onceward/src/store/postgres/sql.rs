@@ -18,12 +18,16 @@ pub(super) struct Query {
     pub(super) slot: usize,
 }
 
+macro_rules! types {
+    ($($name:ident),*) => { &[$(Type::$name),*] };
+}
+
 /// How many statements have a slot.
 pub(super) const SLOTS: usize = 14;
 
 /// The columns of a row, in the order in which [`rows`](super::rows) reads them. The last three: who
 /// wrote it, whether that must be on a standby before it may be believed, and since when this server runs: by
-/// that servers, and starts of one, are told apart.
+/// that it differs between servers, and between starts of one.
 macro_rules! columns {
     ($xid:literal) => {
         concat!(
@@ -45,9 +49,15 @@ macro_rules! known {
     };
 }
 
-/// For whoever only looks: nothing is answered by these rows.
-pub(super) const LOOKED_AT: &str =
-    columns!("0::pg_catalog.int8, false, pg_catalog.clock_timestamp()");
+/// The last three where they do not matter.
+macro_rules! looked_at {
+    () => {
+        columns!("0::pg_catalog.int8, false, pg_catalog.clock_timestamp()")
+    };
+}
+
+/// For lists and the census, which answer no request by these rows.
+pub(super) const LOOKED_AT: &str = looked_at!();
 
 /// The names of a route. Without a row it is made; a row that is not the expected one stays.
 pub(super) static KEEP_ROUTE: Query = Query {
@@ -61,19 +71,7 @@ pub(super) static KEEP_ROUTE: Query = Query {
             AND kept.parts OPERATOR(pg_catalog.=) $9 AND kept.key_source OPERATOR(pg_catalog.=) $10
             AND kept.upstream OPERATOR(pg_catalog.=) $11
         RETURNING kept.template",
-    types: &[
-        Type::TEXT,
-        Type::TEXT,
-        Type::TEXT,
-        Type::TEXT,
-        Type::TEXT,
-        Type::TEXT,
-        Type::TEXT,
-        Type::TEXT,
-        Type::TEXT,
-        Type::TEXT,
-        Type::TEXT,
-    ],
+    types: types![TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT],
     slot: 13,
 };
 
@@ -94,18 +92,7 @@ pub(super) static CLAIM: Query = Query {
             ON CONFLICT (digest) DO NOTHING
         )
         SELECT digest, updated_at FROM made",
-    types: &[
-        Type::BYTEA,
-        Type::UUID,
-        Type::UUID,
-        Type::INT2,
-        Type::INTERVAL,
-        Type::INTERVAL,
-        Type::INTERVAL,
-        Type::TEXT,
-        Type::TEXT,
-        Type::BYTEA,
-    ],
+    types: types![BYTEA, UUID, UUID, INT2, INTERVAL, INTERVAL, INTERVAL, TEXT, TEXT, BYTEA],
     slot: 0,
 };
 
@@ -130,17 +117,17 @@ pub(super) static CLAIM_MANY: Query = Query {
             ON CONFLICT (digest) DO NOTHING
         )
         SELECT digest, updated_at FROM made",
-    types: &[
-        Type::BYTEA_ARRAY,
-        Type::UUID_ARRAY,
-        Type::UUID_ARRAY,
-        Type::INT2_ARRAY,
-        Type::INTERVAL_ARRAY,
-        Type::INTERVAL_ARRAY,
-        Type::INTERVAL_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::TEXT_ARRAY,
-        Type::BYTEA_ARRAY,
+    types: types![
+        BYTEA_ARRAY,
+        UUID_ARRAY,
+        UUID_ARRAY,
+        INT2_ARRAY,
+        INTERVAL_ARRAY,
+        INTERVAL_ARRAY,
+        INTERVAL_ARRAY,
+        TEXT_ARRAY,
+        TEXT_ARRAY,
+        BYTEA_ARRAY
     ],
     slot: 1,
 };
@@ -163,11 +150,11 @@ pub(super) static END: Query = Query {
             WHERE o.digest OPERATOR(pg_catalog.=) $1 AND EXISTS (SELECT FROM ended)
         )
         SELECT digest, updated_at FROM ended",
-    types: &[Type::BYTEA, Type::UUID, Type::UUID, Type::INT2, Type::INTERVAL, Type::BYTEA],
+    types: types![BYTEA, UUID, UUID, INT2, INTERVAL, BYTEA],
     slot: 2,
 };
 
-/// Many ends. Rows that somebody's transaction holds are left out, so that one cannot stall all; so is one
+/// Many ends. Rows that an open transaction holds are left out, so that one cannot stall all; so is one
 /// that was changed since the statement began, whose new version it cannot see.
 pub(super) static END_MANY: Query = Query {
     text: "
@@ -198,14 +185,8 @@ pub(super) static END_MANY: Query = Query {
     slot: 3,
 };
 
-const END_MANY_TYPES: &[Type] = &[
-    Type::BYTEA_ARRAY,
-    Type::UUID_ARRAY,
-    Type::UUID_ARRAY,
-    Type::INT2_ARRAY,
-    Type::INTERVAL_ARRAY,
-    Type::BYTEA_ARRAY,
-];
+const END_MANY_TYPES: &[Type] =
+    types![BYTEA_ARRAY, UUID_ARRAY, UUID_ARRAY, INT2_ARRAY, INTERVAL_ARRAY, BYTEA_ARRAY];
 
 /// The same for engines that know no `SKIP LOCKED` as PostgreSQL means it.
 pub(super) static END_MANY_PLAIN: Query = Query {
@@ -256,68 +237,35 @@ pub(super) static CHANGE: Query = Query {
             SELECT digest, updated_at, $11, $12, $13, $14 FROM changed WHERE $11 IS NOT NULL
         )
         SELECT digest, updated_at FROM changed",
-    types: &[
-        Type::BYTEA,
-        Type::UUID,
-        Type::UUID,
-        Type::UUID,
-        Type::INT2,
-        Type::BOOL,
-        Type::INTERVAL,
-        Type::INTERVAL,
-        Type::INTERVAL,
-        Type::BYTEA,
-        Type::TEXT,
-        Type::UUID,
-        Type::TEXT,
-        Type::TEXT,
+    types: types![
+        BYTEA, UUID, UUID, UUID, INT2, BOOL, INTERVAL, INTERVAL, INTERVAL, BYTEA, TEXT, UUID, TEXT,
+        TEXT
     ],
     slot: 4,
 };
 
-/// Some rows.
-pub(super) static READ: Query = Query {
-    text: concat!(
-        "SELECT ",
-        known!(),
-        " FROM onceward.record r WHERE r.digest OPERATOR(pg_catalog.=) ANY($1)"
-    ),
-    types: &[Type::BYTEA_ARRAY],
-    slot: 5,
-};
+/// Reads rows by digests, with the columns that say where they are.
+macro_rules! read {
+    ($known:expr, $digests:literal, $type:ident, $slot:literal) => {
+        Query {
+            text: concat!(
+                "SELECT ",
+                $known,
+                " FROM onceward.record r WHERE r.digest OPERATOR(pg_catalog.=) ",
+                $digests
+            ),
+            types: types![$type],
+            slot: $slot,
+        }
+    };
+}
 
-/// One row.
-pub(super) static READ_ONE: Query = Query {
-    text: concat!(
-        "SELECT ",
-        known!(),
-        " FROM onceward.record r WHERE r.digest OPERATOR(pg_catalog.=) $1"
-    ),
-    types: &[Type::BYTEA],
-    slot: 6,
-};
+pub(super) static READ: Query = read!(known!(), "ANY($1)", BYTEA_ARRAY, 5);
+pub(super) static READ_ONE: Query = read!(known!(), "$1", BYTEA, 6);
 
-/// The same for engines whose rows do not know who wrote them, and whose commits are replicated in any
-/// case.
-pub(super) static READ_PLAIN: Query = Query {
-    text: concat!(
-        "SELECT ",
-        columns!("0::pg_catalog.int8, false, pg_catalog.clock_timestamp()"),
-        " FROM onceward.record r WHERE r.digest OPERATOR(pg_catalog.=) ANY($1)"
-    ),
-    types: &[Type::BYTEA_ARRAY],
-    slot: 5,
-};
-
-pub(super) static READ_ONE_PLAIN: Query = Query {
-    text: concat!(
-        "SELECT ",
-        columns!("0::pg_catalog.int8, false, pg_catalog.clock_timestamp()"),
-        " FROM onceward.record r WHERE r.digest OPERATOR(pg_catalog.=) $1"
-    ),
-    types: &[Type::BYTEA],
-    slot: 6,
-};
+/// For engines whose rows do not know who wrote them, and whose commits are replicated in any case.
+pub(super) static READ_PLAIN: Query = read!(looked_at!(), "ANY($1)", BYTEA_ARRAY, 5);
+pub(super) static READ_ONE_PLAIN: Query = read!(looked_at!(), "$1", BYTEA, 6);
 
 /// Deletes a record that was not changed for a minute, if it still has this fence.
 pub(super) static PURGE: Query = Query {
@@ -339,7 +287,7 @@ pub(super) static PURGE: Query = Query {
             SELECT digest, pg_catalog.clock_timestamp(), $3, $4, $5, $6 FROM gone
         )
         SELECT digest, pg_catalog.clock_timestamp() FROM gone",
-    types: &[Type::BYTEA, Type::UUID, Type::TEXT, Type::UUID, Type::TEXT, Type::TEXT],
+    types: types![BYTEA, UUID, TEXT, UUID, TEXT, TEXT],
     slot: 7,
 };
 
@@ -351,7 +299,7 @@ pub(super) static BARRIER: Query = Query {
                 OPERATOR(pg_catalog.&) 4294967295),
             pg_catalog.pg_postmaster_start_time()
         FROM pg_catalog.pg_logical_emit_message(true, 'onceward', '')",
-    types: &[],
+    types: types![],
     slot: 8,
 };
 
@@ -361,7 +309,7 @@ pub(super) static PUT_CHUNK: Query = Query {
         INSERT INTO onceward.spool (digest, fence, chunk, at, bytes)
         VALUES ($1, $2, $3, pg_catalog.clock_timestamp(), $4)
         ON CONFLICT (digest, fence, chunk) DO UPDATE SET bytes = excluded.bytes, at = excluded.at",
-    types: &[Type::BYTEA, Type::UUID, Type::INT4, Type::BYTEA],
+    types: types![BYTEA, UUID, INT4, BYTEA],
     slot: 9,
 };
 
@@ -370,7 +318,7 @@ pub(super) static CHUNK: Query = Query {
         SELECT bytes FROM onceward.spool
         WHERE digest OPERATOR(pg_catalog.=) $1 AND fence OPERATOR(pg_catalog.=) $2
             AND chunk OPERATOR(pg_catalog.=) $3",
-    types: &[Type::BYTEA, Type::UUID, Type::INT4],
+    types: types![BYTEA, UUID, INT4],
     slot: 10,
 };
 
@@ -378,7 +326,7 @@ pub(super) static DISCARD: Query = Query {
     text: "
         DELETE FROM onceward.spool
         WHERE digest OPERATOR(pg_catalog.=) $1 AND fence OPERATOR(pg_catalog.=) $2",
-    types: &[Type::BYTEA, Type::UUID],
+    types: types![BYTEA, UUID],
     slot: 11,
 };
 
@@ -415,6 +363,6 @@ pub(super) static SWEEP: Query = Query {
         WHERE s.digest OPERATOR(pg_catalog.=) gone.digest AND s.fence OPERATOR(pg_catalog.=) gone.fence
     )
     SELECT (SELECT pg_catalog.count(*) FROM gone), (SELECT pg_catalog.count(*) FROM due)",
-    types: &[Type::INT8],
+    types: types![INT8],
     slot: 12,
 };

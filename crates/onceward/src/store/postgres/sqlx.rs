@@ -1,19 +1,14 @@
 //! Transactions of sqlx.
 
-use std::time::Duration;
-
-use onceward_core::{BoxFuture, Change, Digest, Fence, SpoolId, StoreError, Swap, Transactional};
+use onceward_core::{Change, SpoolId, StoreError, Swap};
 use sqlx::{
-    Database, PgConnection, Postgres, Row as _, Transaction,
-    postgres::{PgArguments, PgRow},
-    query::Query,
+    Database, PgConnection, Postgres, Row as _, Transaction, postgres::PgArguments, query::Query,
 };
 use sqlx_core::transaction::TransactionManager as _;
 
 use super::{
     Dialect, OpenError, PostgresStore,
-    inside::{ChangeForm, Met, SWAP, Value},
-    number,
+    inside::{ChangeForm, OwnConnection, SWAP, SwapAnswer, Value, answer_in},
     rows::{Interval, uuid_of},
     sql,
 };
@@ -24,81 +19,48 @@ use crate::{
 
 /// sqlx waits for each answer before it sends the next statement, so that the end of a claim and its
 /// commit are two round trips here.
-impl Transactional<PgConnection> for PostgresStore {
-    fn swap_in<'a>(
-        &'a self,
-        connection: &'a mut PgConnection,
-        change: &'a Change,
-    ) -> BoxFuture<'a, Result<Swap, StoreError>> {
-        Box::pin(self.swap_with_sqlx(connection, change, ChangeForm::Swap))
-    }
-
-    fn claim_in<'a>(
-        &'a self,
-        connection: &'a mut PgConnection,
-        change: &'a Change,
-        patience: Duration,
-    ) -> BoxFuture<'a, Result<Swap, StoreError>> {
-        Box::pin(self.swap_with_sqlx(connection, change, ChangeForm::Claim(patience)))
-    }
-
-    fn confirm<'a>(
-        &'a self,
-        id: &'a Digest,
-        fence: Fence,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.confirmed(id, fence))
-    }
-
-    fn put_in<'a>(
-        &'a self,
-        connection: &'a mut PgConnection,
-        id: &'a SpoolId,
-        index: u32,
-        chunk: &'a [u8],
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(async move {
-            let chunk = self.inner.codec.seal_chunk(id, index, chunk);
-            let put = sqlx::query(sql::PUT_CHUNK.text)
-                .bind(&id.operation.0[..])
-                .bind(uuid_of(id.fence))
-                .bind(number(index)?)
-                .bind(&*chunk)
-                .persistent(false);
-            put.execute(connection).await.map(drop).map_err(|error| store_error(&error))
-        })
-    }
-}
-
-impl PostgresStore {
-    async fn swap_with_sqlx(
-        &self,
-        connection: &mut PgConnection,
+impl OwnConnection for PgConnection {
+    async fn swap(
+        &mut self,
+        store: &PostgresStore,
         change: &Change,
-        how: ChangeForm,
+        form: ChangeForm,
     ) -> Result<Swap, StoreError> {
-        if self.inner.how.dialect == Dialect::Wire {
+        if store.inner.how.dialect == Dialect::Wire {
             let text = "transactions of sqlx need the functions that only PostgreSQL has; use \
                         tokio-postgres with this dialect";
             return Err(StoreError::Unusable(text.to_owned()));
         }
-        match self.met_with_sqlx(connection, change, how).await {
-            Ok(met) => self.judge(&change.id, met).await,
+        match store.call_swap_with_sqlx(self, change, form).await {
+            Ok(answer) => store.judge(&change.id, answer).await,
             Err(error) => explained(&error),
         }
     }
 
-    async fn met_with_sqlx(
+    async fn put(&mut self, id: &SpoolId, index: i32, chunk: &[u8]) -> Result<(), StoreError> {
+        let put = sqlx::query(sql::PUT_CHUNK.text)
+            .bind(&id.operation.0[..])
+            .bind(uuid_of(id.fence))
+            .bind(index)
+            .bind(chunk)
+            .persistent(false);
+        put.execute(self).await.map(drop).map_err(|error| store_error(&error))
+    }
+}
+
+impl PostgresStore {
+    async fn call_swap_with_sqlx(
         &self,
         connection: &mut PgConnection,
         change: &Change,
-        how: ChangeForm,
-    ) -> Result<Met, sqlx::Error> {
+        form: ChangeForm,
+    ) -> Result<SwapAnswer, sqlx::Error> {
         let work = self.work(change);
-        let values = self.values(&work, how);
+        let values = self.values(&work, form);
         // Not kept: the connection may be behind a pooler.
         let query = values.iter().fold(sqlx::query(SWAP), bind).persistent(false);
-        met_in(&query.fetch_one(connection).await?)
+        let row = query.fetch_one(connection).await?;
+        Ok(answer_in!(row))
     }
 
     /// Makes a change and commits. Gives the transaction back if the change is not simply made.
@@ -110,13 +72,13 @@ impl PostgresStore {
         if self.inner.how.dialect == Dialect::Wire {
             return Err(transaction);
         }
-        let met = crashpoint!(
+        let answer = crashpoint!(
             "own.swap",
-            self.met_with_sqlx(&mut transaction, change, ChangeForm::Swap).await,
+            self.call_swap_with_sqlx(&mut transaction, change, ChangeForm::Swap).await,
             sqlx::Error::WorkerCrashed
         );
-        let met = match met {
-            Ok(met) if met.was_made => met,
+        let answer = match answer {
+            Ok(answer) if answer.was_made => answer,
             Ok(_) => return Err(transaction),
             // No commit was sent, so that dropping the transaction rolls it back.
             Err(error) => {
@@ -133,7 +95,7 @@ impl PostgresStore {
             crashpoint!("own.commit", transaction.commit().await, sqlx::Error::WorkerCrashed);
         Ok(match committed {
             Ok(()) => {
-                CommitOutcome::Committed { at: met.at(), must_be_confirmed: met.has_standbys }
+                CommitOutcome::Committed { at: answer.at(), must_be_confirmed: answer.has_standbys }
             }
             Err(error) if is_refused(&error) => CommitOutcome::Failed(store_error(&error)),
             Err(error) => {
@@ -158,19 +120,6 @@ fn bind<'q>(
         // Only the statements for other engines take lengths, and this driver does not send them.
         Value::Length(value) => query.bind(value.map(|Interval(micros)| micros)),
     }
-}
-
-fn met_in(row: &PgRow) -> Result<Met, sqlx::Error> {
-    Ok(Met {
-        was_made: row.try_get(0)?,
-        fence: row.try_get(1)?,
-        started_at: row.try_get(2)?,
-        updated_at: row.try_get(3)?,
-        expires_at: row.try_get(4)?,
-        body: row.try_get(5)?,
-        read_at: row.try_get(6)?,
-        has_standbys: row.try_get(7)?,
-    })
 }
 
 /// What an error inside the transaction means.
@@ -202,7 +151,7 @@ fn code(error: &sqlx::Error) -> Option<String> {
     Some(error.as_database_error()?.code()?.into_owned())
 }
 
-/// What a failed commit means: nobody knows, before the record was read.
+/// What a failed commit means: it is in doubt until the record was read.
 pub(crate) fn sqlx_commit_error(error: &sqlx::Error) -> StoreError {
     StoreError::Unavailable(error.to_string())
 }

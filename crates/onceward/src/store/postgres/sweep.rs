@@ -36,7 +36,7 @@ const SUSPECT: &str = "
     INSERT INTO onceward.clock (one, suspected_at) VALUES (1, pg_catalog.clock_timestamp())
     ON CONFLICT (one) DO UPDATE SET suspected_at = excluded.suspected_at";
 
-/// One row if a process suspects it. What was said before the clock went back is in the future.
+/// One row if a process suspects it. A suspicion from before the clock went back is in the future.
 const SUSPECTED: &str = "
     SELECT c.suspected_at FROM onceward.clock c
     WHERE pg_catalog.abs(

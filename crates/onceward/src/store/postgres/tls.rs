@@ -26,10 +26,11 @@ pub(super) fn connector(address: &Address) -> Result<MakeRustlsConnect, OpenErro
     let builder = match address.tls {
         Verify::Everything => builder.with_root_certificates(roots(address)?),
         less => {
-            let verifier: Arc<dyn ServerCertVerifier> = match less {
-                Verify::Authority => Arc::new(AnyName(chain(address, &provider)?)),
-                _ => Arc::new(AnyServer(provider)),
+            let authority = match less {
+                Verify::Authority => Some(chain(address, &provider)?),
+                _ => None,
             };
+            let verifier = Arc::new(AnyName { provider, authority });
             builder.dangerous().with_custom_certificate_verifier(verifier)
         }
     };
@@ -97,9 +98,13 @@ fn chain(
     verifier.map_err(|error| unfit("`sslrootcert`", &error.to_string()))
 }
 
-/// `sslmode=verify-ca`: of a trusted authority, for whatever name.
+/// Less than everything: with `sslmode=verify-ca` a server of a trusted authority, whatever its name; with
+/// `prefer` and `require` any server.
 #[derive(Debug)]
-struct AnyName(Arc<WebPkiServerVerifier>);
+struct AnyName {
+    provider: Arc<CryptoProvider>,
+    authority: Option<Arc<WebPkiServerVerifier>>,
+}
 
 impl ServerCertVerifier for AnyName {
     fn verify_server_cert(
@@ -111,8 +116,9 @@ impl ServerCertVerifier for AnyName {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         use rustls::CertificateError::{NotValidForName, NotValidForNameContext};
-        match self.0.verify_server_cert(end, between, name, ocsp, now) {
-            // The name is looked at last: all else was right.
+        let Some(authority) = &self.authority else { return Ok(ServerCertVerified::assertion()) };
+        match authority.verify_server_cert(end, between, name, ocsp, now) {
+            // The verifier checks the name last: all else was right.
             Err(Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. })) => {
                 Ok(ServerCertVerified::assertion())
             }
@@ -126,46 +132,7 @@ impl ServerCertVerifier for AnyName {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
-    }
-}
-
-/// `sslmode=prefer` and `require`: encrypted, with whomever.
-#[derive(Debug)]
-struct AnyServer(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls12_signature(message, certificate, signature, algorithms)
     }
 
@@ -175,11 +142,11 @@ impl ServerCertVerifier for AnyServer {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
+        let algorithms = &self.provider.signature_verification_algorithms;
         verify_tls13_signature(message, certificate, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }

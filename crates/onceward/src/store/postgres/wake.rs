@@ -1,8 +1,8 @@
 //! Processes tell each other what has ended, by `NOTIFY`: a courtesy, never in a user's transaction.
 //!
-//! Whoever begins to wait says so once, and every process remembers that for a minute. Whoever ends such
+//! A process that begins to wait says so once, and every process remembers that for a minute. One that ends such
 //! an operation says that after the commit, in a statement of its own: `NOTIFY` takes a lock that all
-//! commits wait for, so it is sent only if somebody waits.
+//! commits wait for, so it is sent only if a process waits.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -20,17 +20,17 @@ use tokio_postgres::types::Type;
 
 use super::{
     Dialect,
-    link::{ConnectOptions, Line, Link},
+    link::{ConnectOptions, Link, ReconnectingLink},
 };
 
-/// How many awaited operations a process remembers, and for how long: nobody waits for longer.
+/// How many awaited operations a process remembers, and for how long: no request waits for longer.
 const MAX_AWAITED: usize = 10_000;
 const AWAITED_FOR: Duration = Duration::from_secs(60);
 
-/// How many messages may wait to be sent; more are lost, and those who wait ask the store.
+/// How many messages may wait to be sent; more are lost, and the waiters ask the store.
 const QUEUE: usize = 1024;
 
-/// How often it is looked whether the connection is still there.
+/// How often the process looks whether the connection is still there.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Says what has ended, and hears it.
@@ -45,7 +45,7 @@ struct Listeners {
     listeners: Mutex<Vec<Weak<OnEnded>>>,
 }
 
-/// Operations that somebody elsewhere waits for, oldest first.
+/// Operations that another process waits for, oldest first.
 #[derive(Default)]
 struct Awaited {
     until: HashMap<Digest, Instant>,
@@ -87,17 +87,17 @@ impl Notifier {
         };
         how.heard.set(Box::new(heard)).ok()?;
         let (messages, waiting) = mpsc::channel(QUEUE);
-        let rope = NotifyConnection {
-            line: Line::new(how),
+        let connection = NotifyConnection {
+            line: ReconnectingLink::new(how),
             listeners: Arc::downgrade(&listeners),
             listening: Weak::new(),
         };
-        tokio::spawn(rope.pull(waiting));
+        tokio::spawn(connection.run(waiting));
         Some(Self { messages, listeners })
     }
 
     fn say(&self, kind: char, id: &Digest) {
-        // Whoever is not told asks the store.
+        // A waiter without a message asks the store.
         let _ = self.messages.try_send(format!("{kind}{}", hex(id)));
     }
 }
@@ -147,13 +147,13 @@ impl Listeners {
 
 /// The connection that listens, and on which messages are sent.
 struct NotifyConnection {
-    line: Line,
+    line: ReconnectingLink,
     listeners: Weak<Listeners>,
     listening: Weak<Link>,
 }
 
 impl NotifyConnection {
-    async fn pull(mut self, mut waiting: mpsc::Receiver<String>) {
+    async fn run(mut self, mut waiting: mpsc::Receiver<String>) {
         let mut messages = Vec::new();
         while self.listeners.strong_count() > 0 {
             let link = self.link().await;
@@ -181,7 +181,7 @@ impl NotifyConnection {
     async fn link(&mut self) -> Option<Arc<Link>> {
         let link = self.line.link().await.ok()?;
         if !std::ptr::eq(self.listening.as_ptr(), Arc::as_ptr(&link)) {
-            // What is said is worth no wait for a standby: all who speak would wait in line.
+            // A message is worth no wait for a standby: all senders would wait in line.
             let listen = "SET synchronous_commit = off; LISTEN onceward";
             link.client.batch_execute(listen).await.ok()?;
             self.listening = Arc::downgrade(&link);
@@ -231,9 +231,9 @@ mod tests {
             Digest(id)
         };
         awaited.note(id(1), now);
-        assert!(awaited.take(&id(1), now) && !awaited.take(&id(1), now), "it is told once");
+        assert!(awaited.take(&id(1), now) && !awaited.take(&id(1), now), "one message is sent");
         awaited.note(id(2), now);
-        assert!(!awaited.take(&id(2), now + AWAITED_FOR), "nobody waits so long");
+        assert!(!awaited.take(&id(2), now + AWAITED_FOR), "no request waits so long");
         for number in 0..u16::try_from(MAX_AWAITED).unwrap() + 10 {
             awaited.note(id(number), now);
         }

@@ -1,8 +1,8 @@
 //! Group commit: changes that wait are written together, by few connections.
 //!
 //! First claims and all other changes wait in lines of their own, because a statement makes many of one
-//! kind. A connection that is free takes everything that waits, up to a limit, so that nobody waits for
-//! company: one change alone is one statement. What a batch leaves out is looked at, and if somebody's
+//! kind. A connection that is free takes everything that waits, up to a limit, so that no change waits for
+//! company: one change alone is one statement. The lane then reads what a batch left out, and if a service's
 //! transaction held it, proposed once more alone.
 
 use std::{
@@ -19,16 +19,16 @@ use uuid::Uuid;
 use super::{
     Dialect,
     error::Trouble,
-    link::{ConnectOptions, Line, Link, UNDONE},
+    link::{ConnectOptions, Link, ReconnectingLink, UNDONE},
     rows::{Interval, Kind, Read, Work, timestamp, uuid_of},
     sql,
 };
 use crate::engine::Pause;
 
-/// How many changes may wait; whoever comes then waits for a place.
+/// How many changes may wait; a change that comes then waits for a place.
 const QUEUE: usize = 16_384;
 
-/// How often a first claim must have waited for too long before it is somebody else who makes it.
+/// How often a first claim must have waited for too long before another transaction is taken to make it.
 const HELD: u32 = 4;
 
 /// What became of a change.
@@ -73,7 +73,7 @@ impl Writer {
             let (sender, receiver) = mpsc::channel(QUEUE);
             let waiting = Arc::new(Mutex::new(receiver));
             for _ in 0..lanes {
-                let lane = Lane { line: Line::new(how), dialect: how.dialect, batch };
+                let lane = Lane { line: ReconnectingLink::new(how), dialect: how.dialect, batch };
                 tokio::spawn(lane.run(waiting.clone()));
             }
             sender
@@ -95,7 +95,7 @@ impl Writer {
 
 /// One connection that writes.
 struct Lane {
-    line: Line,
+    line: ReconnectingLink,
     dialect: Dialect,
     batch: usize,
 }
@@ -108,7 +108,7 @@ impl Lane {
             if taken == 0 {
                 return;
             }
-            // Whoever is gone has not been written, and does not count on it: it may have been long ago.
+            // A caller that is gone does not count on its change, which may be from long ago.
             jobs.retain(|job| !job.reply.is_closed());
             let mut left = mem::take(&mut jobs);
             while !left.is_empty() {
@@ -193,7 +193,7 @@ impl Lane {
         let mut left = Vec::new();
         for job in jobs {
             match stored.remove(&job.id()) {
-                Some(read) if Some(read.row.fence()) != job.work.expected() => {
+                Some(read) if Some(read.row.fence) != job.work.expected() => {
                     job.answer(Ok(Applied::Refused(Some(read))));
                 }
                 None if job.work.expected().is_some() => job.answer(Ok(Applied::Refused(None))),
@@ -229,10 +229,10 @@ impl Lane {
                         return Ok(Applied::Refused(Some(read)));
                     }
                 }
-                // The row as it was before somebody took hold of it may tell enough.
+                // The row as it was before the transaction took hold of it may tell enough.
                 Err(Trouble::Held) => {
                     let stored = self.read_one(link, work).await?;
-                    let is_other = |read: &Read| Some(read.row.fence()) != work.expected();
+                    let is_other = |read: &Read| Some(read.row.fence) != work.expected();
                     return Ok(match stored.filter(is_other) {
                         Some(read) => Applied::Refused(Some(read)),
                         None => Applied::Held,

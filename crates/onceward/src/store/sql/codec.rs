@@ -10,7 +10,7 @@ use onceward_core::{
 
 use crate::clock::Watch;
 
-/// The seal of a store, if it has one, and what watches its clock. Whoever asks for a record opens it, not the
+/// The seal of a store, if it has one, and what watches its clock. The caller that asks for a record opens it, not the
 /// reading thread.
 #[derive(Clone)]
 pub(crate) struct Codec {

@@ -7,7 +7,7 @@ use onceward_core::Digest;
 /// How many are remembered, in half a megabyte.
 const PLACES: usize = 1 << 16;
 
-/// A guess and nothing more: each place remembers the last record that came by, and whoever finds
+/// A guess and nothing more: each place remembers the last record that came by, and a duplicate that finds
 /// nothing where something was expected asks the writer.
 pub(crate) struct RecentRecords(Box<[AtomicU64]>);
 

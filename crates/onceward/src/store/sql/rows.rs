@@ -42,11 +42,11 @@ pub(crate) struct Proposal {
     pub(crate) body: Vec<u8>,
     pub(crate) note: Option<Note>,
     pub(crate) is_claim: bool,
-    pub(crate) over: Over,
+    pub(crate) expected: Expected,
 }
 
 /// What a proposal expects to be stored.
-pub(crate) enum Over {
+pub(crate) enum Expected {
     /// Nothing; these columns are written once, they never change for one digest.
     Nothing { scope: String, operation: String },
     /// A record with this fence.
@@ -56,9 +56,9 @@ pub(crate) enum Over {
 impl Proposal {
     pub(crate) fn of(change: &Change, codec: &Codec) -> Self {
         let record = &change.next;
-        let over = match change.expected {
-            Some(fence) => Over::Fence(fence),
-            None => Over::Nothing {
+        let expected = match change.expected {
+            Some(fence) => Expected::Fence(fence),
+            None => Expected::Nothing {
                 scope: record.scope.to_string(),
                 operation: record.operation.as_str().to_owned(),
             },
@@ -74,12 +74,12 @@ impl Proposal {
             body: codec.encode(&change.id, record),
             note: change.note.clone(),
             is_claim: change.is_claim(),
-            over,
+            expected,
         }
     }
 }
 
-/// A record as it is stored, decoded by whoever asked for it.
+/// A record as it is stored; the caller that asked for it decodes it.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) fence: Fence,
@@ -97,10 +97,6 @@ pub(crate) struct Times {
 }
 
 impl Row {
-    pub(crate) fn fence(&self) -> Fence {
-        self.fence
-    }
-
     /// What the row means; an unreadable one raises its alarm.
     pub(crate) fn decode(&self, id: &Digest, codec: &Codec) -> Result<Found, StoreError> {
         let found = self.look(id, codec)?;
@@ -110,7 +106,7 @@ impl Row {
         Ok(found)
     }
 
-    /// What the row means, for whoever looks at many.
+    /// What the row means, for a list or a census of many.
     pub(crate) fn look(&self, id: &Digest, codec: &Codec) -> Result<Found, StoreError> {
         let record = match self.times {
             Some(times) => self.record(id, times, codec),
@@ -149,7 +145,7 @@ impl Row {
 pub(crate) fn raise_unreadable(id: &Digest, why: Unreadable) {
     let (what, until) = match why {
         Unreadable::Sealed => (
-            "cannot be opened: it was sealed with a key that is not at hand, or changed by somebody",
+            "cannot be opened: it was sealed with a key that is not at hand, or it was changed",
             "the right key is there",
         ),
         Unreadable::Damaged => {

@@ -51,7 +51,7 @@ pub(super) struct Options {
     pub(super) accepts_relaxed: bool,
     pub(super) migrates: bool,
     pub(super) codec: Codec,
-    /// Not an option: the line in which those wait who write to this store.
+    /// Not an option: the line in which the writers of this store wait.
     pub(super) turns: Turns,
 }
 
@@ -109,7 +109,7 @@ impl SqliteStoreBuilder {
         self
     }
 
-    /// Hides answers from whoever has the file and not the key; `onceward::seal::Keyring` (feature
+    /// Hides answers from a reader of the file without the key; `onceward::seal::Keyring` (feature
     /// `encryption`) is such a seal.
     ///
     /// Records from before stay readable. One that was sealed with a key that is not at hand is not
@@ -152,7 +152,7 @@ impl SqliteStoreBuilder {
     }
 
     /// Leaves the tables as they are: a file that has none, or older ones, is refused with
-    /// [`OpenError::Outdated`]. For those who run `onceward migrate` before they deploy.
+    /// [`OpenError::Outdated`]. For operators who run `onceward migrate` before they deploy.
     ///
     /// ```
     /// # let directory = tempfile::tempdir()?;
@@ -178,7 +178,7 @@ impl SqliteStoreBuilder {
     /// Makes or updates the tables and leaves all others alone. All of it or nothing. The file gets a
     /// write-ahead log, if it has none.
     ///
-    /// [`open`](Self::open) does the same by itself, if not told otherwise.
+    /// [`open`](Self::open) does the same by itself, unless an option says otherwise.
     pub fn migrate(self) -> Result<Tables, OpenError> {
         let options = Options { migrates: true, ..self.checked()? };
         schema::open(&options)?;

@@ -1,19 +1,20 @@
 //! The second connection that writes: copies the log into the file, so that commits need not.
 //!
-//! A passive checkpoint never waits and holds nobody up, but under load it never catches up with
+//! A passive checkpoint never waits and holds no writer up, but under load it never catches up with
 //! the writer either, and the log would grow for ever. So the writer itself begins the log anew
 //! when it has become long: at a moment when little is left to copy, or, when the log has twice the
 //! length, in any case.
 
 use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
 use rusqlite::{Connection, Statement};
 
-use super::{OpenError, builder::Options, log::FRAME_HEADER_BYTES, schema, space::Presence, sql};
+use super::{
+    OpenError, Thread, builder::Options, log::FRAME_HEADER_BYTES, schema, space::StoreFiles, sql,
+};
 use crate::telemetry::{self, Begun, event};
 
 /// How long a commit may wait to be copied into the file. It is durable before; the longer it
@@ -23,13 +24,13 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// The store's own reads end sooner than this; the reads of other processes are not waited for.
 const READERS_END: Duration = Duration::from_millis(10);
 
-/// When somebody who reads has kept the log from being begun anew, this much later is soon enough.
+/// When a reader has kept the log from being begun anew, this much later is soon enough.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
 
 /// The checkpointing thread; dropping it stops and joins the thread.
 pub(super) struct Checkpointer {
     shared: Arc<CheckpointState>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Thread,
 }
 
 /// What the writer and the checkpointing thread have in common.
@@ -49,7 +50,7 @@ enum Wish {
 }
 
 impl Checkpointer {
-    pub(super) fn start(options: &Options, presence: &Arc<Presence>) -> Result<Self, OpenError> {
+    pub(super) fn start(options: &Options, presence: &Arc<StoreFiles>) -> Result<Self, OpenError> {
         let connection = schema::open_checkpointer(options)?;
         let shared = Arc::new(CheckpointState {
             wish: Mutex::new(Wish::Nothing),
@@ -57,10 +58,10 @@ impl Checkpointer {
             turn: Mutex::new(()),
         });
         let (for_thread, presence) = (Arc::clone(&shared), Arc::clone(presence));
-        let thread = super::spawn(options, "checkpoint", move || {
+        let _thread = Thread::start(options, "checkpoint", move || {
             run(&connection, &for_thread, &presence);
         })?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { shared, _thread })
     }
 
     pub(super) fn shared(&self) -> Arc<CheckpointState> {
@@ -71,10 +72,6 @@ impl Checkpointer {
 impl Drop for Checkpointer {
     fn drop(&mut self) {
         self.shared.wish(Wish::Stop);
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread was reported when it happened.
-            let _ = thread.join();
-        }
     }
 }
 
@@ -103,7 +100,7 @@ impl CheckpointState {
     }
 }
 
-fn run(connection: &Connection, shared: &CheckpointState, presence: &Presence) {
+fn run(connection: &Connection, shared: &CheckpointState, presence: &StoreFiles) {
     while shared.wait() {
         // A log without a name can still be saved. With another one in its place, the shared memory
         // may be about that one, and its pages would be copied from the wrong file; as would holes be.
@@ -118,7 +115,7 @@ fn run(connection: &Connection, shared: &CheckpointState, presence: &Presence) {
         };
         match position {
             Ok(position) if position.is_copied() => telemetry::SQLITE_LOG_WAITING.set(0),
-            // The writer was faster, or somebody reads an old state.
+            // The writer was faster, or a reader is in an old state.
             Ok(_) => shared.wish(Wish::Soon),
             Err(error) => {
                 tracing::warn!(
@@ -144,7 +141,7 @@ struct Position {
 
 impl Position {
     fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<Self> {
-        // Minus one means that nothing is known yet, which is as good as nothing.
+        // SQLite says minus one when it knows nothing yet, which is as good as nothing.
         let frames = |index| row.get(index).map(|count: i64| u64::try_from(count).unwrap_or(0));
         Ok(Self { written: frames(1)?, copied: frames(2)? })
     }

@@ -92,7 +92,7 @@ pub enum OpenError {
         /// The newest version that this software knows.
         known: u32,
     },
-    /// The tables are missing or older than this software, and it was told not to change them.
+    /// The tables are missing or older than this software, and an option keeps it from changing them.
     Outdated {
         /// The file.
         path: PathBuf,
@@ -231,7 +231,7 @@ impl OpenError {
     }
 }
 
-/// Whether somebody else holds a lock that may be free again in a moment.
+/// Whether another connection holds a lock that may be free again in a moment.
 pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     let busy = [ErrorCode::DatabaseBusy, ErrorCode::DatabaseLocked];
     error.sqlite_error_code().is_some_and(|code| busy.contains(&code))
@@ -275,7 +275,7 @@ pub(super) fn inside(error: &rusqlite::Error, path: &Path) -> StoreError {
     };
     if code == rusqlite::ffi::SQLITE_BUSY_SNAPSHOT {
         return StoreError::Unavailable(format!(
-            "the transaction began by reading and somebody has written since ({error}); nothing was \
+            "the transaction began by reading and another one has written since ({error}); nothing was \
              written: begin it with `BEGIN IMMEDIATE`"
         ));
     }

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use onceward_core::{Digest, Filter, Key, OperationId, OperationName, Order, Scope};
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, Params, params};
 
 use super::{
     places::{Batch, Finder, IndexPosition, Reached, sort},
@@ -16,7 +16,7 @@ use super::{
 /// How many rows a block has: as in the index.
 const BLOCK: i64 = 4096;
 
-/// How often the index is asked for one batch, so that a rare scope does not hold up other reads.
+/// How often one batch asks the index, so that a rare scope does not hold up other reads.
 const MAX_ASKED: usize = 10_000;
 
 /// How many blocks one batch of a key goes through: each is read whole.
@@ -85,26 +85,22 @@ impl Group {
         let asked = operations.len() + 1;
         let mut rows = Vec::new();
         for operation in operations {
-            match &self.scope {
-                Some(scope) => {
-                    let mut statement = connection.prepare_cached(sql::OF_GROUP)?;
-                    let found =
-                        statement.query_map(params![block, operation, scope], |row| row.get(0))?;
-                    for seq in found {
-                        rows.push(seq?);
-                    }
-                }
-                None => {
-                    let mut statement = connection.prepare_cached(sql::OF_OPERATION)?;
-                    let found = statement.query_map(params![block, operation], |row| row.get(0))?;
-                    for seq in found {
-                        rows.push(seq?);
-                    }
-                }
-            }
+            rows.extend(match &self.scope {
+                Some(scope) => numbers(connection, sql::OF_GROUP, params![block, operation, scope]),
+                None => numbers(connection, sql::OF_OPERATION, params![block, operation]),
+            }?);
         }
         Ok((rows, asked))
     }
+}
+
+fn numbers(
+    connection: &Connection,
+    text: &str,
+    parameters: impl Params,
+) -> rusqlite::Result<Vec<i64>> {
+    let mut statement = connection.prepare_cached(text)?;
+    statement.query_map(parameters, |row| row.get(0))?.collect()
 }
 
 /// The operation names of a block, each by one question.

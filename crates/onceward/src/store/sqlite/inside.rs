@@ -14,18 +14,18 @@ use super::{
     error::{at_commit, inside},
     rows::Proposal,
     session,
-    space::{Gone, Presence},
+    space::{LostFile, StoreFiles},
     sql,
     turns::{Turn, Turns},
 };
 use crate::clock::Clock;
 
-/// What the store knows when it is asked to write on somebody else's connection.
+/// What the store needs to write on the user's connection.
 pub(super) struct Inside {
     pub(super) clock: Arc<dyn Clock>,
     accepts_relaxed: bool,
     path: PathBuf,
-    presence: Arc<Presence>,
+    presence: Arc<StoreFiles>,
     turns: Turns,
     patience: Duration,
 }
@@ -94,7 +94,7 @@ pub(super) struct Promises {
 }
 
 impl Inside {
-    pub(super) fn new(options: &Options, presence: &Arc<Presence>) -> Self {
+    pub(super) fn new(options: &Options, presence: &Arc<StoreFiles>) -> Self {
         Self {
             clock: Arc::clone(&options.clock),
             accepts_relaxed: options.accepts_relaxed,
@@ -118,7 +118,7 @@ impl Inside {
     pub(super) fn check(&self, promises: &Promises) -> Result<(), StoreError> {
         let Promises { synchronous, file, attached } = promises;
         let path = &self.path;
-        self.presence.look().map_err(Gone::into_error)?;
+        self.presence.look().map_err(LostFile::into_error)?;
         if !self.presence.is(file) {
             return Err(StoreError::Unusable(format!(
                 "the transaction is on {file:?}, but the records are in {path:?}; nothing was \
@@ -202,7 +202,7 @@ impl SqliteStore {
     /// [`swap_in`](onceward_core::Transactional::swap_in) on a connection of rusqlite.
     ///
     /// Begin the transaction with `IMMEDIATE`: one that reads first and writes later fails when
-    /// somebody else has written in between. After a conflict or an error, roll back.
+    /// another connection has written in between. After a conflict or an error, roll back.
     ///
     /// ```
     /// # use onceward::{*, store::{Swap, sqlite::SqliteStore}, protocol::*};

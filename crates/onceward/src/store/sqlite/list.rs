@@ -126,7 +126,7 @@ impl<'a> ListFilter<'a> {
         Self { filter, scope: filter.scope.as_ref().map(ToString::to_string) }
     }
 
-    /// Whether the columns allow it, before the record itself is looked at.
+    /// Whether the columns allow it, before the record itself is decoded.
     fn may_be(&self, row: &rusqlite::Row<'_>) -> rusqlite::Result<bool> {
         let is = |column, wanted: Option<&str>| -> rusqlite::Result<bool> {
             let text = row.get_ref(column)?;

@@ -12,7 +12,7 @@ const HEADER_BYTES: u64 = 32;
 /// The header of a frame in the log, beside its page.
 pub(super) const FRAME_HEADER_BYTES: u64 = 24;
 
-/// How often SQLite is asked before its answer is believed: another process may begin the log anew
+/// How often the store asks SQLite before it believes the answer: another process may begin the log anew
 /// between a question and a look.
 const LOOKS: usize = 3;
 

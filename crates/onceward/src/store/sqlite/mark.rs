@@ -1,7 +1,7 @@
 //! How far the store has come: its commits are counted, in the file and beside it.
 //!
 //! SQLite takes a log that was damaged or cut off for one that ends there, and goes on without a word:
-//! it cannot tell damage from a commit that the power cut short. With a count it can be told. Each commit
+//! it cannot tell damage from a commit that the power cut short. With a count it can. Each commit
 //! of the writer stores the next number in the same transaction, and waits for the disk. So
 //!
 //! - a number anywhere in the log proves that the commit before it was durable: its transaction began
@@ -98,7 +98,7 @@ pub(super) struct Marks<'c> {
     read: Statement<'c>,
     write: Statement<'c>,
     path: PathBuf,
-    beside: Beside,
+    beside: MarkFile,
     last: Option<Mark>,
 }
 
@@ -108,7 +108,7 @@ impl<'c> Marks<'c> {
             read: connection.prepare(sql::READ_MARK)?,
             write: connection.prepare(sql::WRITE_MARK)?,
             path: path.to_path_buf(),
-            beside: Beside::new(path),
+            beside: MarkFile::new(path),
             last: None,
         })
     }
@@ -155,7 +155,7 @@ impl Drop for Marks<'_> {
 }
 
 /// The file beside the store. What cannot be written there makes less noticed, and nothing lost.
-struct Beside {
+struct MarkFile {
     path: PathBuf,
     file: Option<File>,
     has_failed: bool,
@@ -196,7 +196,7 @@ fn sync_directory(file: &Path) -> io::Result<()> {
     }
 }
 
-impl Beside {
+impl MarkFile {
     fn new(path: &Path) -> Self {
         Self { path: beside(path, "-mark"), file: None, has_failed: false }
     }
@@ -239,7 +239,7 @@ fn write_at_start(file: &mut File, bytes: &[u8]) -> io::Result<()> {
     file.rewind().and_then(|()| file.write_all(bytes))
 }
 
-/// What is known of durable commits before the file itself is asked.
+/// Traces of durable commits, gathered before the file itself is read.
 ///
 /// It must be gathered first: what other processes commit meanwhile, the file has by then.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -251,7 +251,7 @@ pub(super) struct Evidence {
 /// Durable commits that the file lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Missing {
-    /// The last durable commit that is known.
+    /// The last durable commit that left a trace.
     pub(super) known: u64,
     /// The last commit in the file; `None`: it does not even have the table.
     pub(super) found: Option<u64>,
@@ -283,14 +283,14 @@ impl Evidence {
     pub(super) fn missing(&self, found: Option<Mark>) -> Option<Missing> {
         let is_later = |durable: &&Mark| match found {
             Some(found) => durable.store == found.store && durable.commits > found.commits,
-            // A store whose table is gone cannot be told from another one.
+            // A store whose table is gone looks like another one.
             None => true,
         };
         let known = self.durable.iter().filter(is_later).map(|mark| mark.commits).max()?;
         Some(Missing { known, found: found.map(|found| found.commits) })
     }
 
-    /// The mark of this store when all that is missing is given up.
+    /// The mark of this store when the operator gives up all that is missing.
     pub(super) fn after_all(&self, found: Mark) -> Mark {
         let of_store = self.durable.iter().filter(|mark| mark.store == found.store);
         let known = of_store.map(|mark| mark.commits).max().unwrap_or_default();

@@ -66,8 +66,8 @@ use std::{
 };
 
 use onceward_core::{
-    BoxFuture, Change, Digest, Fence, Filter, Found, Inspect, Note, Page, Purge, Spool, SpoolId,
-    Store, StoreError, Swap, Trail, TrailEntry,
+    Change, Digest, Fence, Filter, Found, Inspect, Note, Page, Purge, Spool, SpoolId, Store,
+    StoreError, StoreFuture, Swap, Trail, TrailEntry,
 };
 
 #[cfg(feature = "sqlx")]
@@ -86,7 +86,7 @@ use inside::Inside;
 use reader::Readers;
 use rows::{Proposal, Row};
 use session::{Applied, Work};
-use space::Presence;
+use space::StoreFiles;
 use writer::Writer;
 
 use super::sql::{codec::Codec, recent::RecentRecords};
@@ -210,24 +210,20 @@ impl SqliteStore {
         let durability =
             durability.map_err(|error| OpenError::from_sqlite(&options.path, &error))?;
         // SQLite has made the log by now, and deletes it when the last connection is closed.
-        let presence = Arc::new(Presence::of(&options.path));
+        let presence = Arc::new(StoreFiles::of(&options.path));
         let checkpointer = Checkpointer::start(options, &presence)?;
         let writer = Writer::start(connection, options, &presence, checkpointer.shared())?;
         let readers = Readers::start(options, &presence)?;
-        let (path, inside) = (options.path.clone(), Inside::new(options, &presence));
-        let (_checkpointer, known) = (checkpointer, RecentRecords::new());
-        let codec = options.codec.clone();
-        let reserve_bytes = options.reserve_bytes;
         let inner = Inner {
             readers,
-            _checkpointer,
+            _checkpointer: checkpointer,
             writer,
-            path,
-            reserve_bytes,
+            path: options.path.clone(),
+            reserve_bytes: options.reserve_bytes,
             durability,
-            inside,
-            known,
-            codec,
+            inside: Inside::new(options, &presence),
+            known: RecentRecords::new(),
+            codec: options.codec.clone(),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -244,10 +240,10 @@ impl fmt::Debug for SqliteStore {
 }
 
 impl Store for SqliteStore {
-    fn swap<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>> {
+    fn swap<'a>(&'a self, change: &'a Change) -> StoreFuture<'a, Swap> {
         Box::pin(async {
             let Inner { readers, writer, known, codec, .. } = &*self.inner;
-            // So that two jumps of the clock between which something is written are told apart.
+            // So that two jumps of the clock between which something is written stay two.
             codec.watch().look();
             // A duplicate only reads: it neither waits for a commit nor takes the write lock.
             if change.expected.is_none()
@@ -269,11 +265,11 @@ impl Store for SqliteStore {
         })
     }
 
-    fn get<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Found, StoreError>> {
+    fn get<'a>(&'a self, id: &'a Digest) -> StoreFuture<'a, Found> {
         Box::pin(async { self.decode(id, self.inner.readers.get(*id).await?) })
     }
 
-    fn sweep(&self, limit: u32) -> BoxFuture<'_, Result<u32, StoreError>> {
+    fn sweep(&self, limit: u32) -> StoreFuture<'_, u32> {
         Box::pin(self.inner.writer.sweep(limit))
     }
 
@@ -283,7 +279,7 @@ impl Store for SqliteStore {
 }
 
 impl Inspect for SqliteStore {
-    fn list<'a>(&'a self, filter: &'a Filter) -> BoxFuture<'a, Result<Page, StoreError>> {
+    fn list<'a>(&'a self, filter: &'a Filter) -> StoreFuture<'a, Page> {
         Box::pin(self.inner.readers.list(filter.clone()))
     }
 
@@ -292,7 +288,7 @@ impl Inspect for SqliteStore {
         id: &'a Digest,
         expected: Fence,
         note: &'a Note,
-    ) -> BoxFuture<'a, Result<Purge, StoreError>> {
+    ) -> StoreFuture<'a, Purge> {
         Box::pin(async move {
             let work = Work::Purge { id: *id, expected, note: note.clone() };
             let stored = match self.inner.writer.write(work).await? {
@@ -311,47 +307,52 @@ impl Inspect for SqliteStore {
 }
 
 impl Trail for SqliteStore {
-    fn trail<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Vec<TrailEntry>, StoreError>> {
+    fn trail<'a>(&'a self, id: &'a Digest) -> StoreFuture<'a, Vec<TrailEntry>> {
         Box::pin(self.inner.readers.trail(*id))
     }
 }
 
 impl Spool for SqliteStore {
-    fn put<'a>(
-        &'a self,
-        id: &'a SpoolId,
-        index: u32,
-        chunk: &'a [u8],
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn put<'a>(&'a self, id: &'a SpoolId, index: u32, chunk: &'a [u8]) -> StoreFuture<'a, ()> {
         let bytes = self.inner.codec.seal_chunk(id, index, chunk).into_owned();
         let work = Work::PutChunk { id: *id, index, bytes };
         Box::pin(async { self.inner.writer.write(work).await.map(drop) })
     }
 
-    fn chunk<'a>(
-        &'a self,
-        id: &'a SpoolId,
-        index: u32,
-    ) -> BoxFuture<'a, Result<Option<Vec<u8>>, StoreError>> {
+    fn chunk<'a>(&'a self, id: &'a SpoolId, index: u32) -> StoreFuture<'a, Option<Vec<u8>>> {
         Box::pin(async move {
             let chunk = self.inner.readers.chunk(*id, index).await?;
             Ok(chunk.map(|chunk| self.inner.codec.open_chunk(id, index, chunk)))
         })
     }
 
-    fn discard<'a>(&'a self, id: &'a SpoolId) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn discard<'a>(&'a self, id: &'a SpoolId) -> StoreFuture<'a, ()> {
         Box::pin(async { self.inner.writer.write(Work::DiscardChunks { id: *id }).await.map(drop) })
     }
 }
 
-fn spawn(
-    options: &Options,
-    role: &str,
-    body: impl FnOnce() + Send + 'static,
-) -> Result<JoinHandle<()>, OpenError> {
-    let spawned = thread::Builder::new().name(format!("onceward-{role}")).spawn(body);
-    spawned.map_err(|error| OpenError::Failed {
-        path: options.path.clone(),
-        detail: format!("no thread could be started: {error}"),
-    })
+/// A thread; dropping it joins it.
+struct Thread(Option<JoinHandle<()>>);
+
+impl Thread {
+    fn start(
+        options: &Options,
+        role: &str,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Result<Self, OpenError> {
+        let started = thread::Builder::new().name(format!("onceward-{role}")).spawn(body);
+        started.map(|thread| Self(Some(thread))).map_err(|error| OpenError::Failed {
+            path: options.path.clone(),
+            detail: format!("no thread could be started: {error}"),
+        })
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        if let Some(thread) = self.0.take() {
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
 }

@@ -1,6 +1,6 @@
-//! Where the rows of a list are: which index is asked, and how it is gone through.
+//! Where the rows of a list are: which index a list reads, and in which steps.
 //!
-//! A place is found in an index alone; whoever lists reads the row then and looks whether it is what
+//! A place is found in an index alone; the list reads the row then and looks whether it is what
 //! is wanted. A row that changes or vanishes in between is shown as it is, or not at all.
 
 use onceward_core::{Digest, Filter, OperationId, Order, Status, Timestamp};
@@ -63,7 +63,7 @@ pub(super) enum Reached {
 pub(super) enum Plan {
     /// All parts of its identity are known.
     Operation(Digest),
-    /// Its key is known: whoever may have used it is asked about.
+    /// Its key is known: the scopes and operations that may have used it are looked up.
     Key,
     /// Rare states, each in the order of the rows.
     States(&'static [i64]),

@@ -1,20 +1,20 @@
 //! The threads that read. Each takes several waiting questions and answers them in one go.
 
-use std::{path::Path, sync::Arc, thread::JoinHandle};
+use std::{path::PathBuf, sync::Arc};
 
 use onceward_core::{Cursor, Digest, Filter, Page, SpoolId, StoreError, TrailEntry};
-use rusqlite::{Connection, OptionalExtension as _, Statement, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    Census, OpenError,
+    Census, OpenError, Thread,
     builder::Options,
     census,
     error::{before_commit, stopped},
     list, routes,
     rows::{Row, read_entry},
-    schema,
-    space::{Gone, Presence},
+    schema, session,
+    space::{LostFile, StoreFiles},
     sql,
 };
 use crate::{
@@ -36,29 +36,22 @@ const MAX_WAITING: usize = 4096;
 pub(super) struct Readers {
     requests: Reader,
     operators: Reader,
-    presence: Arc<Presence>,
+    presence: Arc<StoreFiles>,
 }
 
 /// One reading thread; dropping it lets it answer what waits, and joins it.
+///
+/// Dropped in this order: the thread ends when the queue has no sender.
 struct Reader {
-    queue: Option<mpsc::Sender<Question>>,
-    thread: Option<JoinHandle<()>>,
+    queue: mpsc::Sender<Question>,
+    _thread: Thread,
 }
 
-type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
-
-enum Question {
-    Get(Digest, Reply<Option<Row>>),
-    Census(Reply<Census>),
-    List(Filter, Reply<Page>),
-    Trail(Digest, Reply<Vec<TrailEntry>>),
-    Chunk(SpoolId, u32, Reply<Option<Vec<u8>>>),
-    Routes(Reply<Vec<KeptRoute>>),
-    Living(Option<Cursor>, Reply<Living>),
-}
+/// Sends its own answer. An asker that is gone needs none.
+type Question = Box<dyn FnOnce(&Session) + Send>;
 
 impl Readers {
-    pub(super) fn start(options: &Options, presence: &Arc<Presence>) -> Result<Self, OpenError> {
+    pub(super) fn start(options: &Options, presence: &Arc<StoreFiles>) -> Result<Self, OpenError> {
         Ok(Self {
             requests: Reader::start(options)?,
             operators: Reader::start(options)?,
@@ -67,8 +60,8 @@ impl Readers {
     }
 
     pub(super) async fn get(&self, id: Digest) -> Result<Option<Row>, StoreError> {
-        self.presence.was_seen().map_err(Gone::into_error)?;
-        self.requests.ask(|reply| Question::Get(id, reply)).await
+        self.presence.was_seen().map_err(LostFile::into_error)?;
+        self.requests.ask(move |session| flat(session.get(&id))).await
     }
 
     pub(super) async fn chunk(
@@ -76,121 +69,86 @@ impl Readers {
         id: SpoolId,
         index: u32,
     ) -> Result<Option<Vec<u8>>, StoreError> {
-        self.presence.was_seen().map_err(Gone::into_error)?;
-        self.requests.ask(|reply| Question::Chunk(id, index, reply)).await
+        self.presence.was_seen().map_err(LostFile::into_error)?;
+        self.requests.ask(move |session| flat(session.chunk(&id, index))).await
     }
 
     pub(super) async fn list(&self, filter: Filter) -> Result<Page, StoreError> {
-        self.operators.ask(|reply| Question::List(filter, reply)).await
+        let list = move |session: &Session| {
+            list::list(&session.connection, &filter, session.clock.now(), &session.codec)
+        };
+        self.operators.ask(list).await
     }
 
     pub(super) async fn census(&self) -> Result<Census, StoreError> {
-        self.operators.ask(Question::Census).await
+        let census = |session: &Session| {
+            let Session { connection, clock, path, codec } = session;
+            census::census(connection, path, clock.now(), codec)
+        };
+        self.operators.ask(census).await
     }
 
     pub(super) async fn trail(&self, id: Digest) -> Result<Vec<TrailEntry>, StoreError> {
-        self.operators.ask(|reply| Question::Trail(id, reply)).await
+        self.operators.ask(move |session| session.trail(&id)).await
     }
 
     pub(super) async fn routes(&self) -> Result<Vec<KeptRoute>, StoreError> {
-        self.operators.ask(Question::Routes).await
+        self.operators.ask(|session| routes::routes(&session.connection)).await
     }
 
     pub(super) async fn living(&self, after: Option<Cursor>) -> Result<Living, StoreError> {
-        self.operators.ask(|reply| Question::Living(after, reply)).await
+        let living = move |session: &Session| {
+            routes::living(&session.connection, after.as_ref(), session.clock.now())
+        };
+        self.operators.ask(living).await
     }
 }
 
 impl Reader {
     fn start(options: &Options) -> Result<Self, OpenError> {
-        let connection = schema::open_reader(options)?;
-        let (queue, waiting) = mpsc::channel(MAX_WAITING);
-        let (clock, path) = (Arc::clone(&options.clock), options.path.clone());
-        let codec = options.codec.clone();
-        let thread = super::spawn(options, "reader", move || {
-            run(&connection, waiting, &*clock, &path, &codec);
+        let session = Session {
+            connection: schema::open_reader(options)?,
+            clock: Arc::clone(&options.clock),
+            path: options.path.clone(),
+            codec: options.codec.clone(),
+        };
+        let (queue, mut waiting) = mpsc::channel(MAX_WAITING);
+        let _thread = Thread::start(options, "reader", move || {
+            let mut questions = Vec::with_capacity(MAX_QUESTIONS);
+            while waiting.blocking_recv_many(&mut questions, MAX_QUESTIONS) > 0 {
+                session.answer(&mut questions);
+            }
         })?;
-        Ok(Self { queue: Some(queue), thread: Some(thread) })
+        Ok(Self { queue, _thread })
     }
 
-    async fn ask<T>(&self, question: impl FnOnce(Reply<T>) -> Question) -> Result<T, StoreError> {
+    async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Session) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let queue = self.queue.as_ref().ok_or_else(stopped)?;
-        queue.send(question(reply)).await.map_err(|_| stopped())?;
+        let question = Box::new(move |session: &Session| drop(reply.send(question(session))));
+        self.queue.send(question).await.map_err(|_| stopped())?;
         answer.await.map_err(|_| stopped())?
     }
 }
 
-impl Drop for Reader {
-    fn drop(&mut self) {
-        self.queue = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread was reported when it happened.
-            let _ = thread.join();
-        }
-    }
+struct Session {
+    connection: Connection,
+    clock: Arc<dyn Clock>,
+    path: PathBuf,
+    codec: Codec,
 }
 
-fn run(
-    connection: &Connection,
-    mut waiting: mpsc::Receiver<Question>,
-    clock: &dyn Clock,
-    path: &Path,
-    codec: &Codec,
-) {
-    let mut questions = Vec::with_capacity(MAX_QUESTIONS);
-    let mut session = match Session::new(connection, clock, path, codec) {
-        Ok(session) => session,
-        Err(error) => {
-            return tracing::error!(
-                event = event::SQLITE_TROUBLE,
-                "a reading thread could not start: {error}"
-            );
-        }
-    };
-    while waiting.blocking_recv_many(&mut questions, MAX_QUESTIONS) > 0 {
-        session.answer(&mut questions);
-    }
-}
-
-struct Session<'c> {
-    connection: &'c Connection,
-    clock: &'c dyn Clock,
-    path: &'c Path,
-    codec: &'c Codec,
-    begin: Statement<'c>,
-    end: Statement<'c>,
-    get: Statement<'c>,
-    chunk: Statement<'c>,
-}
-
-impl<'c> Session<'c> {
-    fn new(
-        connection: &'c Connection,
-        clock: &'c dyn Clock,
-        path: &'c Path,
-        codec: &'c Codec,
-    ) -> rusqlite::Result<Self> {
-        Ok(Self {
-            connection,
-            clock,
-            path,
-            codec,
-            begin: connection.prepare(sql::BEGIN_READING)?,
-            end: connection.prepare(sql::COMMIT)?,
-            get: connection.prepare(sql::READ)?,
-            chunk: connection.prepare(sql::READ_CHUNK)?,
-        })
-    }
-
+impl Session {
     /// The snapshot is taken after the questions were: each sees what was acknowledged before it
     /// was asked. Without a snapshot in common every statement takes its own, which only costs time.
-    fn answer(&mut self, questions: &mut Vec<Question>) {
-        let together = questions.len() > 1 && self.begin.execute([]).is_ok();
+    fn answer(&self, questions: &mut Vec<Question>) {
+        let together = questions.len() > 1 && self.execute(sql::BEGIN_READING).is_ok();
         for question in questions.drain(..) {
-            self.answer_one(question);
+            question(self);
         }
-        if together && let Err(error) = self.end.execute([]) {
+        if together && let Err(error) = self.execute(sql::COMMIT) {
             tracing::warn!(
                 event = event::SQLITE_TROUBLE,
                 "a read transaction could not be ended: {error}"
@@ -198,31 +156,12 @@ impl<'c> Session<'c> {
         }
     }
 
-    /// An asker that is gone needs no answer.
-    fn answer_one(&mut self, question: Question) {
-        match question {
-            Question::Get(id, reply) => drop(reply.send(flat(self.get(&id)))),
-            Question::List(filter, reply) => {
-                let now = self.clock.now();
-                drop(reply.send(list::list(self.connection, &filter, now, self.codec)));
-            }
-            Question::Census(reply) => {
-                let now = self.clock.now();
-                drop(reply.send(census::census(self.connection, self.path, now, self.codec)));
-            }
-            Question::Trail(id, reply) => drop(reply.send(self.trail(&id))),
-            Question::Routes(reply) => drop(reply.send(routes::routes(self.connection))),
-            Question::Living(after, reply) => {
-                let now = self.clock.now();
-                drop(reply.send(routes::living(self.connection, after.as_ref(), now)));
-            }
-            Question::Chunk(id, index, reply) => drop(reply.send(flat(self.chunk(&id, index)))),
-        }
+    fn execute(&self, text: &str) -> rusqlite::Result<usize> {
+        self.connection.prepare_cached(text)?.execute([])
     }
 
-    fn get(&mut self, id: &Digest) -> rusqlite::Result<Option<Row>> {
-        let mut rows = self.get.query([id.0])?;
-        rows.next()?.map(|row| Row::read(row, 0, self.clock.now())).transpose()
+    fn get(&self, id: &Digest) -> rusqlite::Result<Option<Row>> {
+        session::read(&self.connection, id, self.clock.now())
     }
 
     fn trail(&self, id: &Digest) -> Result<Vec<TrailEntry>, StoreError> {
@@ -231,9 +170,10 @@ impl<'c> Session<'c> {
         entries.map(|entry| flat(entry)?).collect()
     }
 
-    fn chunk(&mut self, id: &SpoolId, index: u32) -> rusqlite::Result<Option<Vec<u8>>> {
+    fn chunk(&self, id: &SpoolId, index: u32) -> rusqlite::Result<Option<Vec<u8>>> {
         let (digest, fence) = (&id.operation.0, id.fence.as_bytes());
-        self.chunk.query_row(params![digest, fence, index], |row| row.get(0)).optional()
+        let mut chunk = self.connection.prepare_cached(sql::READ_CHUNK)?;
+        chunk.query_row(params![digest, fence, index], |row| row.get(0)).optional()
     }
 }
 

@@ -8,15 +8,15 @@ use rusqlite::{Error, types::ValueRef};
 
 use super::sql;
 use crate::store::sql::rows::Times;
-pub(super) use crate::store::sql::rows::{Over, Proposal, Row, raise_unreadable, state};
+pub(super) use crate::store::sql::rows::{Expected, Proposal, Row, raise_unreadable, state};
 
 impl Proposal {
     /// The statement that makes this change.
     pub(super) fn statement(&self) -> &'static str {
-        match (&self.over, self.started) {
-            (Over::Nothing { .. }, _) => sql::INSERT,
-            (Over::Fence(_), Started::Now) => sql::CLAIM_AFRESH,
-            (Over::Fence(_), Started::At(_)) => sql::UPDATE,
+        match (&self.expected, self.started) {
+            (Expected::Nothing { .. }, _) => sql::INSERT,
+            (Expected::Fence(_), Started::Now) => sql::CLAIM_AFRESH,
+            (Expected::Fence(_), Started::At(_)) => sql::UPDATE,
         }
     }
 

@@ -7,7 +7,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use onceward_core::Timestamp;
 use rusqlite::{Connection, OpenFlags, config::DbConfig, params};
 
 use super::{
@@ -32,7 +31,7 @@ const COUNTS_COMMITS: u32 = 3;
 /// Only a new file takes it.
 const PAGE_BYTES: u32 = 4096;
 
-/// How long to sleep before a lock is asked for again. Short, because the holder's transactions
+/// How long a process sleeps before it asks for a lock again. Short, because the holder's transactions
 /// are: SQLite's own steps of up to 100 ms would rarely meet the gap between two of them.
 const ASK_AGAIN: Duration = Duration::from_micros(500);
 
@@ -129,51 +128,42 @@ pub(super) fn open_with(
             OpenError::Busy { path: path.clone(), waited: options.busy_timeout }
         }
         Refusal::Sqlite(error) => OpenError::from_sqlite(path, &error),
-        Refusal::Missing(Missing { known, found }) => {
-            OpenError::CommitsMissing { path: path.clone(), found, known }
-        }
-        Refusal::Unmarked(found) => OpenError::MarkMissing { path: path.clone(), found },
-        Refusal::Newer(found) => {
-            OpenError::Newer { path: path.clone(), found, known: MIGRATIONS.len() as u32 }
-        }
-        Refusal::Outdated(found) => {
-            OpenError::Outdated { path: path.clone(), found, needed: MIGRATIONS.len() as u32 }
-        }
-        Refusal::NotDurable(detail) => OpenError::Failed { path: path.clone(), detail },
-        Refusal::ReadOnly => OpenError::ReadOnly { path: path.clone() },
+        Refusal::Open(error) => error,
     })?;
     Ok(connection)
 }
 
 /// Opens a connection that only reads.
 pub(super) fn open_reader(options: &Options) -> Result<Connection, OpenError> {
-    let connection = connect(&options.path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    let tuned = patiently(options.busy_timeout, is_busy, || {
+    open_tuned(options, OpenFlags::SQLITE_OPEN_READ_ONLY, |connection| {
         connection.busy_timeout(options.busy_timeout)?;
-        set_cache(&connection, options.cache_bytes)?;
+        set_cache(connection, options.cache_bytes)?;
         connection.pragma_update(None, "query_only", true)
-    });
-    tuned.map_err(|error| OpenError::from_sqlite(&options.path, &error))?;
-    Ok(connection)
+    })
 }
 
 /// Opens the connection that sweeps. Its commits do not wait for the disk.
 pub(super) fn open_sweeper(options: &Options) -> Result<Connection, OpenError> {
-    let connection = connect(&options.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    let tuned = patiently(options.busy_timeout, is_busy, || {
+    open_tuned(options, OpenFlags::SQLITE_OPEN_READ_WRITE, |connection| {
         connection.busy_timeout(Duration::ZERO)?;
-        make_durable(&connection)?;
+        make_durable(connection)?;
         connection.pragma_update(None, "synchronous", "normal")?;
-        set_cache(&connection, options.cache_bytes)
-    });
-    tuned.map_err(|error| OpenError::from_sqlite(&options.path, &error))?;
-    Ok(connection)
+        set_cache(connection, options.cache_bytes)
+    })
 }
 
 /// Opens the connection that copies the log into the file.
 pub(super) fn open_checkpointer(options: &Options) -> Result<Connection, OpenError> {
-    let connection = connect(&options.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    let tuned = patiently(options.busy_timeout, is_busy, || make_durable(&connection));
+    open_tuned(options, OpenFlags::SQLITE_OPEN_READ_WRITE, make_durable)
+}
+
+fn open_tuned(
+    options: &Options,
+    flags: OpenFlags,
+    tune: impl Fn(&Connection) -> rusqlite::Result<()>,
+) -> Result<Connection, OpenError> {
+    let connection = connect(&options.path, flags)?;
+    let tuned = patiently(options.busy_timeout, is_busy, || tune(&connection));
     tuned.map_err(|error| OpenError::from_sqlite(&options.path, &error))?;
     Ok(connection)
 }
@@ -188,7 +178,7 @@ pub(super) fn create_private(path: &Path) {
     let _ = options.open(path);
 }
 
-/// Repeats what others' locks prevent until it works or time is up.
+/// Repeats what another process's locks prevent until it works or time is up.
 pub(super) fn patiently<T, E>(
     patience: Duration,
     is_busy: impl Fn(&E) -> bool,
@@ -248,12 +238,7 @@ pub(super) fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenE
 
 enum Refusal {
     Sqlite(rusqlite::Error),
-    Missing(Missing),
-    Unmarked(u64),
-    Newer(u32),
-    Outdated(u32),
-    NotDurable(String),
-    ReadOnly,
+    Open(OpenError),
 }
 
 impl Refusal {
@@ -268,6 +253,12 @@ impl From<rusqlite::Error> for Refusal {
     }
 }
 
+impl From<OpenError> for Refusal {
+    fn from(error: OpenError) -> Self {
+        Self::Open(error)
+    }
+}
+
 /// What is refused is left as it is: SQLite would copy and delete the log when it is closed.
 pub(super) fn keep_log(connection: &Connection, keep: bool) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keep).map(drop)
@@ -278,55 +269,57 @@ fn prepare(
     options: &Options,
     evidence: Option<&Evidence>,
 ) -> Result<(), Refusal> {
+    let path = || options.path.clone();
+    let not_durable = |detail| OpenError::Failed { path: path(), detail };
     connection.busy_timeout(Duration::ZERO)?;
-    // Nothing is changed before it is known that this software may.
-    let version = version(connection)?;
-    if version > MIGRATIONS.len() as u32 {
-        return Err(Refusal::Newer(version));
+    // This software changes nothing before it has found that it may.
+    let (found, needed) = (version(connection)?, MIGRATIONS.len() as u32);
+    if found > needed {
+        return Err(OpenError::Newer { path: path(), found, known: needed }.into());
     }
-    let mark = if version < COUNTS_COMMITS { None } else { Mark::read(connection)? };
+    let mark = if found < COUNTS_COMMITS { None } else { Mark::read(connection)? };
     if let Some(evidence) = evidence {
-        complete(mark, &options.path, evidence)?;
+        check_complete(mark, &options.path, evidence)?;
     }
-    if !options.migrates && version < MIGRATIONS.len() as u32 {
-        return Err(Refusal::Outdated(version));
+    if !options.migrates && found < needed {
+        return Err(OpenError::Outdated { path: path(), found, needed }.into());
     }
     if connection.is_readonly("main")? {
-        return Err(Refusal::ReadOnly);
+        return Err(OpenError::ReadOnly { path: path() }.into());
     }
     connection.pragma_update(None, "page_size", PAGE_BYTES)?;
     let mode: String =
         connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
     if mode != "wal" {
-        return Err(Refusal::NotDurable(format!("SQLite keeps its journal mode `{mode}`")));
+        return Err(not_durable(format!("SQLite keeps its journal mode `{mode}`")).into());
     }
     make_durable(connection)?;
-    let durability = durability(connection)?;
-    if durability.synchronous < 2 {
-        return Err(Refusal::NotDurable("SQLite does not accept `synchronous=FULL`".into()));
+    if durability(connection)?.synchronous < 2 {
+        return Err(not_durable("SQLite does not accept `synchronous=FULL`".into()).into());
     }
     connection.pragma_update(None, "journal_size_limit", signed(2 * options.wal_bytes))?;
     connection.pragma_update(None, "temp_store", "memory")?;
     set_cache(connection, options.cache_bytes)?;
-    migrate(connection, options.clock.now())?;
+    migrate(connection, options)?;
     match Mark::read(connection)?.map(|mark| mark::ensure(&options.path, mark)) {
         Some(Err(error)) => {
             let detail = format!("the file `-mark` beside it cannot be written: {error}");
-            Err(Refusal::NotDurable(detail))
+            Err(not_durable(detail).into())
         }
         _ => Ok(()),
     }
 }
 
-/// Refuses a file that lacks commits, or of which nobody can tell.
-fn complete(mark: Option<Mark>, path: &Path, evidence: &Evidence) -> Result<(), Refusal> {
-    if let Some(missing) = evidence.missing(mark) {
-        return Err(Refusal::Missing(missing));
+/// Refuses a file that lacks commits, or of which that cannot be known.
+fn check_complete(mark: Option<Mark>, path: &Path, evidence: &Evidence) -> Result<(), OpenError> {
+    let path = path.to_path_buf();
+    if let Some(Missing { known, found }) = evidence.missing(mark) {
+        return Err(OpenError::CommitsMissing { path, found, known });
     }
     // Asked after the file: the mark is made before the first commit, also by another process that has
     // begun meanwhile.
     match mark.map(Mark::commits) {
-        Some(commits @ 1..) if !mark::is_beside(path) => Err(Refusal::Unmarked(commits)),
+        Some(found @ 1..) if !mark::is_beside(&path) => Err(OpenError::MarkMissing { path, found }),
         _ => Ok(()),
     }
 }
@@ -357,12 +350,12 @@ fn version(connection: &Connection) -> rusqlite::Result<u32> {
 }
 
 /// Applies what is missing, all of it or nothing; another process may be doing the same.
-fn migrate(connection: &Connection, now: Timestamp) -> Result<(), Refusal> {
+fn migrate(connection: &Connection, options: &Options) -> Result<(), Refusal> {
     if version(connection)? == MIGRATIONS.len() as u32 {
         return Ok(());
     }
     connection.execute_batch(sql::BEGIN)?;
-    let migrated = migrate_locked(connection, now).and_then(|()| {
+    let migrated = migrate_locked(connection, options).and_then(|()| {
         connection.execute_batch(sql::COMMIT)?;
         Ok(())
     });
@@ -372,15 +365,17 @@ fn migrate(connection: &Connection, now: Timestamp) -> Result<(), Refusal> {
     migrated
 }
 
-fn migrate_locked(connection: &Connection, now: Timestamp) -> Result<(), Refusal> {
+fn migrate_locked(connection: &Connection, options: &Options) -> Result<(), Refusal> {
     connection.execute_batch(sql::CREATE_SCHEMA)?;
-    let applied = version(connection)?;
-    if applied > MIGRATIONS.len() as u32 {
-        return Err(Refusal::Newer(applied));
+    let (applied, known) = (version(connection)?, MIGRATIONS.len() as u32);
+    if applied > known {
+        let path = options.path.clone();
+        return Err(OpenError::Newer { path, found: applied, known }.into());
     }
+    let now = options.clock.now().unix_micros();
     for (version, migration) in (1..).zip(MIGRATIONS).skip(applied as usize) {
         connection.execute_batch(migration)?;
-        connection.execute(sql::APPLIED, params![version, now.unix_micros()])?;
+        connection.execute(sql::APPLIED, params![version, now])?;
         if version == COUNTS_COMMITS {
             Mark::fresh().write(connection)?;
         }

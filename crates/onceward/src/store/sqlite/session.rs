@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use onceward_core::{Digest, Fence, Found, Note, SpoolId, Timestamp};
-use rusqlite::{Connection, Statement, params};
+use rusqlite::{Connection, params};
 
 use super::{
     builder::Options,
     mark::Marks,
     routes,
-    rows::{Over, Proposal, Row},
-    space::{Presence, Space},
+    rows::{Expected, Proposal, Row},
+    space::{Space, StoreFiles},
     sql,
     transactions::{Transactions, Trouble},
 };
@@ -19,7 +19,7 @@ use crate::{
     telemetry::{self, Begun},
 };
 
-/// What the writer is asked to do.
+/// One task for the writer.
 pub(super) enum Work {
     Swap(Proposal),
     Purge { id: Digest, expected: Fence, note: Note },
@@ -60,7 +60,7 @@ impl<'c> Session<'c> {
     pub(super) fn new(
         connection: &'c Connection,
         options: &Options,
-        presence: &Arc<Presence>,
+        presence: &Arc<StoreFiles>,
     ) -> rusqlite::Result<Self> {
         Ok(Self {
             transactions: Transactions::new(connection, options, presence)?,
@@ -91,36 +91,20 @@ impl<'c> Session<'c> {
     }
 }
 
-/// The statements by which records are changed, inside a transaction.
+/// Changes records, inside a transaction.
 struct Records<'c> {
     connection: &'c Connection,
     space: Space,
     codec: Codec,
-    insert: Statement<'c>,
-    update: Statement<'c>,
-    claim_afresh: Statement<'c>,
-    read: Statement<'c>,
-    delete: Statement<'c>,
-    note: Statement<'c>,
-    put_chunk: Statement<'c>,
-    discard_chunks: Statement<'c>,
 }
 
 impl<'c> Records<'c> {
     fn new(connection: &'c Connection, options: &Options) -> rusqlite::Result<Self> {
-        Ok(Self {
-            connection,
-            space: Space::new(&options.path, options.reserve_bytes),
-            codec: options.codec.clone(),
-            insert: connection.prepare(sql::INSERT)?,
-            update: connection.prepare(sql::UPDATE)?,
-            claim_afresh: connection.prepare(sql::CLAIM_AFRESH)?,
-            read: connection.prepare(sql::READ)?,
-            delete: connection.prepare(sql::DELETE)?,
-            note: connection.prepare(sql::NOTE)?,
-            put_chunk: connection.prepare(sql::PUT_CHUNK)?,
-            discard_chunks: connection.prepare(sql::DISCARD_CHUNKS)?,
-        })
+        for text in sql::OF_RECORDS {
+            connection.prepare_cached(text)?;
+        }
+        let space = Space::new(&options.path, options.reserve_bytes);
+        Ok(Self { connection, space, codec: options.codec.clone() })
     }
 
     fn apply(&mut self, work: &Work, now: Timestamp) -> rusqlite::Result<Applied> {
@@ -128,11 +112,11 @@ impl<'c> Records<'c> {
             Work::Swap(proposal) => self.swap(proposal, now),
             Work::Purge { id, expected, note } => self.purge(id, *expected, note, now),
             Work::PutChunk { id, index, bytes } => {
-                put(&mut self.put_chunk, id, *index, bytes, now)?;
+                put_once(self.connection, id, *index, bytes, now)?;
                 Ok(Applied::Written { at: now })
             }
             Work::DiscardChunks { id } => {
-                self.discard_chunks.execute(params![id.operation.0, id.fence.as_bytes()])?;
+                discard_chunks(self.connection, &id.operation, id.fence)?;
                 Ok(Applied::Written { at: now })
             }
             Work::KeepRoute { before, route } => {
@@ -146,27 +130,18 @@ impl<'c> Records<'c> {
         if proposal.is_claim && self.space.is_full() {
             return self.refuse_claim(proposal, now);
         }
-        let statement = match proposal.statement() {
-            sql::INSERT => &mut self.insert,
-            sql::UPDATE => &mut self.update,
-            _ => &mut self.claim_afresh,
-        };
-        let changed = write(statement, proposal, now)?;
-        if changed == 0 {
-            return Ok(Applied::Refused(self.read(&proposal.id, now)?));
-        }
-        if let Some(note) = &proposal.note {
-            self.note(&proposal.id, note, now)?;
-        }
-        Ok(Applied::Written { at: now })
+        Ok(match swap_once(self.connection, proposal, now)? {
+            Ok(at) => Applied::Written { at },
+            Err(stored) => Applied::Refused(stored),
+        })
     }
 
     /// Without room for claims, duplicates still get their answers.
     fn refuse_claim(&mut self, proposal: &Proposal, now: Timestamp) -> rusqlite::Result<Applied> {
-        let stored = self.read(&proposal.id, now)?;
-        let would_fit = match (&proposal.over, &stored) {
-            (Over::Nothing { .. }, None) => true,
-            (Over::Fence(expected), Some(row)) => row.fence() == *expected,
+        let stored = read(self.connection, &proposal.id, now)?;
+        let would_fit = match (&proposal.expected, &stored) {
+            (Expected::Nothing { .. }, None) => true,
+            (Expected::Fence(expected), Some(row)) => row.fence == *expected,
             _ => false,
         };
         Ok(match would_fit {
@@ -182,67 +157,44 @@ impl<'c> Records<'c> {
         note: &Note,
         now: Timestamp,
     ) -> rusqlite::Result<Applied> {
-        match self.read(id, now)? {
-            Some(row) if row.fence() == expected && may_be_purged(&row, id, &self.codec) => {}
+        match read(self.connection, id, now)? {
+            Some(row) if row.fence == expected && may_be_purged(&row, id, &self.codec) => {}
             other => return Ok(Applied::Refused(other)),
         }
-        self.delete.execute(params![id.0, expected.as_bytes()])?;
-        self.discard_chunks.execute(params![id.0, expected.as_bytes()])?;
-        self.note(id, note, now)?;
+        let mut delete = self.connection.prepare_cached(sql::DELETE)?;
+        delete.execute(params![id.0, expected.as_bytes()])?;
+        discard_chunks(self.connection, id, expected)?;
+        note_down(self.connection, id, note, now)?;
         Ok(Applied::Written { at: now })
-    }
-
-    fn read(&mut self, id: &Digest, now: Timestamp) -> rusqlite::Result<Option<Row>> {
-        read(&mut self.read, id, now)
-    }
-
-    fn note(&mut self, id: &Digest, note: &Note, now: Timestamp) -> rusqlite::Result<()> {
-        note_down(&mut self.note, id, note, now)
     }
 }
 
-/// One swap on a connection of the user's own, inside its transaction; `Err`: what is stored.
+/// One swap inside the transaction that is open on this connection; `Err`: what is stored.
 pub(super) fn swap_once(
     connection: &Connection,
     proposal: &Proposal,
     now: Timestamp,
 ) -> rusqlite::Result<Result<Timestamp, Option<Row>>> {
-    let prepare = |sql| connection.prepare_cached(sql);
-    let changed = write(&mut *prepare(proposal.statement())?, proposal, now)?;
-    if changed == 0 {
-        return Ok(Err(read(&mut *prepare(sql::READ)?, &proposal.id, now)?));
+    if write(connection, proposal, now)? == 0 {
+        return Ok(Err(read(connection, &proposal.id, now)?));
     }
     if let Some(note) = &proposal.note {
-        note_down(&mut *prepare(sql::NOTE)?, &proposal.id, note, now)?;
+        note_down(connection, &proposal.id, note, now)?;
     }
     Ok(Ok(now))
 }
 
-/// One chunk on a connection of the user's own, inside its transaction.
-pub(super) fn put_once(
-    connection: &Connection,
-    id: &SpoolId,
-    index: u32,
-    bytes: &[u8],
-    now: Timestamp,
-) -> rusqlite::Result<()> {
-    put(&mut *connection.prepare_cached(sql::PUT_CHUNK)?, id, index, bytes, now)
-}
-
 /// Makes the change where the expected fence is stored; gives the number of rows that changed.
-fn write(
-    statement: &mut Statement<'_>,
-    proposal: &Proposal,
-    now: Timestamp,
-) -> rusqlite::Result<usize> {
+fn write(connection: &Connection, proposal: &Proposal, now: Timestamp) -> rusqlite::Result<usize> {
     let Proposal { id, fence, state, body, .. } = proposal;
     let (started_at, expires_at) = (proposal.started_at(now), proposal.expires_at(now));
     let (fence, updated_at) = (fence.as_bytes(), now.unix_micros());
-    match &proposal.over {
-        Over::Nothing { scope, operation } => statement.execute(params![
+    let mut statement = connection.prepare_cached(proposal.statement())?;
+    match &proposal.expected {
+        Expected::Nothing { scope, operation } => statement.execute(params![
             id.0, fence, state, started_at, updated_at, expires_at, scope, operation, body
         ]),
-        Over::Fence(expected) => statement.execute(params![
+        Expected::Fence(expected) => statement.execute(params![
             id.0,
             expected.as_bytes(),
             fence,
@@ -255,34 +207,51 @@ fn write(
     }
 }
 
-fn read(read: &mut Statement<'_>, id: &Digest, now: Timestamp) -> rusqlite::Result<Option<Row>> {
-    let mut rows = read.query([id.0])?;
+pub(super) fn read(
+    connection: &Connection,
+    id: &Digest,
+    now: Timestamp,
+) -> rusqlite::Result<Option<Row>> {
+    let mut statement = connection.prepare_cached(sql::READ)?;
+    let mut rows = statement.query([id.0])?;
     rows.next()?.map(|row| Row::read(row, 0, now)).transpose()
 }
 
-fn put(
-    put: &mut Statement<'_>,
+/// Writes one chunk inside the transaction that is open on this connection.
+pub(super) fn put_once(
+    connection: &Connection,
     id: &SpoolId,
     index: u32,
     bytes: &[u8],
     now: Timestamp,
 ) -> rusqlite::Result<()> {
     let (digest, fence) = (&id.operation.0, id.fence.as_bytes());
+    let mut put = connection.prepare_cached(sql::PUT_CHUNK)?;
     put.execute(params![digest, fence, index, now.unix_micros(), bytes]).map(drop)
 }
 
+pub(super) fn discard_chunks(
+    connection: &Connection,
+    id: &Digest,
+    fence: Fence,
+) -> rusqlite::Result<()> {
+    let mut discard = connection.prepare_cached(sql::DISCARD_CHUNKS)?;
+    discard.execute(params![id.0, fence.as_bytes()]).map(drop)
+}
+
 fn note_down(
-    statement: &mut Statement<'_>,
+    connection: &Connection,
     id: &Digest,
     note: &Note,
     now: Timestamp,
 ) -> rusqlite::Result<()> {
     let Note { kind, execution, actor, reason } = note;
     let (kind, execution, at) = (kind.as_str(), execution.as_bytes(), now.unix_micros());
+    let mut statement = connection.prepare_cached(sql::NOTE)?;
     statement.execute(params![id.0, at, kind, execution, actor, reason]).map(drop)
 }
 
-/// What cannot be read has nobody to resolve it: an operator may delete it.
+/// What cannot be read cannot be resolved: an operator may delete it.
 fn may_be_purged(row: &Row, id: &Digest, codec: &Codec) -> bool {
     match row.decode(id, codec) {
         Ok(Found::Unreadable { .. }) => true,

@@ -15,7 +15,7 @@ use onceward_core::StoreError;
 use super::{log, mark::beside};
 use crate::telemetry;
 
-/// How often the free space is looked at: far less can be written in between than the reserve.
+/// How often the writer looks at the free space: far less can be written in between than the reserve.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Watches the room that is left for new claims.
@@ -92,27 +92,27 @@ fn available_bytes(_: &Path) -> io::Result<u64> {
 ///
 /// SQLite would go on writing to what no process will find any more: acknowledged, and lost. That the
 /// files come back does not help: what was in them may be gone, so that it is remembered.
-pub(super) struct Presence {
+pub(super) struct StoreFiles {
     path: PathBuf,
     log: PathBuf,
     /// The database, its log, its shared memory, and what counts its commits.
     files: [(PathBuf, Option<(u64, u64)>); 4],
     /// How long the log was when it was looked at last.
     log_bytes: AtomicU64,
-    gone: OnceLock<(PathBuf, Fate)>,
+    gone: OnceLock<(PathBuf, Loss)>,
 }
 
 /// What happened to a file of the store while it was in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum Loss {
     Replaced,
     CutOff,
 }
 
 /// A file of the store that was deleted, replaced or cut off.
-pub(super) struct Gone<'p>(&'p Path, Fate);
+pub(super) struct LostFile<'p>(&'p Path, Loss);
 
-impl Presence {
+impl StoreFiles {
     /// Of a store whose log is open.
     pub(super) fn of(path: &Path) -> Self {
         let files = ["", "-wal", "-shm", "-mark"].map(|ending| beside(path, ending));
@@ -135,21 +135,21 @@ impl Presence {
     }
 
     /// Looks whether all files are still there.
-    pub(super) fn look(&self) -> Result<(), Gone<'_>> {
+    pub(super) fn look(&self) -> Result<(), LostFile<'_>> {
         self.was_seen()?;
         let gone = self.files.iter().find(|(file, opened)| identity(file) != *opened);
-        let (file, fate) = match gone {
-            Some((file, _)) => (file, Fate::Replaced),
-            None if self.is_log_cut_off() => (&self.log, Fate::CutOff),
+        let (file, loss) = match gone {
+            Some((file, _)) => (file, Loss::Replaced),
+            None if self.is_log_cut_off() => (&self.log, Loss::CutOff),
             None => return Ok(()),
         };
-        if self.gone.set((file.clone(), fate)).is_ok() {
-            telemetry::STORE_REPLACED.raise(Gone(file, fate).complaint());
+        if self.gone.set((file.clone(), loss)).is_ok() {
+            telemetry::STORE_REPLACED.raise(LostFile(file, loss).complaint());
         }
         self.was_seen()
     }
 
-    /// SQLite itself makes the log shorter when it begins it anew, and is asked then how much it needs.
+    /// SQLite itself makes the log shorter when it begins it anew; then it says how much it needs.
     fn is_log_cut_off(&self) -> bool {
         let found = log::length(&self.path);
         let before = self.log_bytes.swap(found, Ordering::Relaxed);
@@ -157,13 +157,13 @@ impl Presence {
     }
 
     /// Whether they were all there at every look so far.
-    pub(super) fn was_seen(&self) -> Result<(), Gone<'_>> {
-        self.gone.get().map_or(Ok(()), |(file, fate)| Err(Gone(file, *fate)))
+    pub(super) fn was_seen(&self) -> Result<(), LostFile<'_>> {
+        self.gone.get().map_or(Ok(()), |(file, loss)| Err(LostFile(file, *loss)))
     }
 
     /// Whether the log has holes, so that nothing of it may be copied into the file.
     pub(super) fn was_log_cut_off(&self) -> bool {
-        self.gone.get().is_some_and(|(_, fate)| *fate == Fate::CutOff)
+        self.gone.get().is_some_and(|(_, loss)| *loss == Loss::CutOff)
     }
 
     /// Whether another file has the name of the log, or this one has holes.
@@ -180,7 +180,7 @@ impl Presence {
     }
 }
 
-impl Gone<'_> {
+impl LostFile<'_> {
     /// Before anything was written.
     pub(super) fn into_error(self) -> StoreError {
         StoreError::Unusable(format!("{}; nothing was written", self.complaint()))
@@ -192,14 +192,14 @@ impl Gone<'_> {
     }
 
     fn complaint(&self) -> String {
-        let Self(file, fate) = self;
-        match fate {
-            Fate::Replaced => format!(
+        let Self(file, loss) = self;
+        match loss {
+            Loss::Replaced => format!(
                 "{file:?} was deleted or replaced while it was in use, so that no change would outlive \
                  this process: stop it with SIGTERM, by which it saves what can be saved, then start it \
                  again, and stop it first the next time"
             ),
-            Fate::CutOff => format!(
+            Loss::CutOff => format!(
                 "{file:?} was cut off while it was in use, and what had been committed there is gone: \
                  stop this process and copy the file with all that lies beside it; the next start says \
                  how much is missing"
@@ -222,7 +222,7 @@ fn identity(_: &Path) -> Option<(u64, u64)> {
 
 /// The name of the network file system that a path is on, if it is.
 ///
-/// FUSE counts as one: what is behind it (sshfs, object storage) is not known here.
+/// FUSE counts as one: the store cannot see what is behind it (sshfs, object storage).
 #[cfg(target_os = "linux")]
 pub(super) fn network_file_system(path: &Path) -> io::Result<Option<&'static str>> {
     let kinds = [

@@ -7,6 +7,22 @@ pub(super) const BEGIN_READING: &str = "BEGIN DEFERRED";
 pub(super) const COMMIT: &str = "COMMIT";
 pub(super) const ROLLBACK: &str = "ROLLBACK";
 
+/// What the writer prepares before its first change.
+pub(super) const OF_RECORDS: [&str; 8] =
+    [INSERT, UPDATE, CLAIM_AFRESH, READ, DELETE, NOTE, PUT_CHUNK, DISCARD_CHUNKS];
+
+/// What the sweeper prepares before its first step.
+pub(super) const OF_SWEEPS: [&str; 8] = [
+    SWEEPABLE,
+    DELETE_SWEPT,
+    KEEP_UNREADABLE,
+    DISCARD_CHUNKS,
+    OLD_CHUNKS,
+    DELETE_CHUNK,
+    SUSPECT_CLOCK,
+    CLOCK_SUSPECTED,
+];
+
 /// What a connection promises. It reads no table: that would begin a snapshot which the swap after it
 /// might find outdated.
 pub(super) const PROMISES: &str = "
@@ -23,7 +39,7 @@ pub(super) const INSERT: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
     ON CONFLICT (digest) DO NOTHING";
 
-/// The time of the first claim stays: whoever knows the fence has read that time with it. Not to set
+/// The time of the first claim stays: a caller that knows the fence has read that time with it. Not to set
 /// it spares its index; the numbers are those of `CLAIM_AFRESH`.
 pub(super) const UPDATE: &str = "
     UPDATE main.onceward_record
@@ -91,7 +107,7 @@ pub(super) const SUSPECT_CLOCK: &str = "
     INSERT INTO onceward_clock (one, suspected_at) VALUES (1, ?1)
     ON CONFLICT (one) DO UPDATE SET suspected_at = excluded.suspected_at";
 
-/// What was said before the clock went back is in the future.
+/// A suspicion from before the clock went back is in the future.
 pub(super) const CLOCK_SUSPECTED: &str = "
     SELECT EXISTS (SELECT 1 FROM onceward_clock WHERE abs(suspected_at - ?1) < ?2)";
 

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use onceward_core::{BoxFuture, Change, Digest, Fence, SpoolId, StoreError, Swap, Transactional};
+use onceward_core::{Change, Digest, Fence, SpoolId, StoreError, StoreFuture, Swap, Transactional};
 use sqlx::{
     Connection as _, Database, Row as _, SqlStr, Sqlite, SqliteConnection, SqlitePool, Transaction,
     sqlite::SqliteRow,
@@ -14,7 +14,7 @@ use super::{
     SqliteStore,
     error::{at_commit, inside},
     inside::{Promises, not_open, path_of},
-    rows::{Columns, Over, Proposal, Row},
+    rows::{Columns, Expected, Proposal, Row},
     sql,
     turns::Turn,
 };
@@ -64,7 +64,7 @@ impl DerefMut for OwnTransaction {
 impl SqliteStore {
     /// [`begin_blocking`](Self::begin_blocking) for a pool of sqlx. Needs tokio.
     ///
-    /// Whoever holds a transaction must not wait for a second connection of the same pool.
+    /// A task that holds a transaction must not wait for a second connection of the same pool.
     ///
     /// ```
     /// # use onceward::store::sqlite::SqliteStore;
@@ -77,7 +77,7 @@ impl SqliteStore {
     /// }
     /// ```
     pub async fn begin(&self, pool: &SqlitePool) -> Result<OwnTransaction, sqlx::Error> {
-        // A connection first: whoever has his turn must not have to wait for one.
+        // A connection first: a task that has its turn must not have to wait for one.
         let mut connection = pool.acquire().await?;
         // SQLite has rolled back by itself, sqlx did not notice and would never begin here again.
         while connection.is_in_transaction() {
@@ -90,14 +90,14 @@ impl SqliteStore {
     }
 }
 
-/// One that reads first and writes later fails when somebody else has written in between: begin it
+/// One that reads first and writes later fails when another connection has written in between: begin it
 /// with [`SqliteStore::begin`], or with `pool.begin_with("BEGIN IMMEDIATE")`.
 impl Transactional<SqliteConnection> for SqliteStore {
     fn swap_in<'a>(
         &'a self,
         connection: &'a mut SqliteConnection,
         change: &'a Change,
-    ) -> BoxFuture<'a, Result<Swap, StoreError>> {
+    ) -> StoreFuture<'a, Swap> {
         Box::pin(async move {
             self.ask(connection).await?;
             let swapped = self.swap_on(connection, change).await;
@@ -111,7 +111,7 @@ impl Transactional<SqliteConnection> for SqliteStore {
         id: &'a SpoolId,
         index: u32,
         chunk: &'a [u8],
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    ) -> StoreFuture<'a, ()> {
         Box::pin(async move {
             self.ask(connection).await?;
             let chunk = self.inner.codec.seal_chunk(id, index, chunk);
@@ -126,7 +126,7 @@ impl Transactional<SqliteConnection> for SqliteStore {
     }
 
     /// After the commit: whatever was committed into a file that has no name is not durable.
-    fn confirm<'a>(&'a self, _: &'a Digest, _: Fence) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn confirm<'a>(&'a self, _: &'a Digest, _: Fence) -> StoreFuture<'a, ()> {
         Box::pin(async { self.look_after_commit() })
     }
 }
@@ -162,9 +162,9 @@ impl SqliteStore {
         let now = self.inner.inside.now();
         let (digest, fence) = (&proposal.id.0[..], &proposal.fence.as_bytes()[..]);
         let query = sqlx::query(proposal.statement());
-        let query = match &proposal.over {
-            Over::Nothing { .. } => query.bind(digest).bind(fence),
-            Over::Fence(expected) => {
+        let query = match &proposal.expected {
+            Expected::Nothing { .. } => query.bind(digest).bind(fence),
+            Expected::Fence(expected) => {
                 query.bind(digest).bind(expected.as_bytes().to_vec()).bind(fence)
             }
         };
@@ -173,9 +173,9 @@ impl SqliteStore {
             .bind(proposal.started_at(now))
             .bind(now.unix_micros())
             .bind(proposal.expires_at(now));
-        let query = match &proposal.over {
-            Over::Nothing { scope, operation } => query.bind(scope).bind(operation),
-            Over::Fence(_) => query,
+        let query = match &proposal.expected {
+            Expected::Nothing { scope, operation } => query.bind(scope).bind(operation),
+            Expected::Fence(_) => query,
         };
         let written = query.bind(&proposal.body).execute(&mut *connection).await?;
         if written.rows_affected() == 0 {
@@ -208,7 +208,7 @@ impl SqliteStore {
     }
 }
 
-/// What a failed commit means: nobody knows, before the record was read.
+/// What a failed commit means: it is in doubt until the record was read.
 pub(crate) fn commit_error(error: &sqlx::Error) -> StoreError {
     match as_sqlite(error) {
         Some(error) => at_commit(&error),

@@ -12,13 +12,14 @@ use onceward_core::{
     Digest, Fence, SWEEP_MARGIN, State, StoreError, StoredBody, Timestamp, Unreadable,
     wire::WireError,
 };
-use rusqlite::{Connection, Statement, params};
+use rusqlite::{Connection, Params, params};
 use tokio::sync::oneshot;
 
 use super::{
     builder::Options,
     rows::{raise_unreadable, read_ended},
-    space::Presence,
+    session::discard_chunks,
+    space::StoreFiles,
     sql,
     transactions::{Transactions, Trouble},
 };
@@ -30,10 +31,10 @@ use crate::{
 /// How long one step may look for rows before the writer turns to its queue again.
 const STEP: Duration = Duration::from_millis(10);
 
-/// How many rows one step takes while nobody waits for the writer.
+/// How many rows one step takes while no change waits for the writer.
 const STEP_ROWS: u32 = 1024;
 
-/// How many rows one step takes while somebody does.
+/// How many rows one step takes while a change waits.
 const BUSY_STEP_ROWS: u32 = 256;
 
 /// How many old chunks one sweep looks at: the next one goes on behind them.
@@ -102,7 +103,7 @@ impl<'c> Sweeper<'c> {
     pub(super) fn new(
         connection: &'c Connection,
         options: &Options,
-        presence: &Arc<Presence>,
+        presence: &Arc<StoreFiles>,
     ) -> rusqlite::Result<Self> {
         Ok(Self {
             transactions: Transactions::new(connection, options, presence)?,
@@ -149,43 +150,34 @@ impl<'c> Sweeper<'c> {
     }
 }
 
-/// The statements of a step, and where the next one goes on.
+/// A step, and where the next one goes on.
 struct SweepClock<'c> {
-    sweepable: Statement<'c>,
-    delete: Statement<'c>,
-    keep_unreadable: Statement<'c>,
-    discard_chunks: Statement<'c>,
-    old_chunks: Statement<'c>,
-    delete_chunk: Statement<'c>,
-    suspect_clock: Statement<'c>,
-    clock_suspected: Statement<'c>,
+    connection: &'c Connection,
     next_record: SweepPosition,
     next_chunk: SweepPosition,
 }
 
 impl<'c> SweepClock<'c> {
     fn new(connection: &'c Connection) -> rusqlite::Result<Self> {
-        Ok(Self {
-            sweepable: connection.prepare(sql::SWEEPABLE)?,
-            delete: connection.prepare(sql::DELETE_SWEPT)?,
-            keep_unreadable: connection.prepare(sql::KEEP_UNREADABLE)?,
-            discard_chunks: connection.prepare(sql::DISCARD_CHUNKS)?,
-            old_chunks: connection.prepare(sql::OLD_CHUNKS)?,
-            delete_chunk: connection.prepare(sql::DELETE_CHUNK)?,
-            suspect_clock: connection.prepare(sql::SUSPECT_CLOCK)?,
-            clock_suspected: connection.prepare(sql::CLOCK_SUSPECTED)?,
-            next_record: SweepPosition::START,
-            next_chunk: SweepPosition::START,
-        })
+        for text in sql::OF_SWEEPS {
+            connection.prepare_cached(text)?;
+        }
+        let (next_record, next_chunk) = (SweepPosition::START, SweepPosition::START);
+        Ok(Self { connection, next_record, next_chunk })
     }
 
-    fn suspect(&mut self, now: Timestamp) -> rusqlite::Result<()> {
-        self.suspect_clock.execute([now.unix_micros()]).map(drop)
+    fn execute(&self, text: &str, parameters: impl Params) -> rusqlite::Result<()> {
+        self.connection.prepare_cached(text)?.execute(parameters).map(drop)
     }
 
-    fn is_suspected(&mut self, now: Timestamp) -> rusqlite::Result<bool> {
+    fn suspect(&self, now: Timestamp) -> rusqlite::Result<()> {
+        self.execute(sql::SUSPECT_CLOCK, [now.unix_micros()])
+    }
+
+    fn is_suspected(&self, now: Timestamp) -> rusqlite::Result<bool> {
         let holds = i64::try_from(SUSPICION_HOLDS.as_micros()).unwrap_or(i64::MAX);
-        self.clock_suspected.query_row([now.unix_micros(), holds], |row| row.get(0))
+        let mut suspected = self.connection.prepare_cached(sql::CLOCK_SUSPECTED)?;
+        suspected.query_row([now.unix_micros(), holds], |row| row.get(0))
     }
 
     fn sweep_records(&mut self, limit: u32, now: Timestamp) -> rusqlite::Result<Done> {
@@ -193,10 +185,11 @@ impl<'c> SweepClock<'c> {
         let before = now.minus(SWEEP_MARGIN).unix_micros();
         let SweepPosition { time, seq } = self.next_record;
         let mut found = Vec::with_capacity(limit as usize);
-        let mut rows = self.sweepable.query(params![time, seq, before, limit])?;
+        let mut sweepable = self.connection.prepare_cached(sql::SWEEPABLE)?;
+        let mut rows = sweepable.query(params![time, seq, before, limit])?;
         let mut is_last = true;
         while let Some(row) = rows.next()? {
-            found.push((SweepPosition { seq: row.get(0)?, time: row.get(1)? }, fate_of(row)?));
+            found.push((SweepPosition { seq: row.get(0)?, time: row.get(1)? }, action_for(row)?));
             is_last = found.len() < limit as usize;
             if start.elapsed() > STEP {
                 is_last = false;
@@ -205,23 +198,23 @@ impl<'c> SweepClock<'c> {
         }
         drop(rows);
         let mut deleted = 0;
-        for (place, fate) in &found {
-            match fate {
+        for (place, action) in &found {
+            match action {
                 RowAction::Newer => {
                     self.next_record = *place;
                     continue;
                 }
                 RowAction::Unreadable(id) => {
                     raise_unreadable(id, Unreadable::Damaged);
-                    self.keep_unreadable.execute([place.seq])?;
+                    self.execute(sql::KEEP_UNREADABLE, [place.seq])?;
                     continue;
                 }
                 RowAction::DeleteSpooled(id, fence) => {
-                    self.discard_chunks.execute(params![id.0, fence.as_bytes()])?;
+                    discard_chunks(self.connection, id, *fence)?;
                 }
                 RowAction::Delete => {}
             }
-            self.delete.execute([place.seq])?;
+            self.execute(sql::DELETE_SWEPT, [place.seq])?;
             deleted += 1;
         }
         if is_last {
@@ -236,7 +229,8 @@ impl<'c> SweepClock<'c> {
         let before = now.minus(ORPHAN_AGE).unix_micros();
         let SweepPosition { time, seq } = self.next_chunk;
         let mut found = Vec::with_capacity(limit as usize);
-        let mut rows = self.old_chunks.query(params![time, seq, before, limit])?;
+        let mut old_chunks = self.connection.prepare_cached(sql::OLD_CHUNKS)?;
+        let mut rows = old_chunks.query(params![time, seq, before, limit])?;
         while let Some(row) = rows.next()? {
             let is_orphan: bool = row.get(2)?;
             found.push((SweepPosition { seq: row.get(0)?, time: row.get(1)? }, is_orphan));
@@ -245,7 +239,7 @@ impl<'c> SweepClock<'c> {
         let (mut examined, mut deleted) = (0, 0);
         for (place, is_orphan) in &found {
             if *is_orphan {
-                self.delete_chunk.execute([place.seq])?;
+                self.execute(sql::DELETE_CHUNK, [place.seq])?;
                 deleted += 1;
             }
             examined += 1;
@@ -264,7 +258,7 @@ impl<'c> SweepClock<'c> {
 
 /// A record is deleted only if it can be read and has ended: corruption is not absence, and what
 /// newer software wrote is not ours to judge.
-fn fate_of(row: &rusqlite::Row<'_>) -> rusqlite::Result<RowAction> {
+fn action_for(row: &rusqlite::Row<'_>) -> rusqlite::Result<RowAction> {
     let (id, fence) = (Digest(row.get(2)?), Fence::from_random(row.get(3)?));
     let body = row.get_ref(4)?.as_blob().unwrap_or_default();
     Ok(match read_ended(&id, fence, body).map(|record| record.state) {

@@ -1,4 +1,4 @@
-//! One connection's transactions: begun with the write lock, committed before anybody is answered.
+//! One connection's transactions: begun with the write lock, committed before any caller gets its answer.
 
 use std::{
     sync::Arc,
@@ -12,7 +12,7 @@ use super::{
     builder::Options,
     error::{at_commit, before_commit, is_busy, is_io},
     schema::patiently,
-    space::{Gone, Presence},
+    space::{LostFile, StoreFiles},
     sql,
     turns::Turns,
 };
@@ -24,7 +24,7 @@ pub(super) struct Transactions<'c> {
     clock: Arc<dyn Clock>,
     busy_timeout: Duration,
     turns: Turns,
-    presence: Arc<Presence>,
+    presence: Arc<StoreFiles>,
     begin: Statement<'c>,
     commit: Statement<'c>,
     rollback: Statement<'c>,
@@ -34,7 +34,7 @@ pub(super) struct Transactions<'c> {
 pub(super) enum Trouble {
     /// One change could not be made; others might.
     Change(StoreError),
-    /// Nothing could be made, or it is not known whether it was.
+    /// Nothing could be made, or all of it without an answer.
     Everything(StoreError),
 }
 
@@ -50,7 +50,7 @@ impl<'c> Transactions<'c> {
     pub(super) fn new(
         connection: &'c Connection,
         options: &Options,
-        presence: &Arc<Presence>,
+        presence: &Arc<StoreFiles>,
     ) -> rusqlite::Result<Self> {
         Ok(Self {
             connection,
@@ -99,7 +99,7 @@ impl<'c> Transactions<'c> {
     }
 
     fn begin(&mut self, patience: Duration) -> Result<(), StoreError> {
-        self.presence.look().map_err(Gone::into_error)?;
+        self.presence.look().map_err(LostFile::into_error)?;
         self.roll_back();
         let begun = patiently(patience, is_busy, || {
             crashpoint!("sqlite.begin", self.begin.execute([]), injected())

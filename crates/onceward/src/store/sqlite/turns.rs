@@ -2,7 +2,7 @@
 //! under load some would wait for seconds while others pass. Here they wait in line.
 //!
 //! A turn is a courtesy among the users of one store: safety rests on SQLite's own lock, which is
-//! taken all the same. Whoever waits too long for his turn goes on without it.
+//! taken all the same. A transaction that waits too long for its turn goes on without it.
 
 use std::{
     future::Future,
@@ -22,7 +22,7 @@ use tokio::{
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turns(Arc<Mutex<()>>);
 
-/// It is somebody's turn until this is dropped; `None` inside: he was tired of waiting.
+/// A transaction has its turn until this is dropped; `None` inside: it has waited too long.
 #[derive(Debug)]
 pub(super) struct Turn {
     _guard: Option<OwnedMutexGuard<()>>,
@@ -82,7 +82,7 @@ mod tests {
                 let (asking, asked) = std::sync::mpsc::channel();
                 let thread = thread::spawn(move || {
                     let mut turn = pin!(turns.0.lock_owned());
-                    // Asked once, he stands in line.
+                    // Polled once, it stands in line.
                     let mut context = Context::from_waker(Waker::noop());
                     assert!(turn.as_mut().poll(&mut context).is_pending());
                     asking.send(()).unwrap();

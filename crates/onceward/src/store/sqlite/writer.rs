@@ -1,19 +1,19 @@
 //! The one thread that writes. It takes everything that waits, commits it at once, then answers.
 
-use std::{collections::VecDeque, sync::Arc, thread::JoinHandle, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use onceward_core::StoreError;
 use rusqlite::Connection;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::{
-    OpenError,
+    OpenError, Thread,
     builder::Options,
     checkpoint::{CheckpointState, Log},
     error::stopped,
     schema,
     session::{Applied, Session, Work},
-    space::Presence,
+    space::StoreFiles,
     sweep::{Sweep, Sweeper},
     transactions::Trouble,
 };
@@ -25,14 +25,16 @@ const MAX_CHANGES: usize = 512;
 /// How much one transaction takes, for the same reason.
 const MAX_BATCH_KIB: u32 = 16 << 10;
 
-/// How much may wait. Whoever comes later waits outside, with his change in his own memory.
+/// How much may wait. A caller that comes later waits outside, with the change in its own memory.
 const MAX_WAITING_KIB: u32 = 64 << 10;
 
 /// The writing thread; dropping it lets the thread finish what waits, and joins it.
+///
+/// Dropped in this order: the thread ends when the queue has no sender.
 pub(super) struct Writer {
-    queue: Option<mpsc::UnboundedSender<Request>>,
+    queue: mpsc::UnboundedSender<Request>,
     room: Arc<Semaphore>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Thread,
 }
 
 #[expect(clippy::large_enum_variant, reason = "nearly all of them are the large one")]
@@ -52,7 +54,7 @@ impl Writer {
     pub(super) fn start(
         connection: Connection,
         options: &Options,
-        presence: &Arc<Presence>,
+        presence: &Arc<StoreFiles>,
         log: Arc<CheckpointState>,
     ) -> Result<Self, OpenError> {
         let sweeping = schema::open_sweeper(options)?;
@@ -61,12 +63,12 @@ impl Writer {
         let (ready, started) = std::sync::mpsc::channel();
         let (for_thread, settings) = (Arc::clone(&room), options.clone());
         let (presence, watching) = (Arc::clone(presence), Arc::clone(presence));
-        let thread = super::spawn(options, "writer", move || {
+        let _thread = Thread::start(options, "writer", move || {
             let _closing = CloseRoom(&for_thread);
             let connections = (&connection, &sweeping);
             match Loop::new(connections, (&settings, presence), log, waiting, &for_thread) {
                 Ok(writing) => {
-                    // Whoever opens the store waits for this; if he is gone, the queue ends too.
+                    // The opener of the store waits for this; if it is gone, the queue ends too.
                     let _ = ready.send(Ok(()));
                     writing.run();
                     Loop::keep_spoilt_log(&watching, [&connection, &sweeping]);
@@ -74,7 +76,7 @@ impl Writer {
                 Err(error) => drop(ready.send(Err(error))),
             }
         })?;
-        let writer = Self { queue: Some(queue), room, thread: Some(thread) };
+        let writer = Self { queue, room, _thread };
         match started.recv() {
             Ok(Ok(())) => Ok(writer),
             Ok(Err(error)) => Err(OpenError::from_sqlite(&options.path, &error)),
@@ -103,27 +105,16 @@ impl Writer {
     async fn enqueue(&self, request: Request, kib: u32) -> Result<(), StoreError> {
         // Given back by the writer with the answer.
         self.room.acquire_many(kib).await.map_err(|_| stopped())?.forget();
-        let queue = self.queue.as_ref().ok_or_else(stopped)?;
         // Before it is sent: the writer must not take it from a queue that counts as empty.
         telemetry::SQLITE_QUEUE.raise_of((), 1);
-        queue.send(request).map_err(|_| {
+        self.queue.send(request).map_err(|_| {
             telemetry::SQLITE_QUEUE.lower_of((), 1);
             stopped()
         })
     }
 }
 
-impl Drop for Writer {
-    fn drop(&mut self) {
-        self.queue = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread was reported when it happened.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Wakes those who wait for room when the thread ends, for whatever reason.
+/// Wakes the callers that wait for room when the thread ends, for whatever reason.
 struct CloseRoom<'a>(&'a Semaphore);
 
 impl Drop for CloseRoom<'_> {
@@ -139,13 +130,13 @@ struct Loop<'c> {
     waiting: mpsc::UnboundedReceiver<Request>,
     sweeps: VecDeque<Sweep>,
     room: &'c Semaphore,
-    presence: Arc<Presence>,
+    presence: Arc<StoreFiles>,
 }
 
 impl<'c> Loop<'c> {
     fn new(
         (writing, sweeping): (&'c Connection, &'c Connection),
-        (options, presence): (&Options, Arc<Presence>),
+        (options, presence): (&Options, Arc<StoreFiles>),
         log: Arc<CheckpointState>,
         waiting: mpsc::UnboundedReceiver<Request>,
         room: &'c Semaphore,
@@ -188,7 +179,7 @@ impl<'c> Loop<'c> {
     }
 
     /// The last connection that is closed copies the log into the file: not one that has holes.
-    fn keep_spoilt_log(presence: &Presence, connections: [&Connection; 2]) {
+    fn keep_spoilt_log(presence: &StoreFiles, connections: [&Connection; 2]) {
         // What this finds is remembered.
         let _ = presence.look();
         if presence.was_log_cut_off() {

@@ -12,7 +12,7 @@ use axum::body::Body as AxumBody;
 use http::{Response, StatusCode};
 use onceward::{
     Body, Effect, Outcome, Resolution, Status, Terms,
-    engine::ResolveRequest,
+    engine::RepairRequest,
     protocol::{Cause, Force},
     server::{CompleteWithin, Idempotency, IdempotencyBuilder, InFlight, NoAnswer},
 };
@@ -146,15 +146,15 @@ async fn an_operators_word_ends_listening() {
     let late = Late::begin(|layer| layer, charged).await;
     let terms = Terms::of(Effect::External).build().unwrap();
     let unknown = stored(&late.charges.store, "k").await.unwrap();
-    let found_out = ResolveRequest {
-        resolution: Resolution::Applied(Outcome::inline(202, b"operator".to_vec())),
+    let resolution = Resolution::Applied(Outcome::inline(202, b"operator".to_vec()));
+    let why = RepairRequest {
         terms: &terms,
         actor: Some("ada"),
         reason: Some("seen in the ledger"),
         force: Force::No,
     };
     let id = charge("k").digest();
-    late.charges.engine.resolve(id, &unknown, found_out).await.unwrap();
+    late.charges.engine.resolve(id, &unknown, resolution, why).await.unwrap();
     sleep(Duration::from_secs(6)).await;
     assert!(late.is_left(), "its connection is closed");
     late.gate.open();

@@ -69,7 +69,7 @@ pub enum WireError {
     /// They are not what was written: the record counts as unknown.
     Damaged,
     /// It has ended, but its answer is sealed and cannot be opened here: with no key, with another one,
-    /// or because somebody changed it. The record counts as unknown.
+    /// or because it was changed. The record counts as unknown.
     Sealed,
     /// A newer version wrote them; this one must leave them alone.
     Newer(u8),
@@ -140,7 +140,7 @@ fn body_bytes(record: &Record) -> usize {
     }
 }
 
-/// Reads the bytes of a record. The checksum is looked at first, then the version.
+/// Reads the bytes of a record: first the checksum, then the version.
 pub fn decode(id: &Digest, bytes: &[u8], plain: Plain) -> Result<Record, WireError> {
     decode_with(id, bytes, plain, None)
 }
@@ -327,7 +327,7 @@ fn put_headers(encoder: &mut Encoder<&mut Vec<u8>>, headers: &[Header]) -> Writt
     Ok(())
 }
 
-/// Everything that a map may hold, before it is known to be whole.
+/// Everything that a map may hold, before all of it was read.
 #[derive(Default)]
 struct Members {
     scope: Option<Scope>,

@@ -1,6 +1,30 @@
-//! What a duplicate is answered with.
+//! What a request gets.
 
-use crate::{Fence, Outcome, State, Stored, Timestamp};
+use alloc::boxed::Box;
+use core::time::Duration;
+
+use crate::{Claim, Fence, Outcome, State, Stored, Timestamp};
+
+/// What a request gets.
+#[expect(clippy::large_enum_variant, reason = "moved once, and most requests run")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// This execution, and no other, runs the operation.
+    Run(Claim),
+    /// The operation has ended; this is its answer.
+    Replay(Replay),
+    /// Another execution is running it.
+    Busy {
+        /// When asking again makes sense.
+        retry_after: Duration,
+    },
+    /// The key was used for a request that means something else. Nothing of it is disclosed.
+    Mismatch,
+    /// It cannot be proven whether the effect happened; `None`: the record cannot be read.
+    Unknown(Option<Box<Stored>>),
+    /// The operation has ended, and only a jump of the store's clock says that it may be forgotten.
+    ClockSuspect,
+}
 
 /// The stored answer to a duplicate.
 ///

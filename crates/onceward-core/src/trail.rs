@@ -1,0 +1,109 @@
+//! Who changed an operation in an exceptional way, and why.
+
+use alloc::{string::String, vec::Vec};
+
+use crate::{Digest, Execution, Store, StoreFuture, Timestamp};
+
+/// Reads the notes that swaps and purges left, oldest first.
+///
+/// ```
+/// use onceward_core::{Digest, StoreError, Trail};
+///
+/// async fn tell(store: &dyn Trail, id: &Digest) -> Result<(), StoreError> {
+///     for entry in store.trail(id).await? {
+///         println!("{} by {:?}", entry.note.kind.as_str(), entry.note.actor);
+///     }
+///     Ok(())
+/// }
+/// ```
+pub trait Trail: Store {
+    /// All entries of one operation, also after it was swept or purged.
+    fn trail<'a>(&'a self, id: &'a Digest) -> StoreFuture<'a, Vec<TrailEntry>>;
+}
+
+/// A note with the store's time of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrailEntry {
+    /// When the store wrote it.
+    pub at: Timestamp,
+    /// What it says.
+    pub note: Note,
+}
+
+/// An entry of the trail: who changed an operation in an exceptional way, and why.
+///
+/// Claims, completions and replays leave no entry; take-overs, releases, unknown outcomes and
+/// everything that an operator does leave one.
+///
+/// ```
+/// use onceward_core::{Execution, Note, NoteKind};
+///
+/// let by_hand = Note {
+///     actor: Some("ada".into()),
+///     reason: Some("the provider confirms that nothing was charged".into()),
+///     ..Note::of_protocol(NoteKind::Purge, Execution::from_bytes([0; 16]))
+/// };
+/// # let _ = by_hand;
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Note {
+    /// What happened.
+    pub kind: NoteKind,
+    /// The execution that the record had before.
+    pub execution: Execution,
+    /// The operator; `None`: the protocol itself.
+    pub actor: Option<String>,
+    /// Why, in a person's words.
+    pub reason: Option<String>,
+}
+
+impl Note {
+    /// An entry that the protocol itself makes.
+    #[must_use]
+    pub fn of_protocol(kind: NoteKind, execution: Execution) -> Self {
+        Self { kind, execution, actor: None, reason: None }
+    }
+}
+
+/// The kinds of trail entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NoteKind {
+    /// A claim past its lease was taken over.
+    TakeOver,
+    /// A claim was given back.
+    Release,
+    /// The outcome was declared unknown.
+    Unknown,
+    /// An unknown outcome was resolved.
+    Resolve,
+    /// The record was deleted by an operator.
+    Purge,
+    /// An operator said that the store's clock is right: of no operation, see the admin API.
+    TrustClock,
+}
+
+impl NoteKind {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::TakeOver,
+        Self::Release,
+        Self::Unknown,
+        Self::Resolve,
+        Self::Purge,
+        Self::TrustClock,
+    ];
+
+    /// The word for it in stored trails, lists and logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::TakeOver => "take_over",
+            Self::Release => "release",
+            Self::Unknown => "unknown",
+            Self::Resolve => "resolve",
+            Self::Purge => "purge",
+            Self::TrustClock => "trust_clock",
+        }
+    }
+}
