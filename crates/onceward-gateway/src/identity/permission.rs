@@ -1,15 +1,11 @@
 //! Whether the caller may see the stored answer: a replay is authorised again.
 
 use super::Caller;
-use crate::config::{Authorize, Route};
+use crate::config::Authorize;
 
 /// Whether the caller is allowed, now, by what the request itself proves, or why not; an earlier
 /// permission does not count. A URL is asked elsewhere, so here it allows nothing.
-pub(crate) fn may_see(route: &Route, caller: &Caller) -> Result<(), String> {
-    is_allowed(&route.authorize, caller)
-}
-
-fn is_allowed(authorize: &Authorize, caller: &Caller) -> Result<(), String> {
+pub(crate) fn may_see(authorize: &Authorize, caller: &Caller) -> Result<(), String> {
     match authorize {
         Authorize::None => Ok(()),
         Authorize::Jwt => caller.claims().map(drop).map_err(ToString::to_string),
@@ -36,21 +32,21 @@ mod tests {
 
     #[test]
     fn a_route_with_jwt_needs_a_token_that_is_valid_now() {
-        assert!(is_allowed(&Authorize::Jwt, &caller(Some("CN=a"))).is_err());
+        assert!(may_see(&Authorize::Jwt, &caller(Some("CN=a"))).is_err());
         let valid = Caller { claims: Ok(Arc::new(serde_json::json!({}))), ..caller(None) };
-        assert!(is_allowed(&Authorize::Jwt, &valid).is_ok());
+        assert!(may_see(&Authorize::Jwt, &valid).is_ok());
     }
 
     #[test]
     fn a_route_with_mtls_needs_a_certificate() {
-        assert!(is_allowed(&Authorize::Mtls, &caller(Some("CN=a"))).is_ok());
-        assert!(is_allowed(&Authorize::Mtls, &caller(None)).is_err());
+        assert!(may_see(&Authorize::Mtls, &caller(Some("CN=a"))).is_ok());
+        assert!(may_see(&Authorize::Mtls, &caller(None)).is_err());
     }
 
     #[test]
     fn none_allows_all_and_a_url_nothing_before_it_is_asked() {
-        assert!(is_allowed(&Authorize::None, &caller(None)).is_ok());
+        assert!(may_see(&Authorize::None, &caller(None)).is_ok());
         let address = http::Uri::from_static("http://127.0.0.1:9/allow");
-        assert!(is_allowed(&Authorize::Url(address), &caller(Some("CN=a"))).is_err());
+        assert!(may_see(&Authorize::Url(address), &caller(Some("CN=a"))).is_err());
     }
 }

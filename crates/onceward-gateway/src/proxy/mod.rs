@@ -286,5 +286,5 @@ fn below<'a>(parent: &str, path: &'a str) -> Option<&'a str> {
 /// Whether a stored answer may be shown to this caller, as far as the request itself tells, or why not.
 fn may_see(route: &Route, parts: &Parts) -> Result<(), String> {
     let asked = parts.extensions.get::<RequestContext>().ok_or_else(String::new)?;
-    identity::may_see(route, &asked.caller)
+    identity::may_see(&route.authorize, &asked.caller)
 }
