@@ -20,10 +20,10 @@ const MIN_TOKEN: usize = 16;
 /// The longest name that a person may give themselves in the trail.
 const MAX_SAID: usize = 64;
 
-/// In whose hands a change was, as the CLI says it; a word beside the token's name, and no proof.
+/// The person who makes a change, as the CLI says it: written beside the token's name, and no proof.
 pub(crate) const ACTOR: &str = "onceward-actor";
 
-/// Who may do what. Without tokens: whoever is on this machine, everything.
+/// Who may do what. Without tokens every process on this machine may do everything.
 #[derive(Clone)]
 pub(crate) struct Access {
     tokens: Arc<[Token]>,
@@ -124,13 +124,12 @@ pub(super) async fn require(
     Ok(next.run(request).await)
 }
 
-/// Somebody tries something that is not theirs.
+/// Logs a request that its sender had no right to.
 fn log(refusal: &Refusal) {
     tracing::warn!(event = event::OPERATOR_REFUSED, code = refusal.code, "an operator was refused");
 }
 
-/// A page in a browser can send requests to this machine, but neither this content type without asking
-/// first nor a header with another name for it.
+/// A page in a browser can send requests to this machine, but this content type only after asking first.
 fn is_json(headers: &HeaderMap) -> Result<(), Refusal> {
     let value = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     let kind = value.split(|byte| *byte == b';').next().unwrap_or_default();
@@ -143,8 +142,8 @@ fn is_json(headers: &HeaderMap) -> Result<(), Refusal> {
     }
 }
 
-/// Without tokens the address is all there is: neither a page of elsewhere nor a name that leads here
-/// may use it.
+/// Without tokens only the address protects the listener: no page of another host may use it, and no name
+/// that resolves to this machine.
 fn only_this_machine(uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     // With HTTP/2 the host is in the target.

@@ -1,5 +1,5 @@
-//! Records as operators see them. Keys are digests; of answers the sizes and names are shown, never what
-//! they say.
+//! Records as operators see them. Keys are digests; of answers, operators see sizes and names, never the
+//! bytes.
 
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, header};
@@ -66,7 +66,7 @@ fn absent(id: Digest) -> Value {
     document.into()
 }
 
-/// What cannot be read is not absent: nobody knows what became of it.
+/// An unreadable record is not absent: its outcome is unknown.
 fn unreadable(id: Digest, why: Unreadable) -> Value {
     let mut document = absent(id);
     document["state"] = Status::Unknown.as_str().into();

@@ -28,7 +28,7 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the store may take to say that it is there.
 const PING: Duration = Duration::from_secs(1);
 
-/// How often a change is made again because somebody else was faster.
+/// How often a change is tried again because another one came first.
 pub(super) const MAX_TRIES: u32 = 3;
 
 /// Where the configuration comes from that is in effect now, if there is one.
@@ -58,7 +58,7 @@ impl Repair {
     }
 
     async fn page(&self, filter: &Filter) -> Result<Page, Refusal> {
-        // Who names all three names one operation, and it need not be searched for.
+        // All three together name one operation, which needs no search.
         if let Filter { scope: Some(scope), operation: Some(name), key: Some(key), .. } = filter {
             let id = OperationId::new(scope.clone(), name.clone(), key.clone()).digest();
             let found = self.read(id).await?;
@@ -262,11 +262,11 @@ impl Repair {
         Err(changing())
     }
 
-    /// Whether the store reads and takes changes: it is asked to delete what it cannot have.
+    /// Whether the store reads and takes changes: the gateway asks it to delete a record that cannot exist.
     pub(super) async fn ping(&self) -> Result<(), StoreError> {
-        let (nothing, nobody) = (Digest([0; 32]), Execution::from_bytes([0; 16]));
+        let (nothing, no_execution) = (Digest([0; 32]), Execution::from_bytes([0; 16]));
         let (fence, note) =
-            (Fence::from_random([0; 16]), Note::of_protocol(NoteKind::Purge, nobody));
+            (Fence::from_random([0; 16]), Note::of_protocol(NoteKind::Purge, no_execution));
         let asked = async {
             self.records.get(&nothing).await?;
             self.records.purge(&nothing, fence, &note).await
@@ -306,7 +306,7 @@ impl Repair {
     }
 }
 
-/// Who changes something, and why.
+/// By whom and why something is changed.
 #[derive(Clone, Copy)]
 struct Change<'a> {
     operator: &'a Operator,
@@ -325,7 +325,7 @@ fn settled<T>(answer: Result<Result<T, StoreError>, Elapsed>) -> Result<T, Refus
     answer.unwrap_or_else(late).map_err(Refusal::from)
 }
 
-/// The trail has the reason; who reads the log shall know that somebody was here.
+/// The trail has the reason; the log shows that an operator was here.
 pub(super) fn count(change: OperatorChange, id: Digest, operator: &Operator) {
     OPERATOR_CHANGES.add(change);
     let (action, name) = (change.as_str(), operator.name.as_str());
@@ -349,12 +349,12 @@ fn refused(error: ResolveError) -> Refusal {
     }
 }
 
-/// There is no record that could be changed.
+/// Why there is no record to change.
 fn unresolvable(found: &Stored) -> Refusal {
     match found {
         Stored::Unreadable { why: Unreadable::Sealed, .. } => {
-            let text = "its answer was sealed with a key that is not at hand here, or somebody \
-                        changed it: nothing is lost while the key exists; give this process all keys \
+            let text = "its answer was sealed with a key that this process does not have, or it was \
+                        tampered with: nothing is lost while the key exists; give this process all keys \
                         of [encryption] (`--config`, not `--store`); nothing was changed";
             Refusal::conflict("sealed", text)
         }

@@ -178,7 +178,7 @@ impl GivenAnswer {
         };
         if body.len() > MAX_ANSWER {
             let text = "the body of `response` has more than 64 KiB; resolve without a response, and \
-                        duplicates are told that it happened";
+                        duplicates hear that it happened";
             return Err(Refusal::malformed(text));
         }
         if matches!(self.status, 204 | 205 | 304) && !body.is_empty() {

@@ -36,7 +36,7 @@ impl Routes {
         Self { terms: terms.unwrap_or(usual), name: name.clone(), config }
     }
 
-    /// Without a route nobody knows how long its answers are promised, and how long it may run.
+    /// Only a route says how long its answers are promised, and how long it may run.
     pub(super) fn must_be_known(&self, force: Force) -> Result<(), Refusal> {
         if force == Force::Yes || self.all().next().is_some() {
             return Ok(());

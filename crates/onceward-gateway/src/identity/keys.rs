@@ -72,7 +72,7 @@ impl Keys {
         let listed = listed.ok_or(r#"not a JWKS, which is {"keys": [...]}"#)?;
         if listed.iter().any(is_secret) {
             return Err("the file holds a private or shared key; publish public keys only, and \
-                        replace that key, because whoever reads the file can sign with it"
+                        replace that key, because every reader of the file can sign with it"
                 .into());
         }
         let (mut keys, mut unusable) = (Vec::<Key>::new(), Vec::new());

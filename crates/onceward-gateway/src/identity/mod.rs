@@ -38,6 +38,7 @@ pub(crate) use document::{Document, document};
 pub(crate) use origin::Origin;
 pub(crate) use permission::may_see;
 pub(crate) use scope::{plain, scope_of};
+pub(crate) use strip::remove_matching;
 pub(crate) use token::TokenRefused;
 
 use forwarding::OwnHop;
@@ -69,26 +70,21 @@ impl Peer {
     }
 }
 
-/// Who is at the other end of the connection of one request.
-#[derive(Clone)]
-struct Sender {
-    peer: Arc<Peer>,
-    is_trusted_proxy: bool,
-}
-
 /// What is known about who asks, found out once for each request and kept in its extensions.
 ///
 /// It has no `Debug`, so that claims about people do not slip into logs.
 #[derive(Clone)]
 pub(crate) struct Caller {
-    sender: Sender,
+    peer: Arc<Peer>,
+    /// Its headers can be believed.
+    is_trusted_proxy: bool,
     claims: Result<Arc<Value>, TokenRefused>,
 }
 
 impl Caller {
     /// Whether a trusted proxy sent the request, whose headers can be believed.
     pub(crate) fn is_behind_trusted_proxy(&self) -> bool {
-        self.sender.is_trusted_proxy
+        self.is_trusted_proxy
     }
 
     /// The claims of the verified token, or why there are none.
@@ -98,7 +94,7 @@ impl Caller {
 
     /// Whom the verified client certificate names.
     pub(crate) fn certified(&self) -> Option<&str> {
-        self.sender.peer.certified.as_deref()
+        self.peer.certified.as_deref()
     }
 }
 
@@ -152,7 +148,7 @@ impl Identity {
             None => Err(TokenRefused::NotConfigured),
         };
         let is_trusted_proxy = self.trusts(peer.address);
-        Caller { sender: Sender { peer, is_trusted_proxy }, claims }
+        Caller { peer, is_trusted_proxy, claims }
     }
 
     /// Makes the headers fit for the upstream: removes what outsiders must not say, see
@@ -161,8 +157,8 @@ impl Identity {
     /// Once for each request, after hop-by-hop headers are gone: else a client could name the new
     /// lines in `Connection` and so have them removed.
     pub(crate) fn clean(&self, parts: &mut Parts, caller: &Caller) {
-        self.strip(&mut parts.headers, &caller.sender);
-        forwarding::set_forwarding(parts, &caller.sender);
+        self.strip(&mut parts.headers, caller);
+        forwarding::set_forwarding(parts, caller);
     }
 
     /// Whether headers that come from this address are believed.

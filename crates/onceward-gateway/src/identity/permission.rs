@@ -20,14 +20,13 @@ pub(crate) fn may_see(authorize: &Authorize, caller: &Caller) -> Result<(), Stri
 mod tests {
     use std::sync::Arc;
 
-    use super::super::{Peer, Sender, TokenRefused};
+    use super::super::{Peer, TokenRefused};
     use super::*;
 
     fn caller(certified: Option<&str>) -> Caller {
         let address = "203.0.113.9:4711".parse().unwrap();
         let peer = Peer::new(address, &http::uri::Scheme::HTTP, certified.map(Into::into));
-        let sender = Sender { peer, is_trusted_proxy: false };
-        Caller { sender, claims: Err(TokenRefused::Expired) }
+        Caller { peer, is_trusted_proxy: false, claims: Err(TokenRefused::Expired) }
     }
 
     #[test]

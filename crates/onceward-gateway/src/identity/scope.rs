@@ -137,7 +137,7 @@ impl ScopeSources<'_> {
         if value.is_empty() {
             return Err("it is empty".into());
         }
-        // PostgreSQL takes no NUL, and what nobody can read in a list names nobody.
+        // PostgreSQL takes no NUL, and an operator could not read such a value in a list.
         if value.contains(char::is_control) {
             return Err("it has a control character".into());
         }

@@ -1,4 +1,4 @@
-//! Keys for tests only, made with openssl for this file: whoever reads it can sign with them.
+//! Keys for tests only, made with openssl for this file: every reader of it can sign with them.
 
 use base64ct::{Base64, Encoding as _};
 use jsonwebtoken::jwk::Jwk;

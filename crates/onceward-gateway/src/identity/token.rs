@@ -80,7 +80,7 @@ impl Tokens {
         if !claims.is_object() {
             return Err(TokenRefused::Malformed);
         }
-        // The library lets an audience of an odd type pass if it was not told one to expect.
+        // Without an expected audience, the library lets one of an odd type pass.
         if self.audience.is_none() && claims.get("aud").is_some() {
             return Err(TokenRefused::UnexpectedAudience);
         }

@@ -1,5 +1,5 @@
-//! What the gateway asks others: whether a replay may be seen, what became of an operation, and how
-//! to make an answer again.
+//! What the gateway asks other services: whether a caller may see a replay, what became of an operation,
+//! and how to make an answer again.
 
 use std::{collections::BTreeMap, future::ready, sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ use crate::{
     observe::Parent,
 };
 
-/// How long anybody may take who is asked.
+/// How long a service may take to answer a question of the gateway.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a client may take to send all of a request that is read whole.
@@ -41,7 +41,7 @@ const WHOLE: Duration = Duration::from_secs(300);
 /// How much of an answer to a question is read.
 const MAX_ANSWER: usize = 8 << 20;
 
-/// Adds what a route wants to have asked.
+/// Adds the hooks of a route.
 pub(super) fn hooks(
     options: IdempotencyBuilder,
     route: &Arc<Route>,
@@ -100,7 +100,7 @@ async fn is_allowed(
     match upstream.ask(request, HOOK_TIMEOUT).await {
         Ok(response) => response.status().is_success(),
         Err(failure) => {
-            tracing::warn!(event = event::AUTHORIZE_FAILED, %failure, "nobody says whether a replay may be seen; it is not shown");
+            tracing::warn!(event = event::AUTHORIZE_FAILED, %failure, "the authorize URL gave no answer; the replay is not shown, and the client may ask again");
             false
         }
     }

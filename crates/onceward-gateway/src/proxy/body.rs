@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, header};
+use http::{HeaderMap, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::{Frame, Incoming};
@@ -15,9 +15,10 @@ use tokio::time::timeout;
 
 use super::{
     Routes,
+    headers::listed,
     timed::{Floor, Timed},
 };
-use crate::identity::Caller;
+use crate::identity::{Caller, remove_matching};
 
 /// How long a client may pause within the first bytes of a body, before that is taken for a stream.
 pub(super) struct ReadAhead {
@@ -40,15 +41,16 @@ pub(super) fn of_client(
     if body.is_end_stream() {
         return (Body::empty(), floor);
     }
-    let announced = announced(headers);
+    // Those that must not be there are gone already.
+    let announced: Vec<_> = listed(headers, &header::TRAILER).collect();
     // With HTTP/1.1 only trailers that were announced are sent.
     if announced.is_empty() && !routes.upstream.speaks_http2() {
         return (Body::new(Timed::pieces(body, CLIENT_BODY_TIMEOUT).with(floor.clone())), floor);
     }
     let (routes, caller) = (routes.clone(), caller.clone());
     let body = body.map_frame(move |frame| match frame.into_trailers() {
-        Ok(headers) => {
-            let mut headers = only(&announced, headers);
+        Ok(mut headers) => {
+            remove_matching(&mut headers, |name| !announced.contains(name));
             // What outsiders must not say in the head, they must not say after the body either.
             routes.identity.strip_identity(&mut headers, &caller);
             Frame::trailers(headers)
@@ -145,20 +147,4 @@ fn join(only: Bytes, joined: BytesMut) -> Bytes {
         true => only,
         false => joined.freeze(),
     }
-}
-
-/// The names in `Trailer` lines; those that must not be there are gone already.
-fn announced(headers: &HeaderMap) -> Vec<HeaderName> {
-    let headers = headers.get_all(header::TRAILER).iter().filter_map(|line| line.to_str().ok());
-    let names = headers.flat_map(|line| line.split(','));
-    names.filter_map(|name| name.trim().parse().ok()).collect()
-}
-
-fn only(names: &[HeaderName], mut headers: HeaderMap) -> HeaderMap {
-    let others: Vec<HeaderName> =
-        headers.keys().filter(|name| !names.contains(name)).cloned().collect();
-    for name in others {
-        headers.remove(name);
-    }
-    headers
 }

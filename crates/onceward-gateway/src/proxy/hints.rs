@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use onceward::{AttemptHeaders, retry::Priority};
 use tokio::time::Instant;
 
@@ -29,6 +29,11 @@ impl RequestHints {
     /// Nothing was said.
     pub(super) const NONE: Self =
         Self { deadline: None, priority: None, attempt: 1, counts: false, is_trusted: false };
+
+    /// What a request said that was [taken](Self::take) out of its headers.
+    pub(super) fn of(extensions: &Extensions) -> Self {
+        extensions.get().copied().unwrap_or(Self::NONE)
+    }
 
     /// Takes them out of the headers.
     pub(super) fn take(headers: &mut HeaderMap, is_trusted: bool, arrived: Instant) -> Self {

@@ -85,8 +85,7 @@ impl Covered {
         let is_in_body = matches!(source, KeySource::Json(_));
         if is_in_body && key == Ok(None) && self.route.key == KeyRule::Optional {
             self.counted.count(Answered::Passed);
-            let hints =
-                parts.extensions.get::<RequestHints>().copied().unwrap_or(RequestHints::NONE);
+            let hints = RequestHints::of(&parts.extensions);
             let request = Request::from_parts(parts, body);
             return Box::pin(routes.pass(policy, request, &hints, floor)).await;
         }
@@ -128,8 +127,7 @@ impl Forward {
 
     async fn run(self, mut request: Request<Body>) -> Result<Response<Body>, SendFailure> {
         let policy = &*self.policy;
-        let hints =
-            request.extensions().get::<RequestHints>().copied().unwrap_or(RequestHints::NONE);
+        let hints = RequestHints::of(request.extensions());
         let claim = request.extensions().get::<Claim>().cloned();
         if let Some(claim) = &claim {
             prepare(request.headers_mut(), claim);
@@ -242,8 +240,7 @@ fn prepare(headers: &mut HeaderMap, claim: &Claim) {
 /// An answer as the layer takes it: what the upstream says about it is in its extensions.
 fn received(mut response: Response<Body>) -> Response<Body> {
     listen(&mut response);
-    headers::strip_hop_by_hop(response.headers_mut(), &[]);
-    headers::strip_own(response.headers_mut());
+    headers::strip_of_upstream(response.headers_mut());
     response
 }
 

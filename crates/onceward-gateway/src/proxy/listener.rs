@@ -103,7 +103,7 @@ pub(crate) async fn serve<F, Fut>(
             (accepted, place) = accepted => match accepted {
                 Ok((stream, address)) => (stream, address, place),
                 Err(error) => {
-                    // Out of file descriptors, say: those who are served will give some back.
+                    // The process may be out of file descriptors: open connections will give some back.
                     tracing::warn!(event = event::CONNECTION_FAILED, %error, "a connection could not be accepted");
                     sleep(Duration::from_millis(50)).await;
                     continue;
@@ -180,7 +180,7 @@ impl Drop for Guest {
 }
 
 fn plain(stream: TcpStream) -> TcpStream {
-    // Small answers shall not wait for others.
+    // A small answer shall not wait for the next one.
     let _ = stream.set_nodelay(true);
     stream
 }
@@ -238,7 +238,7 @@ where
     stream.set_write_timeout(Some(stall));
     let serving = builder.serve_connection(TokioIo::new(Box::pin(stream)), service);
     let mut serving = std::pin::pin!(watcher.watch(serving.into_owned()));
-    // hyper's own bound starts only when the first bytes have told which HTTP it is.
+    // hyper's own bound starts only when the first bytes have shown which HTTP it is.
     if let Ok(served) = timeout(HEAD, &mut serving).await {
         return served;
     }

@@ -176,12 +176,8 @@ impl Gateway {
         Allowed { share, stall: config.client_timeout }
     }
 
-    pub(crate) fn store(&self) -> &dyn Records {
-        &*self.store
-    }
-
-    pub(crate) fn shared_store(&self) -> Arc<dyn Records> {
-        self.store.clone()
+    pub(crate) fn store(&self) -> &Arc<dyn Records> {
+        &self.store
     }
 
     /// What is known of the upstream.

@@ -85,8 +85,7 @@ pub(super) async fn pass(
     let in_flight = in_flight.map(|in_flight| (in_flight, None));
     let mut response =
         response.map(|body| counted(Timed::pieces(body, ANSWER_BODY_TIMEOUT), answer, in_flight));
-    headers::strip_hop_by_hop(response.headers_mut(), &[]);
-    headers::strip_own(response.headers_mut());
+    headers::strip_of_upstream(response.headers_mut());
     response
 }
 

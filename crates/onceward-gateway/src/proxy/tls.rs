@@ -24,7 +24,7 @@ pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, Box<dyn Error + Send + 
             for certificate in CertificateDer::pem_file_iter(file)? {
                 roots.add(certificate?)?;
             }
-            // Whoever has none may still use routes that do not ask for it.
+            // A client without a certificate may still use routes that do not ask for one.
             let verifier = WebPkiClientVerifier::builder(Arc::new(roots));
             builder.with_client_cert_verifier(verifier.allow_unauthenticated().build()?)
         }
@@ -34,7 +34,7 @@ pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, Box<dyn Error + Send + 
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Whom the certificate names that a client has shown and that was verified.
+/// Whom the verified certificate of a client names.
 pub(super) fn certified(connection: &ServerConnection) -> Option<String> {
     identity::certified(connection.peer_certificates()?.first()?)
 }

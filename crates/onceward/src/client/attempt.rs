@@ -22,7 +22,7 @@ use crate::{
 /// Up to this length the body of an answer is read for what it says about trying again.
 const MAX_READ: usize = 64 << 10;
 
-/// What an attempt gives to its caller, and what the report will say about it.
+/// What an attempt gives to its caller, and to the report.
 pub(super) struct Replied<B> {
     pub(super) answer: Result<Response<AnswerBody<B>>, BoxError>,
     /// Until the report has it.
@@ -85,19 +85,19 @@ where
     Ended { reply, observation, at, is_last: false }
 }
 
-/// What an answer says; its body is read only where that says more. What its head says is kept at once.
+/// What an answer says; its body is read only where that says more. `seen` has the head at once.
 async fn understand<B>(
     response: Response<B>,
     (uri, retry): (&Uri, &Retry),
     permit: InFlightPermit,
-    told: &mut Option<Head>,
+    seen: &mut Option<Head>,
 ) -> Result<(Response<AnswerBody<B>>, Observation), BoxError>
 where
     B: http_body::Body<Data = Bytes, Error: Into<BoxError>>,
 {
     let (parts, body) = response.into_parts();
     let head = Head::read(parts.status, &parts.headers, uri);
-    *told = Some(head);
+    *seen = Some(head);
     let whole = retry.options().whole_answers;
     let body = if let Some(most) = whole.or_else(|| head.asks_for_body().then_some(MAX_READ)) {
         let read = read(body, |length| length <= most).await;

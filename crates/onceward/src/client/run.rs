@@ -112,7 +112,7 @@ impl<'a, X: Exchange> Run<'a, X> {
             }
             Ok(Err(error)) => Err(CallError::new(Report::default(), Some(error))),
             Err(_) => {
-                // The caller hears that nothing was sent: then nothing may be sent after a restart either.
+                // The caller gets "nothing was sent": so nothing may be sent after a restart either.
                 tokio::spawn(async move {
                     if keep.await.is_ok_and(|new| new) {
                         forget.await;
@@ -229,7 +229,7 @@ impl<'a, X: Exchange> Sender for Run<'a, X> {
         }
         let body = self.body.next_body().expect("a body that is gone is not sent again");
         let hedge = launch.sent_as == telemetry::SentAs::Hedge;
-        let (attempt, timeout, key) = (launch.number, launch.timeout, self.report.key());
+        let (attempt, timeout, key) = (launch.number, launch.timeout, self.report.key.as_ref());
         self.retry.tell(Event::Began { attempt, hedge, timeout, key });
         let sent = Sent::default();
         let started = launch.at.saturating_sub(self.start);

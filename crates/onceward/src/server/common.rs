@@ -1,5 +1,5 @@
-//! What all layers on one engine have in common, also those of a configuration that was read again: bounds
-//! that start anew with each of them would bind nobody.
+//! What all layers on one engine have in common, also those of a reloaded configuration: bounds that start
+//! anew with each layer would bound nothing.
 
 use std::sync::{
     Arc,
@@ -20,7 +20,7 @@ const SPARE: usize = 4;
 
 pub(crate) struct Common {
     pub(super) waiters: Arc<Waiters>,
-    /// Wakes those who wait here for what has ended elsewhere, as long as it is kept.
+    /// Wakes waiters here when an operation ends in another process, as long as this is kept.
     _heard: Arc<OnEnded>,
     /// What requests and answers may hold.
     pub(super) memory: Memory,

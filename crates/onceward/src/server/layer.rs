@@ -55,7 +55,7 @@ where
             return passed(service, parts, body);
         }
         shed::note(&mut parts);
-        // For a handler that needs a claim, and is refused as its route does it.
+        // For a handler that needs a claim and has none: its refusal is written as its route says.
         parts.extensions.insert(idempotency.options.clone());
         let asked = Asked { begun: Begun::now(), route: identify::route(options, &parts) };
         let operation = identify::operation(options, &parts).and_then(|operation| {
@@ -73,7 +73,7 @@ where
             }
             Err(problem) => {
                 let answer = Answer::refused(problem.code(), respond::refused(options, problem));
-                return Box::pin(ready(asked.told(None, answer)));
+                return Box::pin(ready(asked.counted(None, answer)));
             }
         };
         let id = operation.digest();
@@ -82,7 +82,7 @@ where
             let answer = answer.await.unwrap_or_else(|problem| {
                 Answer::refused(problem.code(), respond::problem(&idempotency, id, problem))
             });
-            asked.told(Some(id), answer)
+            asked.counted(Some(id), answer)
         })
     }
 }
@@ -178,8 +178,8 @@ struct Asked {
 }
 
 impl Asked {
-    /// The one place where requests are counted and logged: just before they get their answer.
-    fn told<E>(self, id: Option<Digest>, answer: Answer<E>) -> Result<Response<Body>, E> {
+    /// Counts and logs a request, just before it gets its answer: nowhere else.
+    fn counted<E>(self, id: Option<Digest>, answer: Answer<E>) -> Result<Response<Body>, E> {
         let Answer { answered, attempt, response } = answer;
         let mut response = response?;
         self.route.count_timed(answered, self.begun);

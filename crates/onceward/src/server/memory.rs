@@ -31,7 +31,7 @@ impl Memory {
         Self { ledger: Arc::new(Mutex::new(ledger)) }
     }
 
-    /// The memory as this peer may use it: at most so many bytes, all of them without a peer.
+    /// The memory as this peer may use it: at most so many bytes; without a peer, all of them.
     pub(super) fn of(&self, peer: Option<(IpAddr, usize)>) -> PeerMemory {
         PeerMemory { memory: self.clone(), peer }
     }
@@ -74,7 +74,7 @@ impl Ledger {
 #[derive(Clone, Debug)]
 pub struct PeerMemory {
     memory: Memory,
-    /// Who it is, and how many bytes it may hold.
+    /// The peer's address, and how many bytes it may hold.
     peer: Option<(IpAddr, usize)>,
 }
 
@@ -162,7 +162,7 @@ pub fn peer_network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// What the layer answers to a request that finds no room.
+/// What the layer answers to a request that finds no memory.
 pub(super) fn full() -> Problem {
     let text = "too many bytes are held in memory here; try again with the same key";
     Problem::new(Code::Overloaded, text).retry_after(Duration::from_secs(1))

@@ -1,4 +1,4 @@
-//! How long a client is ready to wait, and whether it would rather be told later: RFC 7240.
+//! How long a client is ready to wait, and whether it would rather ask later: RFC 7240.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{IdempotencyBuilder, InFlight, headers, options::checked::Options};
 pub(super) struct Patience {
     /// How long it waits for the answer.
     pub(super) wait: Duration,
-    /// What it is told after that.
+    /// What it gets after that.
     pub(super) then: Then,
     /// Whether the client itself asked for that.
     pub(super) is_preferred: bool,

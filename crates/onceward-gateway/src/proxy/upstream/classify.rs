@@ -36,7 +36,7 @@ pub(crate) struct Classified {
 }
 
 impl Classified {
-    /// Whether nobody would want another answer instead.
+    /// Whether another attempt could not give a better answer.
     pub(crate) fn is_good(&self) -> bool {
         !self.observation.class.is_failure()
     }
@@ -159,7 +159,7 @@ impl RetrySafety {
             class if class.is_failure() && status < 500 && status != 423 && !is_named => {
                 Class::Final
             }
-            // Else it is nobody of ours that it is busy with, and the answer is the client's.
+            // Otherwise no attempt of ours keeps the upstream busy, and the client gets the answer.
             Class::InProgress
                 if !may_wait || !self.is_repeatable() || headers::outcome(headers).is_some() =>
             {

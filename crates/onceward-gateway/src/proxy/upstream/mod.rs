@@ -77,7 +77,7 @@ pub(crate) struct Upstream {
     keyed: Connections,
     /// With HTTP/2 one connection each, and one more for what is no answer to a client.
     other: Vec<Pool>,
-    /// To those who are asked, wherever they are.
+    /// To the services that hooks ask.
     asked: Pool,
 }
 
@@ -116,7 +116,7 @@ impl Line {
 pub(crate) enum SendFailure {
     /// The upstream has certainly not seen the request.
     NotSent(UpstreamFailure, String),
-    /// Nobody knows whether it has.
+    /// Whether it has seen the request is not known.
     MaybeSent(String),
     /// The client broke off while its request was sent on.
     BrokenOff(String),
@@ -185,7 +185,7 @@ impl Upstream {
                 .timer(TokioTimer::new())
                 .http2_only(protocol == Protocol::Http2)
                 .http1_max_buf_size(MAX_READ)
-                // Who reads an answer slowly shall not stop the others on the connection.
+                // A client that reads its answer slowly shall not stop the others on the connection.
                 .http2_initial_stream_window_size(STREAM_WINDOW)
                 .http2_initial_connection_window_size(CONNECTION_WINDOW)
                 .http2_keep_alive_interval(Some(PING))
@@ -236,8 +236,8 @@ impl Upstream {
                 let bounds = (deadline, listens);
                 self.keyed.exchange(http_11(request), line, patience, bounds).await
             }
-            // A client in a hurry must not take the connection from all others: who waits for less than a
-            // ping does not find out whether it is dead.
+            // A client in a hurry must not take the connection from all others: a wait shorter than a ping
+            // does not show whether it is dead.
             (Lane::Other, Protocol::Http2) => exchange(other, request, patience, PING).await,
             (Lane::Other, Protocol::Http1) => {
                 let answer = timeout(patience, other.request(http_11(request))).await;
@@ -248,7 +248,7 @@ impl Upstream {
         answer
     }
 
-    /// Asks somebody else: the URI is whole.
+    /// Asks another service than the upstream: the URI is whole.
     pub(crate) async fn ask(
         &self,
         mut request: Request<Body>,
@@ -370,7 +370,7 @@ pub(super) fn broken(error: &(dyn Error + 'static)) -> SendFailure {
 /// Whether the upstream itself says that it did not look at the request: RFC 9113, section 8.7.
 ///
 /// A GOAWAY is no such word. It means that for requests above its last id, but hyper shows it also at
-/// one below that was just handed over, and nobody can tell them apart.
+/// one below that was just handed over, and the two look the same.
 fn is_disowned(error: &(dyn Error + 'static)) -> bool {
     let causes = std::iter::successors(Some(error), |&error| error.source());
     let mut of_http2 = causes.filter_map(|error| error.downcast_ref::<h2::Error>());
@@ -402,14 +402,14 @@ fn connector<C>(trust: ClientConfig, protocol: Protocol, tcp: C) -> HttpsConnect
     }
 }
 
-/// Whom the host trusts. If that is nobody, and need not be anybody, it is no reason not to start.
+/// The authorities that the host trusts. A gateway without TLS to its upstream starts without any.
 fn trust(base: &Uri) -> Result<ClientConfig, Box<dyn Error + Send + Sync>> {
     match ClientConfig::builder().with_native_roots() {
         Ok(trusting) => Ok(trusting.with_no_client_auth()),
         Err(error) if base.scheme() == Some(&Scheme::HTTPS) => Err(error.into()),
         Err(_) => {
-            let nobody = RootCertStore::empty();
-            Ok(ClientConfig::builder().with_root_certificates(nobody).with_no_client_auth())
+            let none = RootCertStore::empty();
+            Ok(ClientConfig::builder().with_root_certificates(none).with_no_client_auth())
         }
     }
 }

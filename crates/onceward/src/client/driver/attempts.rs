@@ -1,4 +1,4 @@
-//! What the core is asked and told about one call.
+//! The questions to the core about one call, and the observations for it.
 
 use std::{mem, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ pub trait Environment: Sync {
     fn random(&self) -> u64;
 }
 
-/// All attempts of one call, and what their target still has to hear of them.
+/// All attempts of one call, and what they still owe to their target.
 ///
 /// Dropped in the midst of an attempt, it gives back what that attempt was given.
 pub struct Attempts<'a, E: Environment> {
@@ -65,13 +65,13 @@ impl<'a, E: Environment> Attempts<'a, E> {
         self.rules
     }
 
-    /// When something was last looked at.
+    /// When the clock was last read.
     #[must_use]
     pub fn now(&self) -> Moment {
         self.now
     }
 
-    /// Some time has passed.
+    /// Reads the clock: some time has passed.
     pub fn tick(&mut self) {
         self.now = self.environment.now();
     }
@@ -88,7 +88,7 @@ impl<'a, E: Environment> Attempts<'a, E> {
         self.sent
     }
 
-    /// Asks or tells the target something.
+    /// Reads or changes the target.
     pub fn with_target<T>(&self, ask: impl FnOnce(&mut Target) -> T) -> T {
         self.target.with(ask)
     }

@@ -1,8 +1,8 @@
 //! Calls that survive the process: written down before they are first sent.
 //!
-//! A process that dies between sending and hearing does not know whether it happened. With the key it
-//! can ask, but the key was in its memory. So key and request are made durable first, and forgotten
-//! when the outcome is known; what is still there after a restart is sent again under the same key.
+//! A process that dies before it has the answer does not know whether the operation happened. With the key
+//! it could ask, but the key was in its memory. So the client makes key and request durable first, and
+//! forgets them when the outcome is known; after a restart it sends the rest again under the same keys.
 
 mod file;
 
@@ -64,7 +64,7 @@ impl Resume {
     ///
     /// # Errors
     ///
-    /// It cannot be opened, or is something else.
+    /// The file cannot be opened, or is something else.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, ResumeError> {
         Ok(Self(Arc::new(Mutex::new(File::open(path.as_ref())?))))
     }
@@ -78,7 +78,7 @@ impl Resume {
         self.ask(File::all).await
     }
 
-    /// Forgets a call: somebody has found out what became of it.
+    /// Forgets a call whose outcome the caller has found out.
     ///
     /// # Errors
     ///

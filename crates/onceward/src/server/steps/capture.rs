@@ -18,7 +18,7 @@ use crate::{
     telemetry::event,
 };
 
-/// The length up to which an answer is read without room for it: it has run, and is to be kept.
+/// Up to this length the layer reads an answer without room for it: it has run, and is to be kept.
 const UNCOUNTED: usize = 64 << 10;
 
 /// How long an answer without room waits for one of the few places beyond it.
@@ -51,7 +51,7 @@ impl Captured {
         Self::Nothing(Unanswered { cause, late: None })
     }
 
-    /// Why it does not tell what happened, if that is what it means.
+    /// Why it leaves the outcome unknown, if it does.
     pub(crate) fn cause(&self) -> Cause {
         if let Some(InDoubt(cause)) = self.head().and_then(|(_, _, extensions)| extensions.get()) {
             return *cause;
@@ -160,7 +160,8 @@ async fn spare(idempotency: &Idempotency, is_full: bool) -> Option<Spare> {
     if taken.is_err() {
         tracing::warn!(
             event = event::ANSWER_NOT_KEPT,
-            "an answer is not kept: too many bytes are held in memory here"
+            "an answer is not kept, because too many bytes are held in memory here: its operation has \
+             ended, and replays of it are refused"
         );
     }
     taken.ok()?.ok()

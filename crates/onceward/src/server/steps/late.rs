@@ -1,8 +1,8 @@
 //! Answers that come after their time: rule 12 of the contract.
 //!
-//! A service that gave no answer in time may still be working. Its outcome is unknown, and its client
-//! hears that at once. The execution goes on listening, without a lease, until it would have no time left
-//! in any case, and a complete answer then settles over the unknown outcome.
+//! A service that gave no answer in time may still be working. The layer tells the client at once that the
+//! outcome is unknown. The execution goes on listening without a lease until `max_run` is over, and a
+//! complete answer settles the unknown outcome.
 
 use std::{
     fmt,
@@ -31,8 +31,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Put into a response's extensions: there is no answer, for this cause.
 ///
-/// For services inside of the layer that send requests on. What else is in that response counts for
-/// nothing.
+/// For services inside of the layer that send requests on. The layer ignores everything else in that
+/// response.
 ///
 /// ```
 /// use onceward::{server::NoAnswer, protocol::Cause};
@@ -189,7 +189,7 @@ impl Listening {
         request: Option<Reservation>,
     ) -> Option<Self> {
         let Captured::Nothing(Unanswered { cause, late }) = captured else { return None };
-        // What is not listened to is closed here.
+        // Dropping the answer closes its connection.
         let answer = late.take()?;
         let Cause::NoAnswer { within, awaited_until } = cause else { return None };
         let policy = &idempotency.options().policy;

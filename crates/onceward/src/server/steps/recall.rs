@@ -31,7 +31,7 @@ pub(crate) struct Recalled {
     pub(crate) expires_at: Option<Timestamp>,
     /// Something was hidden in it before it was stored.
     pub(crate) is_redacted: bool,
-    /// Whose memory an answer takes up that is made again.
+    /// The memory for an answer that a hook rebuilds.
     pub(crate) memory: PeerMemory,
 }
 
@@ -76,7 +76,7 @@ pub(crate) async fn recall(
     Ok(Recalled { status, headers, body, completed_at, expires_at, is_redacted, memory })
 }
 
-/// Reads a large answer and checks it; `None`: it is damaged or not to be had.
+/// Reads a large answer and checks it; `None`: it is damaged or missing.
 async fn unspool(
     idempotency: &Idempotency,
     (id, length, digest): (SpoolId, u64, [u8; 32]),

@@ -1,7 +1,7 @@
 //! What is not worth running: rules 27 and 28 of the contract.
 //!
-//! Work whose client has gone only keeps others waiting, and that is what keeps an overload alive. And of
-//! all that would run, only so much may be retries. Replays, waits and first attempts are never shed.
+//! Work whose client has gone keeps others waiting, and keeps an overload alive. Of all requests that would
+//! run, only so many may be retries. Replays, waits and first attempts are never shed.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -18,7 +18,7 @@ use crate::{
     telemetry::RejectReason,
 };
 
-/// When it makes sense to come back, and over which time those who do are spread.
+/// When clients shall come back, and over which time they are spread.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 const RETRY_AFTER_SPREAD: Duration = Duration::from_secs(2);
 
