@@ -35,7 +35,6 @@ struct Token {
     digest: [u8; 32],
 }
 
-/// Who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Operator {
     /// As it is written in the trail.
@@ -44,7 +43,6 @@ pub(crate) struct Operator {
 }
 
 impl Access {
-    /// Reads the tokens from the environment.
     pub(crate) fn new(tokens: &[AdminToken]) -> Result<Self, String> {
         let read = |token: &AdminToken| {
             let AdminToken { name, token_env, role } = token;

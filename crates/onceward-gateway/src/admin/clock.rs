@@ -33,7 +33,7 @@ impl Repair {
         operator: &Operator,
         word: &TrustBody,
     ) -> Result<Value, Refusal> {
-        let mut change = entry(operator, word.reason()?)?;
+        let mut change = entry(operator, &word.reason.0)?;
         for _ in 0..MAX_TRIES {
             change.expected = match self.read(change.id).await? {
                 Stored::Nothing => None,

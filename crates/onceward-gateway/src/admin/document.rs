@@ -11,7 +11,6 @@ use onceward::{
 };
 use serde_json::{Map, Value, json};
 
-/// One line of a list.
 pub(super) fn line(listed: &Listed) -> Value {
     match &listed.found {
         Found::Record(stored) => readable(listed.id, stored),

@@ -47,7 +47,6 @@ const OPENAPI: &str = include_str!("openapi.json");
 
 type Answer = Result<Response, Refusal>;
 
-/// Everything that operators can ask for.
 #[derive(Clone)]
 pub(crate) struct Admin {
     gateway: Gateway,

@@ -50,7 +50,6 @@ impl Repair {
         (self.in_effect)()
     }
 
-    /// One page.
     pub(super) async fn list(&self, wanted: &ListQuery) -> Result<Value, Refusal> {
         let page = self.page(&wanted.filter()?).await?;
         let operations: Vec<Value> = page.listed.iter().map(document::line).collect();
@@ -78,7 +77,6 @@ impl Repair {
         }
     }
 
-    /// One operation with its trail.
     pub(super) async fn show(&self, id: Digest) -> Result<Value, Refusal> {
         let found = self.read(id).await?;
         let trail = bounded(self.records.trail(&id)).await?;
@@ -88,15 +86,14 @@ impl Repair {
         }
     }
 
-    /// Ends an unknown outcome.
     pub(super) async fn resolve(
         &self,
         id: Digest,
         operator: &Operator,
         found: &ResolveBody,
     ) -> Result<Value, Refusal> {
-        let (resolution, reason) = (found.resolution()?, found.reason()?);
-        let change = Change { operator, reason, force: force(found.force) };
+        let resolution = found.resolution()?;
+        let change = Change { operator, reason: &found.reason.0, force: force(found.force) };
         self.resolve_one(id, &resolution, &change, found.execution.as_deref()).await?;
         self.show(id).await
     }
@@ -136,7 +133,7 @@ impl Repair {
         many: &BulkResolve,
     ) -> Result<Value, Refusal> {
         let found = many.found();
-        let (resolution, reason) = (found.resolution()?, found.reason()?);
+        let resolution = found.resolution()?;
         let filter = Filter { status: Some(Status::Unknown), ..many.filter.filter()? };
         if many.filter.state.as_deref().is_some_and(|state| state != Status::Unknown.as_str()) {
             return Err(Refusal::malformed("only what is `unknown` is resolved in bulk"));
@@ -147,7 +144,7 @@ impl Repair {
             let done = match many.dry_run {
                 true => self.would_resolve(id, &found, &resolution),
                 false => {
-                    let change = Change { operator, reason, force: Force::No };
+                    let change = Change { operator, reason: &many.reason.0, force: Force::No };
                     self.resolve_one(id, &resolution, &change, None).await
                 }
             };
@@ -189,19 +186,17 @@ impl Repair {
         resolve.of(stored).map(drop).map_err(refused)
     }
 
-    /// Gives a key back.
     pub(super) async fn release(
         &self,
         id: Digest,
         operator: &Operator,
         why: &ReasonBody,
     ) -> Result<Value, Refusal> {
-        let reason = why.reason()?;
         for _ in 0..MAX_TRIES {
             let stored = self.record(id, why.execution.as_deref()).await?;
             let routes = self.routes(&stored.record.operation);
             routes.must_be_known(force(why.force))?;
-            let (actor, reason) = (Some(operator.name.as_str()), Some(reason));
+            let (actor, reason) = (Some(operator.name.as_str()), Some(why.reason.0.as_str()));
             let terms = &routes.terms;
             let given_back = ReleaseRequest { terms, actor, reason, force: force(why.force) };
             match self.engine.release(id, &stored, given_back).await {
@@ -226,7 +221,6 @@ impl Repair {
         operator: &Operator,
         why: &ReasonBody,
     ) -> Result<Value, Refusal> {
-        let reason = why.reason()?;
         for _ in 0..MAX_TRIES {
             let (fence, execution) = match self.read(id).await? {
                 Stored::Record(stored) => (stored.record.fence, stored.record.execution),
@@ -237,7 +231,7 @@ impl Repair {
             };
             let note = Note {
                 actor: Some(operator.name.clone()),
-                reason: Some(reason.to_owned()),
+                reason: Some(why.reason.0.clone()),
                 ..Note::of_protocol(NoteKind::Purge, execution)
             };
             match bounded(self.records.purge(&id, fence, &note)).await? {

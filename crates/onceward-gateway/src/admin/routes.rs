@@ -13,7 +13,6 @@ use crate::config::{Config, Route};
 /// From this version on a fingerprint was made with a key, so that answers are sealed.
 const KEYED: u8 = 0x80;
 
-/// The routes of a name.
 pub(super) struct Routes {
     config: Option<Arc<Config>>,
     name: OperationName,

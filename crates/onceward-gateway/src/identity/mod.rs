@@ -87,18 +87,15 @@ impl Caller {
         self.is_trusted_proxy
     }
 
-    /// The claims of the verified token, or why there are none.
     pub(crate) fn claims(&self) -> Result<&Value, &TokenRefused> {
         self.claims.as_deref()
     }
 
-    /// Whom the verified client certificate names.
     pub(crate) fn certified(&self) -> Option<&str> {
         self.peer.certified.as_deref()
     }
 }
 
-/// Verifies callers: knows the keys of tokens and the proxies that are trusted.
 pub(crate) struct Identity {
     trusted_proxies: Vec<Network>,
     tokens: Option<Tokens>,
@@ -141,7 +138,6 @@ impl Identity {
         self.tokens.as_ref().map(Tokens::unusable_keys).unwrap_or_default()
     }
 
-    /// Verifies what the request says about its sender.
     pub(crate) fn caller(&self, headers: &HeaderMap, peer: Arc<Peer>) -> Caller {
         let claims = match &self.tokens {
             Some(tokens) => tokens.verify(headers).map(Arc::new),

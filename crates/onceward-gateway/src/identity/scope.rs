@@ -57,7 +57,6 @@ pub(crate) fn plain(value: &Value) -> Option<String> {
     }
 }
 
-/// Everything that a scope can be made of.
 struct ScopeSources<'a> {
     caller: &'a Caller,
     headers: &'a HeaderMap,

@@ -34,7 +34,6 @@ impl Identity {
     }
 }
 
-/// Removes every line of the names that match.
 pub(crate) fn remove_matching(headers: &mut HeaderMap, matches: impl Fn(&HeaderName) -> bool) {
     let names: Vec<HeaderName> = headers.keys().filter(|name| matches(name)).cloned().collect();
     for name in names {

@@ -111,7 +111,6 @@ pub(super) fn claims() -> Value {
     json!({"sub": "ada", "exp": in_seconds(60)})
 }
 
-/// A time relative to now, as in `exp`.
 pub(super) fn in_seconds(seconds: i64) -> i64 {
     i64::try_from(get_current_timestamp()).unwrap() + seconds
 }

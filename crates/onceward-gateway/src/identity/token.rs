@@ -17,7 +17,6 @@ const LEEWAY_SECONDS: u64 = 60;
 /// Longer than any token that a server with usual header limits would accept.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
-/// Verifies tokens by the `[jwt]` section of the configuration.
 pub(super) struct Tokens {
     /// The file to read again; a shared secret has none.
     file: Option<PathBuf>,

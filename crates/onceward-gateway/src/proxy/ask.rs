@@ -41,7 +41,6 @@ const WHOLE: Duration = Duration::from_secs(300);
 /// How much of an answer to a question is read.
 const MAX_ANSWER: usize = 8 << 20;
 
-/// Adds the hooks of a route.
 pub(super) fn hooks(
     options: IdempotencyBuilder,
     route: &Arc<Route>,
@@ -106,7 +105,6 @@ async fn is_allowed(
     }
 }
 
-/// Asks the route's `reconcile` URL what became of an operation.
 async fn reconcile(
     (upstream, url, memory): &(Upstream, Uri, PeerMemory),
     unresolved: &Unresolved,
@@ -190,7 +188,6 @@ async fn make_again(
     Ok(Some(Response::from_parts(parts, bytes)))
 }
 
-/// An id as one segment of a path.
 fn escaped(id: &str) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
     id.bytes().fold(String::new(), |mut text, byte| {

@@ -60,7 +60,6 @@ pub(super) fn of_client(
     (Body::new(Timed::pieces(body, CLIENT_BODY_TIMEOUT).with(floor.clone())), floor)
 }
 
-/// How far a body was read.
 pub(super) enum Begun {
     /// To its end; with the memory that it takes up.
     All(Bytes, Option<HeaderMap>, Reservation),
@@ -80,10 +79,8 @@ impl Begun {
     }
 }
 
-/// Why a body was not read.
 pub(crate) enum Unread {
     BrokenOff(BoxError),
-    /// There is no memory for it.
     Full,
 }
 

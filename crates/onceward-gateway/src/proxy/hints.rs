@@ -35,7 +35,6 @@ impl RequestHints {
         extensions.get().copied().unwrap_or(Self::NONE)
     }
 
-    /// Takes them out of the headers.
     pub(super) fn take(headers: &mut HeaderMap, is_trusted: bool, arrived: Instant) -> Self {
         // Most requests say nothing of it.
         if !headers.keys().any(|name| name.as_str().starts_with("onceward-")) {
@@ -72,7 +71,6 @@ impl RequestHints {
         self.left().is_some_and(|left| left.is_zero())
     }
 
-    /// Whether the client has sent it before.
     pub(super) fn is_retry(&self) -> bool {
         self.attempt > 1
     }

@@ -45,7 +45,6 @@ use crate::{
 pub(super) struct Covered {
     pub(super) route: Arc<Route>,
     pub(super) service: Idempotent<Forward>,
-    /// Where its requests are counted.
     pub(super) counted: telemetry::Route,
 }
 
@@ -54,7 +53,6 @@ pub(super) struct Covered {
 pub(super) struct RequestContext {
     pub(super) caller: Arc<Caller>,
     pub(super) parameters: Arc<BTreeMap<String, String>>,
-    /// The values of the route's `json:` parts.
     pub(super) json: Arc<BTreeMap<String, String>>,
     /// The key, where the route takes it from the body.
     pub(super) key: key::InBody,
@@ -244,7 +242,6 @@ fn received(mut response: Response<Body>) -> Response<Body> {
     response
 }
 
-/// What the upstream says about its answer.
 fn listen(response: &mut Response<Body>) {
     let word = |name: HeaderName| {
         let value = response.headers().get(name)?;

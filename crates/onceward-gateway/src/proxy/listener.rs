@@ -6,7 +6,7 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -38,7 +38,7 @@ use super::{
     framing,
     streams::{Pieces, Streams},
     tls,
-    upstream::shares::{Holder, Shares},
+    upstream::shares::{Holder, SharedShares},
 };
 
 /// How long a client may take to agree on TLS, and to send the head of a request.
@@ -53,7 +53,6 @@ const MAX_STREAMS: u32 = 200;
 /// How much of one answer hyper holds for a client of HTTP/2 that has granted a window and does not read.
 const MAX_SENDING: usize = 64 << 10;
 
-/// Whether connections count as those of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
     Yes,
@@ -69,7 +68,6 @@ pub(crate) struct Entrance<A> {
     pub(crate) allowed: A,
 }
 
-/// What one client may do.
 #[derive(Clone, Copy)]
 pub(crate) struct Allowed {
     /// The part of all connections that it may have.
@@ -91,7 +89,7 @@ pub(crate) async fn serve<F, Fut>(
 {
     let Entrance { counted, connections, allowed } = entrance;
     let (state, graceful) = (Arc::new(Semaphore::new(connections)), GracefulShutdown::new());
-    let guests = Guests::of(connections);
+    let (guests, most) = (SharedShares::default(), u32::try_from(connections).unwrap_or(u32::MAX));
     let mut stopped = std::pin::pin!(stopped);
     loop {
         let accepted = async {
@@ -111,7 +109,10 @@ pub(crate) async fn serve<F, Fut>(
             },
         };
         let Allowed { share, stall } = allowed(address.ip());
-        let Some(guest) = guests.admit(address.ip(), share) else {
+        let origin = Origin { address: Some(peer_network(address.ip())), connection: None };
+        let (is_unmatched, is_arriving) = (false, false);
+        let holder = Holder { origin, peer_share: share, is_unmatched, is_arriving };
+        let Some(guest) = guests.try_take(holder, most) else {
             telemetry::CONNECTIONS_REFUSED.add(());
             continue;
         };
@@ -143,42 +144,6 @@ pub(crate) async fn serve<F, Fut>(
     }
 }
 
-/// How many connections each client has; clones are the same.
-#[derive(Clone)]
-struct Guests {
-    most: u32,
-    shares: Arc<Mutex<Shares>>,
-}
-
-impl Guests {
-    fn of(connections: usize) -> Self {
-        Self { most: u32::try_from(connections).unwrap_or(u32::MAX), shares: Arc::default() }
-    }
-
-    /// Counts a connection until it is dropped; `None`: its client has its share.
-    fn admit(&self, address: IpAddr, peer_share: f64) -> Option<Guest> {
-        let origin = Origin { address: Some(peer_network(address)), connection: None };
-        let holder = Holder { origin, peer_share, is_unmatched: false, is_arriving: false };
-        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        shares.admit(&holder, self.most).then(|| {
-            shares.take(&holder);
-            Guest { of: self.clone(), holder }
-        })
-    }
-}
-
-struct Guest {
-    of: Guests,
-    holder: Holder,
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        let mut shares = self.of.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        shares.give_back(&self.holder);
-    }
-}
-
 fn plain(stream: TcpStream) -> TcpStream {
     // A small answer shall not wait for the next one.
     let _ = stream.set_nodelay(true);
@@ -196,7 +161,6 @@ async fn agree(
     Ok((stream, Peer::new(address, &Scheme::HTTPS, certified)))
 }
 
-/// Serves one connection to its end.
 pub(super) async fn connection<S, F, Fut>(
     stream: S,
     peer: Arc<Peer>,

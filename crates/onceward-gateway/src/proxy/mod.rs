@@ -56,12 +56,10 @@ pub(crate) use upstream::{Lane, Upstream};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// The named segments of a path.
 type Parameters = BTreeMap<String, String>;
 
 const UNPROTECTED: HeaderName = HeaderName::from_static("onceward-unprotected");
 
-/// Where clients read the status of operations.
 const STATUS_PATH: &str = "/.onceward";
 
 /// What one line of a head takes up besides its text.
@@ -153,7 +151,6 @@ impl Gateway {
         self.current().identity.reload()
     }
 
-    /// The keys of that file that cannot verify a token, and why.
     pub(crate) fn unusable_keys(&self) -> Vec<String> {
         self.current().identity.unusable_keys()
     }
@@ -162,7 +159,6 @@ impl Gateway {
         self.routes.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The configuration that requests are answered by now.
     pub(crate) fn config(&self) -> Arc<Config> {
         self.current().config.clone()
     }
@@ -180,7 +176,6 @@ impl Gateway {
         &self.store
     }
 
-    /// What is known of the upstream.
     pub(crate) fn upstream_states(&self) -> &UpstreamStates {
         &self.upstream_states
     }

@@ -33,7 +33,6 @@ const FALLBACK: HeaderName = HeaderName::from_static("onceward-fallback");
 const ANSWER_BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Routes {
-    /// Passes on a request that has no key.
     pub(super) async fn pass(
         &self,
         policy: &UpstreamPolicy,

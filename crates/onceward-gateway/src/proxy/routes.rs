@@ -31,11 +31,8 @@ pub(super) struct Routes {
     pub(super) identity: Identity,
     pub(super) upstream: Upstream,
     pub(super) root: Idempotency,
-    /// For requests that match no route.
     pub(super) policy: UpstreamPolicy,
-    /// For each route of the configuration.
     pub(super) planned: Vec<Planned>,
-    /// The headers in which routes look for keys.
     pub(super) key_headers: Vec<HeaderName>,
     pub(super) config: Arc<Config>,
 }

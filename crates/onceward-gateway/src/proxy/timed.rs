@@ -84,7 +84,6 @@ impl<B> Timed<B> {
         Self { body, pause: Some(pause), until: None, pace: None, sleep: None, waiting: None }
     }
 
-    /// And no slower than this.
     pub(crate) fn with(self, floor: Floor) -> Self {
         Self { pace: Some(Pace { floor, waited: Duration::ZERO, received: 0 }), ..self }
     }

@@ -36,12 +36,10 @@ impl Answers {
         Self(Arc::new(Mutex::new(Inside { most: 0, taken: 0, free, shares })))
     }
 
-    /// From now on there may be so many.
     pub(crate) fn allow(&self, most: usize) {
         self.enter().most = u32::try_from(most).unwrap_or(u32::MAX);
     }
 
-    /// Why there is no room for another one.
     pub(crate) fn is_shut(&self, holder: &Holder) -> Option<RejectReason> {
         self.enter().is_shut(holder)
     }

@@ -19,7 +19,6 @@ use crate::proxy::{
     hints::RequestHints,
 };
 
-/// What may happen if a request is sent twice.
 pub(crate) enum RetrySafety {
     /// Its method says.
     Unkeyed(Method),
@@ -27,7 +26,6 @@ pub(crate) enum RetrySafety {
     Keyed { claim: Claim, policy: Policy, is_repeatable: bool, is_rerun: bool },
 }
 
-/// What an attempt has shown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Classified {
     pub(crate) observation: Observation,

@@ -35,7 +35,6 @@ use super::{
 /// closing it in this moment, and then the gateway could not tell whether the request arrived.
 const FRESH: Duration = Duration::from_millis(900);
 
-/// Makes connections that have a gate.
 #[derive(Clone)]
 pub(crate) struct Gating(pub(crate) Bounded);
 
@@ -62,7 +61,6 @@ pub(crate) struct Connections {
 
 struct ConnectionState {
     connector: HttpsConnector<Gating>,
-    /// Scheme, host and port.
     base: Uri,
     protocol: Protocol,
     kept: Mutex<Kept>,
@@ -150,7 +148,6 @@ impl Connections {
         }
     }
 
-    /// A connection, and whether it was used before.
     async fn link(
         &self,
         line: Line,

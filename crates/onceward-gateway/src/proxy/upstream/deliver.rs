@@ -21,8 +21,8 @@ use super::{
     classify::RetrySafety,
     refusal::refusal,
     replayable::ReplayableRequest,
-    shares::Holder,
-    state::{HeldShare, InFlight, UpstreamState, UpstreamStates},
+    shares::{HeldShare, Holder},
+    state::{InFlight, UpstreamState, UpstreamStates},
 };
 use crate::{
     config::{Delivery, Fallback, RetryRule},
@@ -49,7 +49,6 @@ pub(crate) struct UpstreamPolicy {
     pub(crate) is_unmatched: bool,
     /// The part of the places that one client may hold.
     peer_share: f64,
-    /// How its refusals are written.
     pub(crate) errors: Errors,
 }
 
@@ -64,7 +63,6 @@ pub(crate) struct Delivered {
     pub(crate) doubt: Option<Cause>,
 }
 
-/// There is no answer.
 pub(crate) enum Undelivered {
     /// Nothing was sent, for this reason; perhaps it is better after that time.
     Rejected(RejectReason, Option<Duration>),
@@ -191,7 +189,6 @@ impl UpstreamPolicy {
         Ok((share, self.answers.take(holder)?))
     }
 
-    /// Counts a request that is not sent.
     fn rejected(&self, reason: RejectReason, hint: Option<Duration>) -> Undelivered {
         self.state.counts.reject();
         telemetry::REJECTED.add(reason);
@@ -230,12 +227,10 @@ pub(crate) fn origin(extensions: &Extensions) -> Origin {
     extensions.get().copied().unwrap_or(Origin { address: None, connection: None })
 }
 
-/// What an attempt came to, with its places at the upstream.
 struct Reply {
     result: Result<Response<Incoming>, SendFailure>,
     in_flight: Option<InFlight>,
     answer: Answer,
-    /// How long the upstream had to answer.
     patience: Duration,
 }
 
@@ -266,7 +261,6 @@ impl UpstreamRequest<'_> {
         self.attempt_until.saturating_duration_since(now)
     }
 
-    /// The request of one attempt.
     fn pack(&mut self, launch: &Launch, answer: &Answer, patience: Duration) -> Request<Body> {
         let mut request = self.request.request(answer);
         request.extensions_mut().insert(Line::of(answer.number()));

@@ -73,7 +73,6 @@ impl Gate {
         self.state().end = Some(task);
     }
 
-    /// Whether another request may use the connection.
     pub(crate) fn is_open(&self) -> bool {
         let state = self.state();
         !state.is_shut && !state.is_retired

@@ -43,10 +43,8 @@ use {
     sockets::{Bounded, Sockets},
 };
 
-/// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// How long a connection for other requests is kept.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// How many answers are on one connection of HTTP/2, with a key or without: as many as every server should allow
@@ -68,7 +66,6 @@ pub(super) const PING: Duration = Duration::from_secs(5);
 
 type Pool = Client<HttpsConnector<Bounded>, Body>;
 
-/// The upstream.
 #[derive(Clone)]
 pub(crate) struct Upstream {
     base: Uri,
@@ -111,7 +108,6 @@ impl Line {
     }
 }
 
-/// Why there is no answer.
 #[derive(Debug)]
 pub(crate) enum SendFailure {
     /// The upstream has certainly not seen the request.
@@ -270,7 +266,6 @@ impl Upstream {
     }
 }
 
-/// Counts and traces one exchange.
 struct Watched {
     lane: UpstreamLane,
     begun: Begun,

@@ -93,7 +93,6 @@ impl ReplayableRequest {
         self.waited.until() > patience / 2
     }
 
-    /// Whether it can be sent again.
     pub(crate) fn is_kept(&self) -> bool {
         self.body.is_kept()
     }

@@ -4,6 +4,7 @@
 use std::{
     collections::{HashMap, hash_map::Entry},
     net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use crate::identity::Origin;
@@ -20,6 +21,47 @@ pub(crate) struct Holder {
     pub(crate) is_unmatched: bool,
     /// Its body was not there when the place was taken.
     pub(crate) is_arriving: bool,
+}
+
+/// The shares of some places, behind a lock; clones are the same.
+#[derive(Clone, Default)]
+pub(crate) struct SharedShares(Arc<Mutex<Shares>>);
+
+impl SharedShares {
+    pub(crate) fn admit(&self, holder: &Holder, places: u32) -> bool {
+        self.lock().admit(holder, places)
+    }
+
+    /// Takes a place, if every share allows that.
+    pub(crate) fn try_take(&self, holder: Holder, places: u32) -> Option<HeldShare> {
+        let mut shares = self.lock();
+        shares.admit(&holder, places).then(|| {
+            shares.take(&holder);
+            HeldShare { of: self.clone(), holder }
+        })
+    }
+
+    /// A place for another request of a holder that was admitted.
+    pub(crate) fn take(&self, holder: Holder) -> HeldShare {
+        self.lock().take(&holder);
+        HeldShare { of: self.clone(), holder }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shares> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place, until it is dropped.
+pub(crate) struct HeldShare {
+    of: SharedShares,
+    holder: Holder,
+}
+
+impl Drop for HeldShare {
+    fn drop(&mut self) {
+        self.of.lock().give_back(&self.holder);
+    }
 }
 
 /// What one place at the upstream counts for.
@@ -65,7 +107,6 @@ impl Default for Shares {
 }
 
 impl Shares {
-    /// No share is smaller than this.
     pub(crate) fn of_at_least(least: u32) -> Self {
         Self { least, held: HashMap::new() }
     }

@@ -84,7 +84,6 @@ impl Socket {
     }
 }
 
-/// How a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closing {
     /// What was not sent is forgotten.
