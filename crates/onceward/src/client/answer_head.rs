@@ -145,7 +145,6 @@ fn is_json(headers: &HeaderMap) -> bool {
         || kind.eq_ignore_ascii_case("application/json")
 }
 
-/// What the document of a refusal says.
 #[derive(Default)]
 struct RefusalFields {
     code: Option<String>,

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{Response, Uri};
 use onceward_core::retry::Observation;
 use tokio::time::timeout;
@@ -15,7 +14,7 @@ use super::{
     failure::{self, CutShort, TimedOut},
 };
 use crate::{
-    http::read,
+    http::{AnyBody, read},
     telemetry::{self, SentAs},
 };
 
@@ -38,14 +37,11 @@ pub(super) struct About {
 }
 
 /// Sends one request and waits for its answer, no longer than its time.
-pub(super) async fn one<B>(
+pub(super) async fn one<B: AnyBody>(
     answer: impl Future<Output = Result<Response<B>, BoxError>> + Send,
     sent: Sent,
     about: About,
-) -> Ended<Replied<B>>
-where
-    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send,
-{
+) -> Ended<Replied<B>> {
     let About { launch, started, retry, uri } = about;
     let Launch { number, sent_as, timeout: time, at: begun, permit } = launch;
     let mut head = None;
@@ -86,15 +82,12 @@ where
 }
 
 /// What an answer says; its body is read only where that says more. `seen` has the head at once.
-async fn understand<B>(
+async fn understand<B: AnyBody>(
     response: Response<B>,
     (uri, retry): (&Uri, &Retry),
     permit: InFlightPermit,
     seen: &mut Option<Head>,
-) -> Result<(Response<AnswerBody<B>>, Observation), BoxError>
-where
-    B: http_body::Body<Data = Bytes, Error: Into<BoxError>>,
-{
+) -> Result<(Response<AnswerBody<B>>, Observation), BoxError> {
     let (parts, body) = response.into_parts();
     let head = Head::read(parts.status, &parts.headers, uri);
     *seen = Some(head);

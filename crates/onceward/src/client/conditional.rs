@@ -296,7 +296,6 @@ where
     }
 }
 
-/// What became of a write.
 enum Written {
     /// The server said so.
     Answered(Response<Bytes>),

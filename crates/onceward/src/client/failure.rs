@@ -31,7 +31,6 @@ impl fmt::Display for TimedOut {
 
 impl Error for TimedOut {}
 
-/// The answer began and was cut short.
 #[derive(Debug)]
 pub(super) struct CutShort(pub(super) BoxError);
 
@@ -64,7 +63,6 @@ impl Error for Later {
     }
 }
 
-/// What a failure says about trying again.
 pub(super) fn class(error: &(dyn Error + 'static)) -> Class {
     for cause in causes(error) {
         if cause.is::<CutShort>() || cause.is::<Later>() {

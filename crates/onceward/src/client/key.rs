@@ -18,7 +18,6 @@ pub(super) fn provide(headers: &mut HeaderMap, method: &Method, make: bool) -> b
     own(headers).is_some()
 }
 
-/// The key of these headers, if a server may take it.
 pub(super) fn own(headers: &HeaderMap) -> Option<Key> {
     Key::from_lines(headers.get_all(KEY).iter().map(HeaderValue::as_bytes)).ok().flatten()
 }

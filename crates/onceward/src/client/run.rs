@@ -28,7 +28,6 @@ pub(super) struct Run<'a, X> {
     priority: Priority,
     start: Moment,
     pub(super) report: Report,
-    /// It was written down before it was sent.
     kept: bool,
     /// It was written down before this call: then others may have sent it.
     resumed: bool,
@@ -79,7 +78,6 @@ impl<'a, X: Exchange> Run<'a, X> {
         (run, call)
     }
 
-    /// Persists the call before anything is sent, if the caller wants that.
     pub(super) async fn remember(
         &mut self,
         attempts: &mut Attempts<'_, Retry>,

@@ -15,6 +15,14 @@ use http_body_util::{BodyExt as _, combinators::UnsyncBoxBody};
 /// What goes wrong while a request is sent or a body is read.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+/// Every body that can be read or sent.
+pub(crate) trait AnyBody:
+    http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static
+{
+}
+
+impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> AnyBody for B {}
+
 /// The body of a request or of an answer.
 ///
 /// ```
@@ -72,7 +80,6 @@ impl Body {
         Self(Kind::Stream { first, rest })
     }
 
-    /// A whole body.
     pub(crate) fn whole(bytes: Bytes, trailers: Option<Box<HeaderMap>>) -> Self {
         let bytes = Some(bytes).filter(|bytes| !bytes.is_empty());
         Self(Kind::Whole { bytes, trailers })

@@ -61,7 +61,6 @@ impl Claim {
         Self { owned: Arc::new(Owned { idempotency, claim, memory, deadline, lost, end, is_sent }) }
     }
 
-    /// The layer that the claim was made by.
     pub(super) fn idempotency(&self) -> &Idempotency {
         &self.owned.idempotency
     }

@@ -25,6 +25,7 @@ use super::{
 use crate::{
     CommitError,
     engine::{Transaction, fresh_fence},
+    http::AnyBody,
     telemetry::event,
 };
 
@@ -73,15 +74,11 @@ impl Claim {
         self.commit_answer(transaction, answer.into_answer())
     }
 
-    pub(super) async fn commit_answer<T, B>(
+    pub(super) async fn commit_answer<T: Transaction>(
         &self,
         mut transaction: T,
-        response: Response<B>,
-    ) -> Result<Completed, CommitError>
-    where
-        T: Transaction,
-        B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
-    {
+        response: Response<impl AnyBody>,
+    ) -> Result<Completed, CommitError> {
         let (end, completed) = End::soon(self, response).await?;
         let (outcome, fence) = (end.outcome.clone(), end.id.fence);
         let settlement = self.keep_in(&mut transaction, end).await?;
@@ -216,7 +213,6 @@ mod blocking {
     }
 }
 
-/// What a future gives without waiting.
 #[cfg(feature = "sqlite")]
 fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut context = Context::from_waker(Waker::noop());
@@ -239,18 +235,17 @@ struct End {
 
 impl End {
     /// Reads the answer to its end, for a moment: the only write lock is held meanwhile.
-    async fn soon<B>(claim: &Claim, response: Response<B>) -> Result<(Self, Completed), CommitError>
-    where
-        B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
-    {
+    async fn soon(
+        claim: &Claim,
+        response: Response<impl AnyBody>,
+    ) -> Result<(Self, Completed), CommitError> {
         timeout(AT_ONCE, Self::of(claim, response)).await.unwrap_or(Err(CommitError::AnswerBroke))
     }
 
-    /// Reads the answer to its end.
-    async fn of<B>(claim: &Claim, response: Response<B>) -> Result<(Self, Completed), CommitError>
-    where
-        B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
-    {
+    async fn of(
+        claim: &Claim,
+        response: Response<impl AnyBody>,
+    ) -> Result<(Self, Completed), CommitError> {
         let idempotency = claim.idempotency();
         let captured = capture::capture(idempotency, claim.memory(), response).await;
         if captured.head().is_none() {

@@ -104,7 +104,6 @@ impl HeaderFilter {
     }
 }
 
-/// Takes away what only the layer may say.
 pub(super) fn strip_own(headers: &mut HeaderMap) {
     for name in &OWN {
         headers.remove(name);

@@ -136,7 +136,6 @@ impl Idempotency {
         self.engine().common().memory.of(peer.map(|address| (memory::peer_network(address), share)))
     }
 
-    /// The memory for one request.
     pub(super) fn memory_for(&self, parts: &Parts) -> PeerMemory {
         self.memory_of(self.options.peers.as_ref().and_then(|peers| (peers.address)(parts)))
     }

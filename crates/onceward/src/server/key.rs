@@ -131,7 +131,6 @@ impl KeyPlace {
     }
 }
 
-/// Whether a header of this name cannot hold a key.
 fn is_taken(name: &HeaderName) -> bool {
     is_hop_by_hop(name) || TAKEN.contains(name) || name.as_str().starts_with("onceward-")
 }

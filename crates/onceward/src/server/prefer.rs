@@ -9,7 +9,6 @@ use super::{IdempotencyBuilder, InFlight, headers, options::checked::Options};
 /// What a request does while its operation is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Patience {
-    /// How long it waits for the answer.
     pub(super) wait: Duration,
     /// What it gets after that.
     pub(super) then: Then,

@@ -27,7 +27,6 @@ pub struct Attempts<'a, E: Environment> {
     call: Call,
     /// Read once after everything that takes time, and not at every step.
     now: Moment,
-    /// How many requests were sent, hedges included.
     sent: u32,
     phase: Phase,
 }

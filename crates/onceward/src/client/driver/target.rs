@@ -87,7 +87,6 @@ impl<N: Hash + Eq + Clone> Targets<N> {
         known.get(name).map(|entry| entry.target.clone())
     }
 
-    /// All of them.
     pub(in super::super) fn all(&self) -> Vec<(N, Arc<TargetHandle>)> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.iter().map(|(name, entry)| (name.clone(), entry.target.clone())).collect()

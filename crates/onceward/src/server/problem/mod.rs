@@ -285,7 +285,6 @@ impl Problem {
         self
     }
 
-    /// Names the operation.
     pub(super) fn of(mut self, operation: Digest) -> Self {
         self.operation = Some(operation);
         self

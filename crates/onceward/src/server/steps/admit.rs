@@ -26,7 +26,6 @@ use crate::{
 /// An operator has to set the clock right.
 const CLOCK_PAUSE: Duration = Duration::from_secs(10);
 
-/// What becomes of a request.
 pub(crate) enum Admitted {
     /// This request runs the operation.
     Run { claim: Claim, patience: Patience, counted: Tracked, slot: Slot },
@@ -120,12 +119,19 @@ async fn ask(
     };
     match verdict {
         Verdict::Run(claim) => {
-            refuse_stale_key(idempotency, &claim).await?;
+            if is_stale(idempotency, &claim) {
+                give_back(idempotency, &claim).await;
+                return Err(key_expired());
+            }
             if let Err(shed) = options.traffic.admit(shed::incoming(parts), claim.is_repeat()) {
                 give_back(idempotency, &claim).await;
                 return Err(shed);
             }
-            let slot = take_slot(idempotency, &claim).await?;
+            // Others may have filled the quota meanwhile.
+            let Some(slot) = slot(idempotency, claim.operation().scope()) else {
+                give_back(idempotency, &claim).await;
+                return Err(too_many_open());
+            };
             idempotency.remember(claim.operation().name());
             let by = (deadline, idempotency.memory_for(parts));
             Ok(StoreAnswer::Run(Claim::new(idempotency.clone(), claim, by), counted, slot))
@@ -155,19 +161,7 @@ async fn ask(
     }
 }
 
-/// A key that tells its age and is older than the retention may have run and been forgotten.
-async fn refuse_stale_key(
-    idempotency: &Idempotency,
-    claim: &onceward_core::Claim,
-) -> Result<(), Problem> {
-    if !is_stale(idempotency, claim) {
-        return Ok(());
-    }
-    // The engine ends it also when this future is dropped.
-    let _ = idempotency.engine().settle(claim.clone(), Ending::Released).await;
-    Err(key_expired())
-}
-
+/// Whether the key says that it is older than the retention: then it may have run and been forgotten.
 pub(crate) fn is_stale(idempotency: &Idempotency, claim: &onceward_core::Claim) -> bool {
     let options = idempotency.options();
     if !options.stale_keys_refused || claim.attempt() > 1 {
@@ -210,18 +204,6 @@ async fn reject(
         Ok(Found::Unreadable { .. }) | Err(_) => false,
     };
     if is_new { Err(reason) } else { Ok(()) }
-}
-
-/// Counts an execution; gives its claim back if others filled the quota first.
-async fn take_slot(
-    idempotency: &Idempotency,
-    claim: &onceward_core::Claim,
-) -> Result<Slot, Problem> {
-    if let Some(slot) = slot(idempotency, claim.operation().scope()) {
-        return Ok(slot);
-    }
-    give_back(idempotency, claim).await;
-    Err(too_many_open())
 }
 
 /// Ends a claim under which nothing was run.

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header, response};
 use onceward_core::{Cause, Effect, Meaning, Policy, Reply};
 use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 
 use super::late::{InDoubt, LateAnswer};
 use crate::{
+    http::AnyBody,
     server::{
-        Body, BoxError, Idempotency,
+        Body, Idempotency,
         body::{self, Unread, Whole},
         commit::Refused,
         memory::{PeerMemory, Reservation},
@@ -39,7 +39,6 @@ pub(crate) enum Captured {
 /// A place for an answer that is kept though there was no room for it.
 pub(crate) type Spare = OwnedSemaphorePermit;
 
-/// Why there is no answer.
 pub(crate) struct Unanswered {
     pub(crate) cause: Cause,
     /// The answer that may still come.
@@ -105,14 +104,11 @@ impl Captured {
     }
 }
 
-pub(crate) async fn capture<R>(
+pub(crate) async fn capture(
     idempotency: &Idempotency,
     memory: &PeerMemory,
-    response: Response<R>,
-) -> Captured
-where
-    R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
-{
+    response: Response<impl AnyBody>,
+) -> Captured {
     let options = idempotency.options();
     let (head, body) = response.into_parts();
     if is_event_stream(&head.headers) {

@@ -209,7 +209,6 @@ impl Deferred {
         }))
     }
 
-    /// Whether it may run, now that it is claimed.
     fn may_run(&self, claim: &onceward_core::Claim) -> Result<Slot, Problem> {
         let Inner { idempotency, incoming, .. } = &*self.inner;
         if admit::is_stale(idempotency, claim) {

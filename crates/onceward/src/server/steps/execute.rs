@@ -13,7 +13,6 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use http::{Request, Response, StatusCode, request::Parts};
 use onceward_core::{Cause, Effect, Meaning, Reply};
 use tokio::{
@@ -33,28 +32,28 @@ use super::{
 use crate::{
     Engine,
     engine::{Renewal, open::Slot},
-    server::{Body, BoxError, Claim, Code, Idempotency, PeerMemory, Problem, WholeBody},
+    http::AnyBody,
+    server::{Body, Claim, Code, Idempotency, PeerMemory, Problem, WholeBody},
     telemetry::{self, Begun, Renewed, event},
 };
 
 /// What the client of a running execution waits for.
 pub(crate) type Running = oneshot::Receiver<Result<Response<Body>, Problem>>;
 
-/// Any tower service over `http`.
 pub(crate) trait Served<B>: Send + 'static
 where
     Self: Service<Request<B>, Response = Response<Self::Reply>, Future: Send>,
     Self: Service<Request<B>, Error: fmt::Debug + Send>,
 {
     /// The body of its answers.
-    type Reply: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static;
+    type Reply: AnyBody;
 }
 
 impl<S, B, R> Served<B> for S
 where
     S: Service<Request<B>, Response = Response<R>, Future: Send> + Send + 'static,
     S: Service<Request<B>, Error: fmt::Debug + Send>,
-    R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    R: AnyBody,
 {
     type Reply = R;
 }

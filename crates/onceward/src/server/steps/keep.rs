@@ -95,7 +95,7 @@ fn location_only(headers: &HeaderMap) -> Vec<Header> {
 /// What a resolver or an operator found out about an unknown outcome is kept by the same rules.
 pub(crate) fn found_out(options: &Options, mut outcome: Outcome) -> Outcome {
     outcome.headers = options.kept.of(&headers::restore(&outcome.headers)).unwrap_or_default();
-    outcome.headers.retain(|(name, _)| !is_mark(name) && **name != *"content-length");
+    outcome.headers.retain(|(name, _)| **name != *REDACTED.as_str() && **name != *"content-length");
     if matches!(outcome.status, 204 | 205 | 304) && matches!(outcome.body, StoredBody::Inline(_)) {
         outcome.body = StoredBody::Inline(Vec::new());
     }
@@ -157,11 +157,7 @@ fn tells_about_the_body((name, _): &Header) -> bool {
 
 /// Whether something was hidden in an answer, by the line that says so in its record.
 pub(crate) fn is_redacted(headers: &[Header]) -> bool {
-    headers.iter().any(|(name, _)| is_mark(name))
-}
-
-fn is_mark(name: &str) -> bool {
-    name == REDACTED.as_str()
+    headers.iter().any(|(name, _)| **name == *REDACTED.as_str())
 }
 
 /// Stands in the record for bytes that are kept beside it.

@@ -22,7 +22,8 @@ use super::{
 };
 use crate::{
     Engine,
-    server::{Body, BoxError, Claim, Idempotency, PeerMemory, Reservation, common::Place},
+    http::AnyBody,
+    server::{Body, Claim, Idempotency, PeerMemory, Reservation, common::Place},
     telemetry::event,
 };
 
@@ -131,14 +132,11 @@ pub struct InDoubt(pub Cause);
 pub(crate) type LateAnswer = BoxFuture<'static, Captured>;
 
 /// What came back from a service: an answer, or why there is none yet.
-pub(crate) async fn captured<R>(
+pub(crate) async fn captured(
     idempotency: &Idempotency,
     memory: &PeerMemory,
-    mut response: Response<R>,
-) -> Captured
-where
-    R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
-{
+    mut response: Response<impl AnyBody>,
+) -> Captured {
     let owned = (idempotency.clone(), memory.clone());
     if let Some(no_answer) = response.extensions_mut().remove::<NoAnswer>() {
         let capture = |late| -> LateAnswer { Box::pin(capture_late(owned, late)) };

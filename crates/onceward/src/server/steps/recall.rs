@@ -22,7 +22,6 @@ use crate::{
 /// The length of the pieces in which large answers are kept.
 pub(crate) const CHUNK: usize = 256 << 10;
 
-/// The answer of an operation that has ended.
 pub(crate) struct Recalled {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
@@ -41,7 +40,6 @@ pub(crate) enum RecalledBody {
     Unavailable,
 }
 
-/// Brings back a stored answer.
 pub(crate) async fn recall(
     idempotency: &Idempotency,
     id: Digest,

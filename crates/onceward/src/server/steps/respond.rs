@@ -13,8 +13,9 @@ use super::{
     recall::{Recalled, RecalledBody},
 };
 use crate::{
+    http::AnyBody,
     server::{
-        Body, BoxError, Code, Idempotency, Problem, body, headers, memory,
+        Body, Code, Idempotency, Problem, body, headers, memory,
         options::checked::Options,
         prefer::{Patience, Then},
     },
@@ -186,14 +187,11 @@ pub(crate) fn accepted(
 }
 
 /// The answer of a request that ran while the store was down. A refusal in it names the operation.
-pub(crate) fn unprotected<R>(
+pub(crate) fn unprotected(
     idempotency: &Idempotency,
     id: Digest,
-    response: Response<R>,
-) -> Response<Body>
-where
-    R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
-{
+    response: Response<impl AnyBody>,
+) -> Response<Body> {
     let mut response = match response.extensions().get::<Problem>() {
         Some(refusal) => problem(idempotency, id, refusal.clone()),
         None => {

@@ -82,7 +82,6 @@ async fn ended_by_commit(
     ended(idempotency, claim, replay, captured).await
 }
 
-/// Ends a claim whose record is open.
 async fn settle_open(
     idempotency: &Idempotency,
     claim: &Claim,

@@ -22,7 +22,6 @@ use crate::{
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 const RETRY_AFTER_SPREAD: Duration = Duration::from_secs(2);
 
-/// Counts what runs, and how much of it was tried before.
 pub(crate) struct Traffic {
     since: Instant,
     counted: Mutex<ShareCounter>,
