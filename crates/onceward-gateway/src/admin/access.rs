@@ -18,7 +18,7 @@ use crate::config::{AdminToken, Role};
 const MIN_TOKEN: usize = 16;
 
 /// The longest name that a person may give themselves in the trail.
-const MAX_SAID: usize = 64;
+const MAX_ACTOR: usize = 64;
 
 /// The person who makes a change, as the CLI says it: written beside the token's name, and no proof.
 pub(crate) const ACTOR: &str = "onceward-actor";
@@ -78,9 +78,9 @@ impl Access {
     }
 
     fn operator(&self, uri: &Uri, headers: &HeaderMap) -> Result<Operator, Refusal> {
-        let said = said(headers)?;
-        let named = |name: &str| match &said {
-            Some(said) => format!("{name}/{said}"),
+        let actor = actor(headers)?;
+        let named = |name: &str| match &actor {
+            Some(actor) => format!("{name}/{actor}"),
             None => name.to_owned(),
         };
         if self.tokens.is_empty() {
@@ -94,7 +94,7 @@ impl Access {
         // What is compared are digests, of which a guesser cannot choose the first bytes.
         match self.tokens.iter().find(|token| token.digest == given) {
             Some(Token { name, role, .. }) => Ok(Operator { name: named(name), role: *role }),
-            None => Err(unauthorized("this token is not known here")),
+            None => Err(unauthorized("this token is not known here: use one of [admin_tokens]")),
         }
     }
 }
@@ -167,15 +167,11 @@ fn is_loopback(authority: &str) -> bool {
         || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
 }
 
-fn said(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
+fn actor(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
     let Some(value) = headers.get(ACTOR) else { return Ok(None) };
-    let said = value.to_str().ok().filter(|said| (1..=MAX_SAID).contains(&said.len()));
-    match said {
-        Some(said) => Ok(Some(said)),
-        None => {
-            Err(Refusal::malformed(format!("`{ACTOR}` has 1 to {MAX_SAID} visible characters")))
-        }
-    }
+    let actor = value.to_str().ok().filter(|actor| (1..=MAX_ACTOR).contains(&actor.len()));
+    let text = || format!("`{ACTOR}` has 1 to {MAX_ACTOR} visible characters");
+    actor.map(Some).ok_or_else(|| Refusal::malformed(text()))
 }
 
 fn bearer(value: &[u8]) -> Option<&[u8]> {

@@ -363,6 +363,7 @@ fn unresolvable(found: &Stored) -> Refusal {
 }
 
 pub(super) fn changing() -> Refusal {
-    let text = "it is being changed by others all the time; look at it again; nothing was changed";
+    let text =
+        "other changes came first each time, and nothing was changed by this one; look at it again";
     Refusal::new(StatusCode::CONFLICT, "changed", text).retry_after(Duration::from_secs(1))
 }

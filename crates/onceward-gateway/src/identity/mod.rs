@@ -126,7 +126,7 @@ impl Identity {
         Ok(Self { trusted_proxies, tokens, identity_headers: Vec::new() })
     }
 
-    /// Reads the file of public keys again and says how many keys are in use.
+    /// Reads the file of public keys again and gives the number of keys in use.
     ///
     /// After an error the keys of before stay in use. A shared secret is read only at start.
     pub(crate) fn reload(&self) -> Result<usize, String> {
@@ -148,7 +148,7 @@ impl Identity {
     }
 
     /// Makes the headers fit for the upstream: removes what outsiders must not say, see
-    /// [`Identity::strip_identity`], and tells whom the request is forwarded for.
+    /// [`Identity::strip_identity`], and writes whom the request is forwarded for.
     ///
     /// Once for each request, after hop-by-hop headers are gone: else a client could name the new
     /// lines in `Connection` and so have them removed.

@@ -29,8 +29,9 @@ impl fmt::Display for ScopeMissing {
 
 /// To whom the operation of this request belongs.
 ///
-/// The names are those under which the route keeps such records. The JSON parts are values of the body by their pointers, made with [`plain`]. For a status request
-/// path parameters and JSON parts are those of the record.
+/// The names are those under which the route keeps such records. The JSON parts are values of the body by
+/// their pointers, made with [`plain`]. For a status request path parameters and JSON parts are those of
+/// the record.
 pub(crate) fn scope_of(
     route: &Route,
     names: &Names,

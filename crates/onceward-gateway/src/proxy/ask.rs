@@ -20,9 +20,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
+    RequestContext,
     body::{self, Begun, Unread},
     key::{self, InBody},
-    may_see,
     timed::Timed,
     upstream::{Lane, Upstream},
 };
@@ -51,7 +51,13 @@ pub(super) fn hooks(
         Authorize::None => options,
         Authorize::Jwt | Authorize::Mtls => {
             let route = route.clone();
-            options.authorize_replay_or_say(move |parts| ready(may_see(&route, parts)))
+            options.authorize_replay_or_say(move |parts| {
+                let context = parts.extensions.get::<RequestContext>();
+                ready(context.map_or_else(
+                    || Err(String::new()),
+                    |context| identity::may_see(&route.authorize, &context.caller),
+                ))
+            })
         }
         Authorize::Url(url) => {
             let asked = Arc::new((upstream.clone(), url.clone()));

@@ -89,7 +89,7 @@ fn is_host(text: &[u8]) -> bool {
 }
 
 fn malformed(text: &'static str) -> Problem {
-    Problem::new(Code::RequestMalformed, text)
+    Problem::new(Code::RequestMalformed, format!("{text}; nothing was run: correct the request"))
 }
 
 #[cfg(test)]

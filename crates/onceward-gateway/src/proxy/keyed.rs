@@ -98,7 +98,7 @@ impl Covered {
         if let (Some(Answered::Refused(_)), Some(reason)) =
             (response.extensions().get(), response.extensions().get())
         {
-            policy.count_rejected(*reason);
+            policy.rejected(*reason, None);
         }
         response
     }

@@ -32,12 +32,11 @@ use tokio::{
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 
-use crate::identity::{Origin, Peer};
+use crate::identity::{Origin, Peer, certified};
 
 use super::{
     framing,
     streams::{Pieces, Streams},
-    tls,
     upstream::shares::{Holder, SharedShares},
 };
 
@@ -108,6 +107,8 @@ pub(crate) async fn serve<F, Fut>(
                 }
             },
         };
+        // A small answer shall not wait for the next one.
+        let _ = stream.set_nodelay(true);
         let Allowed { share, stall } = allowed(address.ip());
         let origin = Origin { address: Some(peer_network(address.ip())), connection: None };
         let (is_unmatched, is_arriving) = (false, false);
@@ -122,7 +123,7 @@ pub(crate) async fn serve<F, Fut>(
             let served = match tls {
                 None => {
                     let peer = Peer::new(address, &Scheme::HTTP, None);
-                    connection(plain(stream), peer, answer, watcher, stall).await
+                    connection(stream, peer, answer, watcher, stall).await
                 }
                 Some(tls) => match agree(&tls, stream, address).await {
                     Ok((stream, peer)) => connection(stream, peer, answer, watcher, stall).await,
@@ -144,20 +145,15 @@ pub(crate) async fn serve<F, Fut>(
     }
 }
 
-fn plain(stream: TcpStream) -> TcpStream {
-    // A small answer shall not wait for the next one.
-    let _ = stream.set_nodelay(true);
-    stream
-}
-
 async fn agree(
     tls: &TlsAcceptor,
     stream: TcpStream,
     address: SocketAddr,
 ) -> io::Result<(tokio_rustls::server::TlsStream<TcpStream>, Arc<Peer>)> {
-    let agreed = timeout(HEAD, tls.accept(plain(stream))).await;
+    let agreed = timeout(HEAD, tls.accept(stream)).await;
     let stream = agreed.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-    let certified = tls::certified(stream.get_ref().1);
+    let shown = stream.get_ref().1.peer_certificates();
+    let certified = shown.and_then(|chain| certified(chain.first()?));
     Ok((stream, Peer::new(address, &Scheme::HTTPS, certified)))
 }
 

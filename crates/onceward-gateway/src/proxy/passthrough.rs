@@ -113,8 +113,8 @@ fn instead(fallback: &Fallback) -> Response<Body> {
     response
 }
 
-/// What the gateway tells the client of a request without a record. Without a key no repeat is recognised: where
-/// the upstream may have done it, only a method that may be repeated makes another attempt harmless.
+/// The answer to a request without a record. Without a key the upstream recognises no repeat: where it may
+/// have done it, only a repeatable method makes another attempt harmless.
 pub(super) fn unanswered(failure: &SendFailure, method: retry::Method) -> Problem {
     tracing::warn!(event = event::UPSTREAM_FAILED, %failure, "a request without a key has no answer");
     let problem = match failure {

@@ -16,7 +16,7 @@ use http_body::{Body, Frame, SizeHint};
 use onceward::BoxError;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// In so much time that a client is waited for, it has to send what its rate demands.
+/// In so much waiting time a client has to send what its rate demands.
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// The slowest rate at which a client may send; clones are the same.
@@ -32,7 +32,7 @@ impl Floor {
         Self { bytes_in_period, is_lifted: Arc::default() }
     }
 
-    /// The answer has begun: from here on its client may take its time.
+    /// Stops to count: the answer has begun, and its client may take its time.
     pub(crate) fn lift(&self) {
         self.is_lifted.store(true, Ordering::Relaxed);
     }

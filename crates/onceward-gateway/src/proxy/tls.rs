@@ -2,11 +2,11 @@
 
 use std::{error::Error, sync::Arc};
 
-use crate::{config::Tls, identity};
+use crate::config::Tls;
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{
-        RootCertStore, ServerConfig, ServerConnection,
+        RootCertStore, ServerConfig,
         pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
         server::WebPkiClientVerifier,
     },
@@ -32,9 +32,4 @@ pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, Box<dyn Error + Send + 
     let mut config = builder.with_single_cert(chain, key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
-}
-
-/// Whom the verified certificate of a client names.
-pub(super) fn certified(connection: &ServerConnection) -> Option<String> {
-    identity::certified(connection.peer_certificates()?.first()?)
 }

@@ -93,7 +93,8 @@ impl UpstreamPolicy {
         let OfRoute { label, timeout, peer_share, errors } = of_route;
         let rules = delivery.rules(timeout)?;
         let (state, route) = states.of(upstream.address(), label, delivery);
-        state.fit(&rules);
+        // One call by these rules can use all its attempts.
+        state.target.with(|target| target.fit(&rules));
         Ok(Self {
             upstream: upstream.clone(),
             timeout,
@@ -167,11 +168,6 @@ impl UpstreamPolicy {
         reason.map(|reason| refusal(reason, None))
     }
 
-    /// Counts what its layer refused.
-    pub(crate) fn count_rejected(&self, reason: RejectReason) {
-        self.rejected(reason, None);
-    }
-
     /// Why a request with its body would not be let through now.
     fn is_shut(&self, origin: Origin) -> Option<RejectReason> {
         let holder = self.holder(origin, false);
@@ -189,7 +185,7 @@ impl UpstreamPolicy {
         Ok((share, self.answers.take(holder)?))
     }
 
-    fn rejected(&self, reason: RejectReason, hint: Option<Duration>) -> Undelivered {
+    pub(crate) fn rejected(&self, reason: RejectReason, hint: Option<Duration>) -> Undelivered {
         self.state.counts.reject();
         telemetry::REJECTED.add(reason);
         Undelivered::Rejected(reason, hint)
@@ -289,7 +285,7 @@ impl<'a> Sender for UpstreamRequest<'a> {
         let (policy, safety) = (self.policy, self.safety);
         let (share, answer) =
             self.places.take().expect("a request has its places before it is sent");
-        let share = share.unwrap_or_else(|| policy.state.take_share(self.holder));
+        let share = share.unwrap_or_else(|| policy.state.shares.take(self.holder));
         let patience = self.patience(&launch);
         let request = self.pack(&launch, &answer, patience);
         policy.state.counts.sent(launch.sent_as);

@@ -298,7 +298,7 @@ impl From<Lane> for UpstreamLane {
     }
 }
 
-/// A connection that gave no answer for as long as is suspicious is not used again.
+/// A connection without an answer for that suspicious time is not used again.
 async fn exchange(
     client: &Pool,
     mut request: Request<Body>,
@@ -351,7 +351,7 @@ pub(super) fn no_upgrade(response: Response<Incoming>) -> Result<Response<Incomi
     }
 }
 
-/// What an error proves that came when there was a connection.
+/// What an error on an open connection proves.
 pub(super) fn broken(error: &(dyn Error + 'static)) -> SendFailure {
     if is_disowned(error) {
         return SendFailure::NotSent(UpstreamFailure::Disowned, chain(error));

@@ -1,4 +1,4 @@
-//! A bound on the connections to the upstream and to those who are asked: they share the file
+//! A bound on the connections to the upstream and to the services that hooks ask: they share the file
 //! descriptors of the process with clients and operators.
 
 use std::{
@@ -23,7 +23,7 @@ use tokio::{
 };
 use tower_service::Service;
 
-/// How many there may be; clones are the same.
+/// How many connections there may be; clones are the same.
 #[derive(Clone)]
 pub(crate) struct Sockets(Arc<Semaphore>);
 

@@ -67,7 +67,7 @@ pub(crate) struct UpstreamState {
     /// For each route, how many of its requests were retries of clients: rule 27.
     traffic: Mutex<BTreeMap<u32, (Share, ShareCounter)>>,
     /// Who is at the upstream.
-    shares: SharedShares,
+    pub(crate) shares: SharedShares,
     pub(crate) counts: Counts,
 }
 
@@ -195,11 +195,6 @@ impl UpstreamState {
         (!self.shares.admit(holder, limit)).then_some(RejectReason::Share)
     }
 
-    /// One call by these rules can use all its attempts.
-    pub(crate) fn fit(&self, rules: &Rules) {
-        self.target.with(|target| target.fit(rules));
-    }
-
     /// Counts a request of a client, and takes a place for it, if its shares allow that.
     pub(crate) fn admit(
         &self,
@@ -227,11 +222,6 @@ impl UpstreamState {
         }
         counted.1.first_try(now);
         true
-    }
-
-    /// A place for another request of one that was admitted.
-    pub(crate) fn take_share(&self, holder: Holder) -> HeldShare {
-        self.shares.take(holder)
     }
 
     fn document(&self, name: &str) -> Value {
