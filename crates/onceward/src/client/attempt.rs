@@ -29,7 +29,7 @@ pub(super) struct Replied<B> {
 }
 
 /// What is known of an attempt before it is sent.
-pub(super) struct About {
+pub(super) struct AttemptPlan {
     pub(super) launch: Launch,
     pub(super) started: Duration,
     pub(super) retry: Retry,
@@ -40,9 +40,9 @@ pub(super) struct About {
 pub(super) async fn one<B: AnyBody>(
     answer: impl Future<Output = Result<Response<B>, BoxError>> + Send,
     sent: Sent,
-    about: About,
+    plan: AttemptPlan,
 ) -> Ended<Replied<B>> {
-    let About { launch, started, retry, uri } = about;
+    let AttemptPlan { launch, started, retry, uri } = plan;
     let Launch { number, sent_as, timeout: time, at: begun, permit } = launch;
     let mut head = None;
     let understood = async { understand(answer.await?, (&uri, &retry), permit, &mut head).await };

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::{
     Attempt, CallError, Event, Incoming, Report, Retry, Route, Within,
     adapters::exchange::{Exchange, Sent},
-    attempt::{self, About, Replied},
+    attempt::{self, AttemptPlan, Replied},
     credentials,
     driver::{Attempts, End, Ended, Environment as _, HedgeEnd, Launch, ReplayableBody, Sender},
     follow, key,
@@ -218,12 +218,12 @@ impl<'a, X: Exchange> Sender for Run<'a, X> {
         telemetry::CLIENT_ATTEMPTS.add(launch.sent_as);
         let mut parts = self.parts.clone();
         if self.retry.options().headers {
-            let said = AttemptHeaders {
+            let own = AttemptHeaders {
                 attempt: Some(launch.number),
                 time: Some(launch.timeout.max(Duration::from_millis(1))),
                 priority: Some(self.priority),
             };
-            said.write(&mut parts.headers);
+            own.write(&mut parts.headers);
         }
         let body = self.body.next_body().expect("a body that is gone is not sent again");
         let hedge = launch.sent_as == telemetry::SentAs::Hedge;
@@ -231,9 +231,10 @@ impl<'a, X: Exchange> Sender for Run<'a, X> {
         self.retry.tell(Event::Began { attempt, hedge, timeout, key });
         let sent = Sent::default();
         let started = launch.at.saturating_sub(self.start);
-        let about = About { launch, started, retry: self.retry.clone(), uri: parts.uri.clone() };
+        let plan =
+            AttemptPlan { launch, started, retry: self.retry.clone(), uri: parts.uri.clone() };
         let answer = self.exchange.send(Request::from_parts(parts, body), sent.clone());
-        attempt::one(answer, sent, about)
+        attempt::one(answer, sent, plan)
     }
 
     fn hedged(&mut self, end: HedgeEnd<Replied<X::Body>>, attempts: &Attempts<'_, Retry>) {

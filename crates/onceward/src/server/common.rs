@@ -52,17 +52,17 @@ impl Common {
     }
 
     /// A place for one more execution that listens; `None`: so many do already.
-    pub(super) fn listen(&self, most: usize) -> Option<Place> {
+    pub(super) fn listen(&self, most: usize) -> Option<ListeningPlace> {
         let more = |listening| (listening < most).then_some(listening + 1);
         let taken = self.listening.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
-        taken.ok().map(|_| Place(self.listening.clone()))
+        taken.ok().map(|_| ListeningPlace(self.listening.clone()))
     }
 }
 
 /// Counts an execution that listens until this is dropped.
-pub(super) struct Place(Arc<AtomicUsize>);
+pub(super) struct ListeningPlace(Arc<AtomicUsize>);
 
-impl Drop for Place {
+impl Drop for ListeningPlace {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }

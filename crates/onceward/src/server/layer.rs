@@ -57,7 +57,7 @@ where
         shed::note(&mut parts);
         // For a handler that needs a claim and has none: its refusal is written as its route says.
         parts.extensions.insert(idempotency.options.clone());
-        let asked = Asked { begun: Begun::now(), route: identify::route(options, &parts) };
+        let counting = Counting { begun: Begun::now(), route: identify::route(options, &parts) };
         let operation = identify::operation(options, &parts).and_then(|operation| {
             // What has no key is run at once.
             if operation.is_none() {
@@ -68,12 +68,12 @@ where
         let operation = match operation {
             Ok(Some(operation)) => operation,
             Ok(None) => {
-                asked.route.count(Answered::Passed);
+                counting.route.count(Answered::Passed);
                 return passed(service, parts, body);
             }
             Err(problem) => {
                 let answer = Answer::refused(problem.code(), respond::refused(options, problem));
-                return Box::pin(ready(asked.counted(None, answer)));
+                return Box::pin(ready(counting.end(None, answer)));
             }
         };
         let id = operation.digest();
@@ -82,7 +82,7 @@ where
             let answer = answer.await.unwrap_or_else(|problem| {
                 Answer::refused(problem.code(), respond::problem(&idempotency, id, problem))
             });
-            asked.counted(Some(id), answer)
+            counting.end(Some(id), answer)
         })
     }
 }
@@ -172,14 +172,14 @@ impl<E> Answer<E> {
 }
 
 /// Where and since when a request is counted.
-struct Asked {
+struct Counting {
     begun: Begun,
     route: Route,
 }
 
-impl Asked {
+impl Counting {
     /// Counts and logs a request, just before it gets its answer: nowhere else.
-    fn counted<E>(self, id: Option<Digest>, answer: Answer<E>) -> Result<Response<Body>, E> {
+    fn end<E>(self, id: Option<Digest>, answer: Answer<E>) -> Result<Response<Body>, E> {
         let Answer { answered, attempt, response } = answer;
         let mut response = response?;
         self.route.count_timed(answered, self.begun);

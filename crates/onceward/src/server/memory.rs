@@ -117,7 +117,7 @@ impl Reservation {
     pub fn hold(self, bytes: Bytes) -> Bytes {
         match self.bytes {
             0 => bytes,
-            _ => Bytes::from_owner(Held { bytes, _reserved: self }),
+            _ => Bytes::from_owner(ReservedBytes { bytes, _reserved: self }),
         }
     }
 }
@@ -131,12 +131,12 @@ impl Drop for Reservation {
     }
 }
 
-struct Held {
+struct ReservedBytes {
     bytes: Bytes,
     _reserved: Reservation,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for ReservedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

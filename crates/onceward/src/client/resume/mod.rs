@@ -84,8 +84,8 @@ impl Resume {
     ///
     /// The file cannot be written.
     pub async fn forget(&self, pending: &Pending) -> Result<(), ResumeError> {
-        let which = pending.which();
-        self.ask(move |file| file.forget(&which)).await
+        let id = pending.id();
+        self.ask(move |file| file.forget(&id)).await
     }
 
     async fn ask<T: Send + 'static>(
@@ -139,11 +139,11 @@ impl Remember for Resume {
     }
 
     fn forget(&self, key: &Key, parts: &Parts) -> BoxFuture<'static, ()> {
-        let which = which(key, &parts.method, &parts.uri);
+        let id = id(key, &parts.method, &parts.uri);
         let resume = self.clone();
         Box::pin(async move {
             // What stays is sent again, with the same key: that does no harm.
-            let _ = resume.ask(move |file| file.forget(&which)).await;
+            let _ = resume.ask(move |file| file.forget(&id)).await;
         })
     }
 }
@@ -213,8 +213,8 @@ impl Pending {
         request
     }
 
-    fn which(&self) -> Which {
-        which(&self.key, &self.method, &self.uri)
+    fn id(&self) -> CallId {
+        id(&self.key, &self.method, &self.uri)
     }
 }
 
@@ -225,9 +225,9 @@ impl fmt::Debug for Pending {
 }
 
 /// Key, method and URI: one key may be used at two servers.
-type Which = (String, String, String);
+type CallId = (String, String, String);
 
-fn which(key: &Key, method: &Method, uri: &Uri) -> Which {
+fn id(key: &Key, method: &Method, uri: &Uri) -> CallId {
     (key.as_str().to_owned(), method.to_string(), uri.to_string())
 }
 

@@ -18,7 +18,7 @@ use crate::{
     engine::{Tracked, open::Slot},
     server::{
         Claim, Code, Deadline, Idempotency, Problem, cause_of,
-        prefer::{Patience, Then},
+        prefer::{AfterWait, Patience},
     },
     telemetry::{self, Answered, event},
 };
@@ -76,7 +76,9 @@ pub(crate) async fn admit(
                 return Ok(Admitted::Replay { recalled, answered });
             }
             Some(_) => {}
-            None if patience.then == Then::Conflict || otherwise.code() != Code::InProgress => {
+            None if patience.after == AfterWait::Conflict
+                || otherwise.code() != Code::InProgress =>
+            {
                 return Err(otherwise);
             }
             None => return Ok(Admitted::Accepted(patience)),

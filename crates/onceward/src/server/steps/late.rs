@@ -23,7 +23,7 @@ use super::{
 use crate::{
     Engine,
     http::AnyBody,
-    server::{Body, Claim, Idempotency, PeerMemory, Reservation, common::Place},
+    server::{Body, Claim, Idempotency, PeerMemory, Reservation, common::ListeningPlace},
     telemetry::event,
 };
 
@@ -174,7 +174,7 @@ pub(crate) struct Listening {
     /// Of the request: the answer's connection may hold what was not sent of it.
     _request: Option<Reservation>,
     /// Of all that may listen in this process.
-    _place: Place,
+    _place: ListeningPlace,
 }
 
 impl Listening {

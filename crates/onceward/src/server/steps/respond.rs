@@ -17,7 +17,7 @@ use crate::{
     server::{
         Body, Code, Idempotency, Problem, body, headers, memory,
         options::checked::Options,
-        prefer::{Patience, Then},
+        prefer::{AfterWait, Patience},
     },
     telemetry::{Answered, event},
 };
@@ -45,9 +45,9 @@ pub(crate) async fn first(
     running: Running,
     patience: Patience,
 ) -> Result<(Answered, Response<Body>), Problem> {
-    let answer = match patience.then {
-        Then::Conflict | Then::Accepted => running.await,
-        Then::Async => match timeout(patience.wait, running).await {
+    let answer = match patience.after {
+        AfterWait::Conflict | AfterWait::Accepted => running.await,
+        AfterWait::Async => match timeout(patience.wait, running).await {
             Ok(answer) => answer,
             Err(_) => return Ok((Answered::Accepted, accepted(idempotency, id, patience))),
         },

@@ -37,9 +37,9 @@ impl Traffic {
     /// # Errors
     ///
     /// Its client does not wait for it any more, or it is a retry too many.
-    pub(crate) fn admit(&self, said: Option<Incoming>, is_repeat: bool) -> Result<(), Problem> {
-        refuse_expired(said)?;
-        let is_retry = is_repeat || said.is_some_and(|said| said.attempt > 1);
+    pub(crate) fn admit(&self, incoming: Option<Incoming>, is_repeat: bool) -> Result<(), Problem> {
+        refuse_expired(incoming)?;
+        let is_retry = is_repeat || incoming.is_some_and(|incoming| incoming.attempt > 1);
         let now = self.since.elapsed();
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         if !is_retry {
@@ -65,8 +65,8 @@ pub(crate) fn note(parts: &mut Parts) {
 }
 
 /// Refuses a request whose client does not wait for it any more.
-pub(crate) fn refuse_expired(said: Option<Incoming>) -> Result<(), Problem> {
-    match said.is_some_and(|said| said.is_over()) {
+pub(crate) fn refuse_expired(incoming: Option<Incoming>) -> Result<(), Problem> {
+    match incoming.is_some_and(|incoming| incoming.is_over()) {
         false => Ok(()),
         true => {
             let text =
