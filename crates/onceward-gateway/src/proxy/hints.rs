@@ -11,7 +11,7 @@ pub(super) const DEADLINE: HeaderName = AttemptHeaders::DEADLINE;
 pub(super) const PRIORITY: HeaderName = AttemptHeaders::PRIORITY;
 pub(super) const ATTEMPT: HeaderName = AttemptHeaders::ATTEMPT;
 
-/// What a client wishes; whatever it says that cannot be read was not said.
+/// What a client says about its request; an unreadable line counts as missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestHints {
     /// When the client does not wait for the answer any more.

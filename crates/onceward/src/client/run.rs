@@ -103,7 +103,7 @@ impl<'a, X: Exchange> Run<'a, X> {
                 self.kept = true;
                 self.resumed = !new;
                 if !new {
-                    // What was sent before may have happened, whatever is answered now.
+                    // The earlier request may have happened, whatever the server answers now.
                     attempts.doubt();
                 }
                 Ok(())

@@ -20,6 +20,14 @@ use crate::Engine;
 /// `Option<Claim>` is for routes where the key is optional. It derefs to the protocol's
 /// [`Claim`](onceward_core::Claim), so that `claim.key_for("stripe.charge")` is the key for a
 /// provider: stable over attempts.
+///
+/// ```
+/// use onceward::server::Claim;
+///
+/// async fn charge(claim: Claim) -> String {
+///     format!("charged under {}", claim.key_for("stripe.charge").as_str())
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Claim {
     owned: Arc<Owned>,

@@ -12,7 +12,7 @@ use onceward_core::{BoxFuture, Digest, OperationId};
 use tower_service::Service;
 
 use super::{
-    Body, BoxError, Code, Idempotency, Problem, WholeBody,
+    Body, BoxError, Code, Idempotency, Idempotent, Problem, WholeBody,
     claim::Passed,
     steps::{
         admit::{self, Admitted},
@@ -22,13 +22,6 @@ use super::{
     },
 };
 use crate::telemetry::{self, Answered, Begun, Route};
-
-/// A service whose writes are safe to retry: see [`Idempotency`].
-#[derive(Clone, Debug)]
-pub struct Idempotent<S> {
-    pub(super) idempotency: Idempotency,
-    pub(super) service: S,
-}
 
 impl<S, B, R> Service<Request<B>> for Idempotent<S>
 where

@@ -71,6 +71,15 @@ impl Ledger {
 ///
 /// For code around a layer that keeps bytes of requests itself: see
 /// [`Idempotency::memory_of`](super::Idempotency::memory_of).
+///
+/// ```
+/// use onceward::server::PeerMemory;
+///
+/// fn kept(memory: &PeerMemory, bytes: bytes::Bytes) -> Option<bytes::Bytes> {
+///     let mut reservation = memory.nothing();
+///     reservation.grow_to(bytes.len()).then(|| reservation.hold(bytes))
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct PeerMemory {
     memory: Memory,
@@ -93,6 +102,14 @@ impl PeerMemory {
 }
 
 /// A part of the memory; given back when it is dropped.
+///
+/// ```
+/// use onceward::server::Reservation;
+///
+/// fn has_room(reservation: &mut Reservation, next: &[u8], read: usize) -> bool {
+///     reservation.grow_to(read + next.len())
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Reservation {
     of: PeerMemory,

@@ -36,7 +36,7 @@ struct State {
     /// Of the requests here that have no answer yet, with the number of each.
     deadlines: Vec<(u64, Deadline)>,
     requests: u64,
-    /// How many bytes went out, of whatever.
+    /// How many bytes went out, of all requests.
     written: u64,
     /// Ends the connection; `None` where other requests use it, too.
     end: Option<AbortHandle>,

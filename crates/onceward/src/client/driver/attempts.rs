@@ -108,7 +108,7 @@ impl<'a, E: Environment> Attempts<'a, E> {
         action
     }
 
-    /// The attempt in progress, or the one that was decided on, will not be: its target gets back what it gave.
+    /// Gives up the attempt in progress, or the one that was decided on: its target gets back what it gave.
     pub fn abandon(&mut self) {
         match mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Idle => {}

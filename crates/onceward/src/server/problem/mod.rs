@@ -260,7 +260,9 @@ impl Problem {
         self
     }
 
-    /// Says why nothing was run, in the extensions of its response: code that counts refusals reads it there.
+    /// Says why nothing was run, in the extensions of its response.
+    ///
+    /// Code that counts refusals reads it there.
     ///
     /// ```
     /// use onceward::{server::{Code, Problem}, telemetry::RejectReason};

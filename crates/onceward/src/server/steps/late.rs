@@ -89,7 +89,9 @@ impl fmt::Debug for NoAnswer {
     }
 }
 
-/// Put into a response's extensions: its body has to be complete by then, or counts as no answer in time.
+/// Put into a response's extensions: its body has to be complete by then.
+///
+/// A later one counts as no answer in time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -114,8 +116,9 @@ impl CompleteWithin {
     }
 }
 
-/// Put into a response's extensions beside [`Meaning::Unknown`]: the answer says nothing about an earlier
-/// attempt, whose outcome is unknown for this cause.
+/// In a response's extensions: the outcome of an earlier attempt is unknown, for this cause.
+///
+/// Put it beside [`Meaning::Unknown`], if the answer says nothing about that attempt.
 ///
 /// ```
 /// use onceward::{server::InDoubt, protocol::{Cause, Meaning}};
