@@ -18,7 +18,7 @@ use super::{
     requests::TrustBody,
 };
 
-/// Under which name the trail of such words is kept.
+/// The name of the operation whose trail keeps such words.
 const NAME: &str = "onceward.clock";
 
 impl Repair {

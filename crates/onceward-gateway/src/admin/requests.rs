@@ -21,7 +21,7 @@ const MAX_REASON: usize = 1000;
 /// The longest place in a list.
 const MAX_CURSOR: usize = 200;
 
-/// The largest answer that is kept in a record itself, as the gateway does it.
+/// The largest answer that the gateway keeps in a record itself.
 const MAX_ANSWER: usize = 64 << 10;
 
 #[derive(Debug, Default, Deserialize)]
@@ -116,7 +116,7 @@ fn duration(text: &str) -> Result<Duration, Refusal> {
     config::duration(text).map_err(|help| Refusal::malformed(format!("`older`: {help}")))
 }
 
-/// What was found out about an unknown outcome.
+/// What an operator found out about an unknown outcome.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ResolveBody {

@@ -10,7 +10,7 @@ use onceward::{
 use super::refusal::Refusal;
 use crate::config::{Config, Route};
 
-/// From this version on a fingerprint was made with a key, so that answers are sealed.
+/// From this version on fingerprints are keyed, so that answers are sealed.
 const KEYED: u8 = 0x80;
 
 pub(super) struct Routes {
@@ -47,7 +47,7 @@ impl Routes {
         Err(Refusal::conflict("route-unknown", text))
     }
 
-    /// An operator's answer is kept by the rules for the upstream's own.
+    /// The gateway keeps an operator's answer by the rules for the upstream's own.
     pub(super) fn resolution(
         &self,
         record: &Record,

@@ -188,7 +188,7 @@ fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<Option<String>> {
     })
 }
 
-/// Writes one line, after what was said earlier.
+/// Writes one line, after the earlier values.
 fn set(headers: &mut HeaderMap, name: HeaderName, earlier: Option<&str>, own: HeaderValue) {
     let value = match earlier.map(|text| text.trim_matches([' ', '\t', ','])) {
         None | Some("") => own,

@@ -70,7 +70,7 @@ impl Peer {
     }
 }
 
-/// What is known about who asks, found out once for each request and kept in its extensions.
+/// The sender of a request: the gateway finds it out once, and keeps it in the request's extensions.
 ///
 /// It has no `Debug`, so that claims about people do not slip into logs.
 #[derive(Clone)]

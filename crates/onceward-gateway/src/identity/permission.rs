@@ -4,7 +4,7 @@ use super::Caller;
 use crate::config::Authorize;
 
 /// Whether the caller is allowed, now, by what the request itself proves, or why not; an earlier
-/// permission does not count. A URL is asked elsewhere, so here it allows nothing.
+/// permission does not count. A hook asks a URL, which allows nothing here.
 pub(crate) fn may_see(authorize: &Authorize, caller: &Caller) -> Result<(), String> {
     match authorize {
         Authorize::None => Ok(()),

@@ -135,7 +135,7 @@ async fn reconcile(
         return Err(format!("the reconcile URL answered {}", response.status()).into());
     }
     let text = whole(response, memory).await?;
-    // For its parts, and for the answer in it; what it becomes is counted by the layer.
+    // For its parts, and for the answer in it; the layer counts what it becomes.
     let mut parsed = memory.nothing();
     if !parsed.grow_to(2 * text.len()) {
         return Err("too many bytes are held in memory here".into());
@@ -171,7 +171,7 @@ fn outcome(response: &Value) -> Result<Outcome, BoxError> {
     Ok(outcome)
 }
 
-/// Makes an answer again that was kept as a reference.
+/// Rebuilds an answer that the record keeps as a reference.
 async fn make_again(
     (upstream, rebuild, memory): &(Upstream, Rebuild, PeerMemory),
     resource: &Resource,
@@ -269,7 +269,7 @@ pub(super) async fn read(
     };
     let json = pointers.into_iter().filter_map(value).collect();
     let body = match of_key.is_some() && key == Ok(None) {
-        // It may be passed on, and counts until it was sent.
+        // The gateway may pass it on, and its memory counts until it has left.
         true => Body::from_whole(reserved.hold(bytes), trailers),
         // Given back here: the layer counts the body as it reads it, which it does at once.
         false => Body::from_whole(bytes, trailers),

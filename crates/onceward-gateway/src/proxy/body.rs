@@ -43,7 +43,7 @@ pub(super) fn of_client(
     }
     // Those that must not be there are gone already.
     let announced: Vec<_> = listed(headers, &header::TRAILER).collect();
-    // With HTTP/1.1 only trailers that were announced are sent.
+    // HTTP/1.1 sends only announced trailers.
     if announced.is_empty() && !routes.upstream.speaks_http2() {
         return (Body::new(Timed::pieces(body, CLIENT_BODY_TIMEOUT).with(floor.clone())), floor);
     }
@@ -68,7 +68,7 @@ pub(super) enum Begun {
 }
 
 impl Begun {
-    /// The whole of it again, as it is sent on; it counts until it was sent.
+    /// The whole body for the upstream; its memory counts until it has left.
     pub(super) fn into_body(self) -> Body {
         match self {
             Self::All(bytes, trailers, reserved) => {

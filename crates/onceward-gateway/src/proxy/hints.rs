@@ -26,7 +26,7 @@ pub(crate) struct RequestHints {
 }
 
 impl RequestHints {
-    /// Nothing was said.
+    /// Of a request that says nothing.
     pub(super) const NONE: Self =
         Self { deadline: None, priority: None, attempt: 1, counts: false, is_trusted: false };
 

@@ -48,7 +48,7 @@ pub(super) struct Covered {
     pub(super) counted: telemetry::Route,
 }
 
-/// What was found out about a request before its layer sees it.
+/// What the gateway found out about a request before its layer sees it.
 #[derive(Clone)]
 pub(super) struct RequestContext {
     pub(super) caller: Arc<Caller>,

@@ -75,7 +75,7 @@ pub(crate) struct Gateway {
     store: Arc<dyn Records>,
     /// The store was opened with these keys, and uses them until it is closed.
     keys: Option<Arc<Keyring>>,
-    /// What is known of the upstream, whatever is configured.
+    /// The state of the upstream, which outlives a configuration.
     upstream_states: UpstreamStates,
     routes: Arc<RwLock<Arc<Routes>>>,
 }
@@ -163,7 +163,7 @@ impl Gateway {
         self.current().config.clone()
     }
 
-    /// What a client at this address may do before it is known what it asks for.
+    /// What a client at this address may do before its first request.
     pub(crate) fn allowed(&self, address: IpAddr) -> Allowed {
         let routes = self.current();
         let config = &routes.config;

@@ -61,7 +61,7 @@ impl Routes {
         let identity = Identity::new(&config)?;
         let answers = upstream_states.descriptors.answers(config.max_answers);
         let upstream = Upstream::bounded(&config.upstream, &upstream_states.sockets, answers)?;
-        // Each route says how its scope is found; the root itself covers nothing.
+        // Each route has its own scopes; the root itself covers nothing.
         let no_scope = |_: &Parts| Err::<Scope, _>("no route");
         let root = Idempotency::builder(engine.clone(), no_scope)
             .spool(store.clone())

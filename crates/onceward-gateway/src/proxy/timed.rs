@@ -69,7 +69,7 @@ pub(crate) struct Timed<B> {
     pace: Option<Pace>,
     /// Made when something has to be waited for; many bodies are there at once.
     sleep: Option<Pin<Box<Sleep>>>,
-    /// Since when a piece is waited for, and when it comes too late.
+    /// Since when the reader waits for a piece, and when it comes too late.
     waiting: Option<(Instant, Option<Instant>)>,
 }
 

@@ -14,7 +14,7 @@ use super::{
     failure::{self, CutShort, TimedOut},
 };
 use crate::{
-    http::{AnyBody, read},
+    http::{ByteBody, read},
     telemetry::{self, SentAs},
 };
 
@@ -37,7 +37,7 @@ pub(super) struct AttemptPlan {
 }
 
 /// Sends one request and waits for its answer, no longer than its time.
-pub(super) async fn one<B: AnyBody>(
+pub(super) async fn one<B: ByteBody>(
     answer: impl Future<Output = Result<Response<B>, BoxError>> + Send,
     sent: Sent,
     plan: AttemptPlan,
@@ -82,7 +82,7 @@ pub(super) async fn one<B: AnyBody>(
 }
 
 /// What an answer says; its body is read only where that says more. `seen` has the head at once.
-async fn understand<B: AnyBody>(
+async fn understand<B: ByteBody>(
     response: Response<B>,
     (uri, retry): (&Uri, &Retry),
     permit: InFlightPermit,

@@ -12,13 +12,13 @@ use super::{
     driver::{Attempts, Environment as _, ReplayableBody, drive},
     run::Run,
 };
-use crate::http::AnyBody;
+use crate::http::ByteBody;
 
 /// Sends a request, again if that is safe and may help, and says what it did.
 pub(super) async fn call<X: Exchange>(
     retry: &Retry,
     exchange: &mut X,
-    request: Request<impl AnyBody>,
+    request: Request<impl ByteBody>,
 ) -> Result<Response<AnswerBody<X::Body>>, CallError> {
     let start = retry.now();
     let (parts, body) = request.into_parts();

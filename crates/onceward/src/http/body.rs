@@ -15,13 +15,13 @@ use http_body_util::{BodyExt as _, combinators::UnsyncBoxBody};
 /// What goes wrong while a request is sent or a body is read.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Every body that can be read or sent.
-pub(crate) trait AnyBody:
+/// A body of bytes that the layer or the client can read and send.
+pub(crate) trait ByteBody:
     http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static
 {
 }
 
-impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> AnyBody for B {}
+impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> ByteBody for B {}
 
 /// The body of a request or of an answer.
 ///

@@ -6,7 +6,7 @@ mod body;
 mod retry_after;
 
 pub use attempt_headers::{AttemptHeaders, Incoming};
-pub(crate) use body::{AnyBody, Read, read};
 pub use body::{Body, BoxError};
+pub(crate) use body::{ByteBody, Read, read};
 #[cfg(feature = "client")]
 pub use retry_after::hint;

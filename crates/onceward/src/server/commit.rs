@@ -25,7 +25,7 @@ use super::{
 use crate::{
     CommitError,
     engine::{Transaction, fresh_fence},
-    http::AnyBody,
+    http::ByteBody,
     telemetry::event,
 };
 
@@ -77,7 +77,7 @@ impl Claim {
     pub(super) async fn commit_answer<T: Transaction>(
         &self,
         mut transaction: T,
-        response: Response<impl AnyBody>,
+        response: Response<impl ByteBody>,
     ) -> Result<Completed, CommitError> {
         let (end, completed) = End::soon(self, response).await?;
         let (outcome, fence) = (end.outcome.clone(), end.id.fence);
@@ -237,14 +237,14 @@ impl End {
     /// Reads the answer to its end, for a moment: the only write lock is held meanwhile.
     async fn soon(
         claim: &Claim,
-        response: Response<impl AnyBody>,
+        response: Response<impl ByteBody>,
     ) -> Result<(Self, Completed), CommitError> {
         timeout(AT_ONCE, Self::of(claim, response)).await.unwrap_or(Err(CommitError::AnswerBroke))
     }
 
     async fn of(
         claim: &Claim,
-        response: Response<impl AnyBody>,
+        response: Response<impl ByteBody>,
     ) -> Result<(Self, Completed), CommitError> {
         let idempotency = claim.idempotency();
         let captured = capture::capture(idempotency, claim.memory(), response).await;

@@ -23,7 +23,7 @@ pub(crate) struct Answers(Arc<Mutex<AnswerCounts>>);
 struct AnswerCounts {
     most: u32,
     taken: u32,
-    /// Numbers that were given back: with those in use they are all numbers from 0 on.
+    /// Numbers that ended answers gave back: with those in use they are all numbers from 0 on.
     free: BinaryHeap<Reverse<u32>>,
     shares: Shares,
 }
@@ -42,7 +42,7 @@ impl Answers {
         self.enter().is_shut(holder)
     }
 
-    /// Counts one from before its request is sent until it has ended.
+    /// Counts an answer from before its request leaves until it has ended.
     pub(crate) fn take(&self, holder: Holder) -> Result<Answer, RejectReason> {
         let mut counts = self.enter();
         if let Some(reason) = counts.is_shut(&holder) {

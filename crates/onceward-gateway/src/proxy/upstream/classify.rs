@@ -108,8 +108,8 @@ impl RetrySafety {
         hints.is_retry() || matches!(self, Self::Keyed { is_rerun: true, .. })
     }
 
-    /// How long one attempt is waited for. What may change something is not cut off because its client
-    /// is in a hurry: its outcome would be unknown though it would be there in a moment.
+    /// How long the gateway waits for one attempt. It cuts off no write because the client is in a hurry:
+    /// the outcome would be unknown though the answer would be there in a moment.
     pub(crate) fn patience(&self, of_attempt: Duration, one: Duration, until: Instant) -> Duration {
         let left = until.saturating_duration_since(Instant::now());
         match self {

@@ -64,7 +64,7 @@ struct ConnectionState {
     base: Uri,
     protocol: Protocol,
     kept: Mutex<Kept>,
-    /// With HTTP/2 one connection is for all of its line: the others wait until it is made.
+    /// With HTTP/2 all requests of a line share one connection: the others wait until it is there.
     connecting: tokio::sync::Mutex<()>,
 }
 
@@ -74,7 +74,7 @@ struct Kept {
     is_swept: bool,
 }
 
-/// One connection. With HTTP/2 clones are the same, and it is kept while it is used.
+/// One connection. With HTTP/2 clones are the same, and the list keeps it while requests use it.
 struct Link {
     /// With HTTP/2, whose requests it takes. They are never more than an upstream has streams for.
     line: Line,

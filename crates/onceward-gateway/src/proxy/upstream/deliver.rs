@@ -30,7 +30,7 @@ use crate::{
     proxy::hints::{ATTEMPT, RequestHints},
 };
 
-/// How the requests of one route are sent on; clones are the same.
+/// How the gateway sends the requests of one route on; clones are the same.
 #[derive(Clone)]
 pub(crate) struct UpstreamPolicy {
     pub(crate) upstream: Upstream,
@@ -44,7 +44,7 @@ pub(crate) struct UpstreamPolicy {
     route: u32,
     share: Share,
     repeats: bool,
-    /// How many may be at the upstream was said for this route.
+    /// The route has a limit of its own for requests at the upstream.
     pub(crate) is_limited: bool,
     pub(crate) is_unmatched: bool,
     /// The part of the places that one client may hold.
@@ -64,7 +64,7 @@ pub(crate) struct Delivered {
 }
 
 pub(crate) enum Undelivered {
-    /// Nothing was sent, for this reason; perhaps it is better after that time.
+    /// The gateway sent nothing, for this reason; a later request may find it better.
     Rejected(RejectReason, Option<Duration>),
     Failed(SendFailure),
     /// What came of the last attempt proves nothing about an earlier one, which is in doubt for this cause.
@@ -73,7 +73,7 @@ pub(crate) enum Undelivered {
     Late(Pending, Answer),
 }
 
-/// What a policy is made of besides how its requests are delivered.
+/// What a policy is made of besides its route's delivery.
 #[derive(Clone, Copy)]
 pub(crate) struct OfRoute<'a> {
     /// `None`: it is for requests that no route speaks of.
@@ -179,7 +179,7 @@ impl UpstreamPolicy {
         Holder { origin, peer_share, is_unmatched, is_arriving }
     }
 
-    /// What a request takes up at the upstream before it is sent. The client's own retries are counted here.
+    /// Takes a request's places before it is sent, and counts the client's own retries.
     fn admit(&self, holder: Holder, is_retry: bool) -> Result<(HeldShare, Answer), RejectReason> {
         let share = self.state.admit(holder, (self.route, self.share), is_retry)?;
         Ok((share, self.answers.take(holder)?))
@@ -218,7 +218,7 @@ impl UpstreamPolicy {
     }
 }
 
-/// Where a request comes from; it was found out before its layer saw it.
+/// Where a request comes from: the gateway has noted it before the layer.
 pub(crate) fn origin(extensions: &Extensions) -> Origin {
     extensions.get().copied().unwrap_or(Origin { address: None, connection: None })
 }
@@ -237,7 +237,7 @@ struct UpstreamRequest<'a> {
     safety: &'a RetrySafety,
     hints: &'a RequestHints,
     holder: Holder,
-    /// What the next request takes up; without a share, that is taken when it is sent.
+    /// The places of the next request; a missing share is taken with the launch.
     places: Option<(Option<HeldShare>, Answer)>,
     /// When the last attempt has to be answered.
     until: Instant,
@@ -359,7 +359,7 @@ impl<'a> Sender for UpstreamRequest<'a> {
     }
 }
 
-/// An attempt after which another one is made. Also a server that answers with an error may have done it.
+/// Why an attempt leaves doubt: also a server that answers with an error may have carried it out.
 fn in_doubt(reply: Reply) -> (SendFailure, Cause) {
     match reply.result {
         Ok(response) => {

@@ -40,7 +40,7 @@ struct State {
     written: u64,
     /// Ends the connection; `None` where other requests use it, too.
     end: Option<AbortHandle>,
-    /// A request was given up here, and what is left of it may be waiting: no other one joins it.
+    /// The owner gave a request up here, and a rest of it may be waiting: no other request joins it.
     is_retired: bool,
     /// No byte leaves any more.
     is_shut: bool,
@@ -90,7 +90,7 @@ impl Gate {
         Ok(Pass { gate: self.clone(), number, written_before, is_answered: false })
     }
 
-    /// Writes, if that may be. The lock is held meanwhile, so that nothing is between check and write.
+    /// Writes, if the deadlines allow it. It holds the lock, so that nothing is between check and write.
     fn write(&self, write: impl FnOnce() -> Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         let mut state = self.state();
         let deadlines = state.deadlines.iter().map(|(_, deadline)| *deadline);

@@ -61,7 +61,7 @@ pub(super) const CONNECTION_WINDOW: u32 = 256 * STREAM_WINDOW;
 /// How much of an answer is read ahead with HTTP/1.1, and how long its head may be.
 pub(super) const MAX_READ: usize = 64 << 10;
 
-/// How often a connection of HTTP/2 is asked whether it lives, and how long it may take to say so.
+/// How often the gateway pings a connection of HTTP/2, and how long the upstream may take to answer.
 pub(super) const PING: Duration = Duration::from_secs(5);
 
 type Pool = Client<HttpsConnector<Bounded>, Body>;
@@ -220,7 +220,7 @@ impl Upstream {
         *request.uri_mut() = uri
             .map_err(|error| SendFailure::NotSent(UpstreamFailure::Malformed, error.to_string()))?;
         if self.protocol == Protocol::Http2 {
-            // The host is said by the target there; what the client said is in `Forwarded`.
+            // HTTP/2 has the host in the target; the client's own is in `Forwarded`.
             request.headers_mut().remove(header::HOST);
             request.headers_mut().insert(header::TE, HeaderValue::from_static("trailers"));
         }

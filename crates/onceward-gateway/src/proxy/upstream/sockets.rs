@@ -32,7 +32,7 @@ impl Sockets {
         Self(Arc::new(Semaphore::new(most)))
     }
 
-    /// Connections by this connector count; where there are too many, one is waited for.
+    /// Counts the connections of this connector; where there are too many, the next one waits.
     pub(crate) fn bound(&self, tcp: HttpConnector, patience: Duration) -> Bounded {
         Bounded { tcp, sockets: self.clone(), patience }
     }

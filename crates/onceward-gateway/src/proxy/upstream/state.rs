@@ -2,7 +2,7 @@
 //! route that wants its own.
 //!
 //! A state has a [`TargetHandle`] of the library with budget, breaker and bulkhead, and beside it who holds how
-//! many of the places at the upstream. Each is looked at in short sections under a mutex, never across an await.
+//! many of the places at the upstream. Each has a mutex, which no task holds across an await.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{config::Delivery, descriptors::Descriptors};
 
-/// The upstream is all there is, and clients wait for it: it is looked at again soon, also after a long
+/// There is only this upstream, and clients wait for it: the breaker tries it again soon, also after a long
 /// outage. Three trials in a few seconds are no load.
 const OPEN: Duration = Duration::from_secs(1);
 const OPEN_MOST: Duration = Duration::from_secs(5);
@@ -153,7 +153,7 @@ impl UpstreamStates {
     }
 }
 
-/// What a state is made by; the numbers of a call are its route's.
+/// The rules of a state; a call goes by those of its route.
 fn rules(delivery: &Delivery) -> Rules {
     let limit = delivery.limit.map_or(Limit::standard(), Limit::Fixed);
     let breaker = Breaker { open: OPEN, open_most: OPEN_MOST, ..Breaker::standard() };

@@ -13,12 +13,12 @@ use tower_service::Service;
 
 use crate::{
     client::{Body, BoxError},
-    http::AnyBody,
+    http::ByteBody,
 };
 
 /// How a request is sent: by a tower service, by reqwest, by the rest of a middleware chain.
 pub(crate) trait Exchange: Send {
-    type Body: AnyBody;
+    type Body: ByteBody;
 
     /// Sends it; `sent` is raised before anything can have left.
     fn send(
@@ -49,7 +49,7 @@ where
     S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: Into<BoxError>,
-    B: AnyBody,
+    B: ByteBody,
 {
     type Body = B;
 

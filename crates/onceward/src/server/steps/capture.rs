@@ -8,7 +8,7 @@ use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 
 use super::late::{InDoubt, LateAnswer};
 use crate::{
-    http::AnyBody,
+    http::ByteBody,
     server::{
         Body, Idempotency,
         body::{self, Unread, Whole},
@@ -107,7 +107,7 @@ impl Captured {
 pub(crate) async fn capture(
     idempotency: &Idempotency,
     memory: &PeerMemory,
-    response: Response<impl AnyBody>,
+    response: Response<impl ByteBody>,
 ) -> Captured {
     let options = idempotency.options();
     let (head, body) = response.into_parts();

@@ -32,7 +32,7 @@ use super::{
 use crate::{
     Engine,
     engine::{Renewal, open::Slot},
-    http::AnyBody,
+    http::ByteBody,
     server::{Body, Claim, Code, Idempotency, PeerMemory, Problem, WholeBody},
     telemetry::{self, Begun, Renewed, event},
 };
@@ -46,14 +46,14 @@ where
     Self: Service<Request<B>, Error: fmt::Debug + Send>,
 {
     /// The body of its answers.
-    type Reply: AnyBody;
+    type Reply: ByteBody;
 }
 
 impl<S, B, R> Served<B> for S
 where
     S: Service<Request<B>, Response = Response<R>, Future: Send> + Send + 'static,
     S: Service<Request<B>, Error: fmt::Debug + Send>,
-    R: AnyBody,
+    R: ByteBody,
 {
     type Reply = R;
 }

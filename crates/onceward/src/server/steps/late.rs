@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     Engine,
-    http::AnyBody,
+    http::ByteBody,
     server::{Body, Claim, Idempotency, PeerMemory, Reservation, common::ListeningPlace},
     telemetry::event,
 };
@@ -138,7 +138,7 @@ pub(crate) type LateAnswer = BoxFuture<'static, Captured>;
 pub(crate) async fn captured(
     idempotency: &Idempotency,
     memory: &PeerMemory,
-    mut response: Response<impl AnyBody>,
+    mut response: Response<impl ByteBody>,
 ) -> Captured {
     let owned = (idempotency.clone(), memory.clone());
     if let Some(no_answer) = response.extensions_mut().remove::<NoAnswer>() {

@@ -13,7 +13,7 @@ use super::{
     recall::{Recalled, RecalledBody},
 };
 use crate::{
-    http::AnyBody,
+    http::ByteBody,
     server::{
         Body, Code, Idempotency, Problem, body, headers, memory,
         options::checked::Options,
@@ -190,7 +190,7 @@ pub(crate) fn accepted(
 pub(crate) fn unprotected(
     idempotency: &Idempotency,
     id: Digest,
-    response: Response<impl AnyBody>,
+    response: Response<impl ByteBody>,
 ) -> Response<Body> {
     let mut response = match response.extensions().get::<Problem>() {
         Some(refusal) => problem(idempotency, id, refusal.clone()),
