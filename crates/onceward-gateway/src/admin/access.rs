@@ -18,12 +18,12 @@ use crate::config::{AdminToken, Role};
 const MIN_TOKEN: usize = 16;
 
 /// The longest name that a person may give themselves in the trail.
-const MAX_SAID: usize = 64;
+const MAX_ACTOR: usize = 64;
 
-/// In whose hands a change was, as the CLI says it; a word beside the token's name, and no proof.
+/// The person who makes a change, as the CLI says it: written beside the token's name, and no proof.
 pub(crate) const ACTOR: &str = "onceward-actor";
 
-/// Who may do what. Without tokens: whoever is on this machine, everything.
+/// Who may do what. Without tokens every process on this machine may do everything.
 #[derive(Clone)]
 pub(crate) struct Access {
     tokens: Arc<[Token]>,
@@ -35,7 +35,6 @@ struct Token {
     digest: [u8; 32],
 }
 
-/// Who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Operator {
     /// As it is written in the trail.
@@ -44,7 +43,6 @@ pub(crate) struct Operator {
 }
 
 impl Access {
-    /// Reads the tokens from the environment.
     pub(crate) fn new(tokens: &[AdminToken]) -> Result<Self, String> {
         let read = |token: &AdminToken| {
             let AdminToken { name, token_env, role } = token;
@@ -80,9 +78,9 @@ impl Access {
     }
 
     fn operator(&self, uri: &Uri, headers: &HeaderMap) -> Result<Operator, Refusal> {
-        let said = said(headers)?;
-        let named = |name: &str| match &said {
-            Some(said) => format!("{name}/{said}"),
+        let actor = actor(headers)?;
+        let named = |name: &str| match &actor {
+            Some(actor) => format!("{name}/{actor}"),
             None => name.to_owned(),
         };
         if self.tokens.is_empty() {
@@ -96,7 +94,7 @@ impl Access {
         // What is compared are digests, of which a guesser cannot choose the first bytes.
         match self.tokens.iter().find(|token| token.digest == given) {
             Some(Token { name, role, .. }) => Ok(Operator { name: named(name), role: *role }),
-            None => Err(unauthorized("this token is not known here")),
+            None => Err(unauthorized("this token is not known here: use one of [admin_tokens]")),
         }
     }
 }
@@ -124,13 +122,12 @@ pub(super) async fn require(
     Ok(next.run(request).await)
 }
 
-/// Somebody tries something that is not theirs.
+/// Logs a request that its sender had no right to.
 fn log(refusal: &Refusal) {
     tracing::warn!(event = event::OPERATOR_REFUSED, code = refusal.code, "an operator was refused");
 }
 
-/// A page in a browser can send requests to this machine, but neither this content type without asking
-/// first nor a header with another name for it.
+/// A page in a browser can send requests to this machine, but this content type only after asking first.
 fn is_json(headers: &HeaderMap) -> Result<(), Refusal> {
     let value = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     let kind = value.split(|byte| *byte == b';').next().unwrap_or_default();
@@ -143,8 +140,8 @@ fn is_json(headers: &HeaderMap) -> Result<(), Refusal> {
     }
 }
 
-/// Without tokens the address is all there is: neither a page of elsewhere nor a name that leads here
-/// may use it.
+/// Without tokens only the address protects the listener: no page of another host may use it, and no name
+/// that resolves to this machine.
 fn only_this_machine(uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     // With HTTP/2 the host is in the target.
@@ -170,15 +167,11 @@ fn is_loopback(authority: &str) -> bool {
         || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
 }
 
-fn said(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
+fn actor(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
     let Some(value) = headers.get(ACTOR) else { return Ok(None) };
-    let said = value.to_str().ok().filter(|said| (1..=MAX_SAID).contains(&said.len()));
-    match said {
-        Some(said) => Ok(Some(said)),
-        None => {
-            Err(Refusal::malformed(format!("`{ACTOR}` has 1 to {MAX_SAID} visible characters")))
-        }
-    }
+    let actor = value.to_str().ok().filter(|actor| (1..=MAX_ACTOR).contains(&actor.len()));
+    let text = || format!("`{ACTOR}` has 1 to {MAX_ACTOR} visible characters");
+    actor.map(Some).ok_or_else(|| Refusal::malformed(text()))
 }
 
 fn bearer(value: &[u8]) -> Option<&[u8]> {

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::observe::metrics::OperatorChange;
 
-/// Under which name the trail of such words is kept.
+/// The name of the operation whose trail keeps such words.
 const NAME: &str = "onceward.clock";
 
 impl Repair {
@@ -33,7 +33,7 @@ impl Repair {
         operator: &Operator,
         word: &TrustBody,
     ) -> Result<Value, Refusal> {
-        let mut change = entry(operator, word.reason()?)?;
+        let mut change = entry(operator, &word.reason.0)?;
         for _ in 0..MAX_TRIES {
             change.expected = match self.read(change.id).await? {
                 Stored::Nothing => None,

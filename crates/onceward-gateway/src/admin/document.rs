@@ -1,5 +1,5 @@
-//! Records as operators see them. Keys are digests; of answers the sizes and names are shown, never what
-//! they say.
+//! Records as operators see them. Keys are digests; of answers, operators see sizes and names, never the
+//! bytes.
 
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, header};
@@ -11,7 +11,6 @@ use onceward::{
 };
 use serde_json::{Map, Value, json};
 
-/// One line of a list.
 pub(super) fn line(listed: &Listed) -> Value {
     match &listed.found {
         Found::Record(stored) => readable(listed.id, stored),
@@ -66,7 +65,7 @@ fn absent(id: Digest) -> Value {
     document.into()
 }
 
-/// What cannot be read is not absent: nobody knows what became of it.
+/// An unreadable record is not absent: its outcome is unknown.
 fn unreadable(id: Digest, why: Unreadable) -> Value {
     let mut document = absent(id);
     document["state"] = Status::Unknown.as_str().into();

@@ -1,4 +1,4 @@
-//! Figures that are not counted as they happen: somebody must look into the store for them.
+//! Figures that the gateway does not count as they happen: it looks into the store for them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     records::Records,
 };
 
-/// How long it may take: who collects figures does not wait for long.
+/// How long it may take: a collector of figures does not wait for long.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Looks into the store; if that fails, the figures of before stay, and the store's own calls tell why.
@@ -18,10 +18,13 @@ pub(super) async fn take(store: &dyn Records) {
     let census = match timeout(SCRAPE_TIMEOUT, store.census()).await {
         Ok(Ok(census)) => census,
         Ok(Err(error)) => {
-            return tracing::warn!(event = event::STORE_FAILED, %error, "the store was not counted");
+            return tracing::warn!(event = event::STORE_FAILED, %error, "the records in the store were not counted: the figures of before stay");
         }
         Err(_) => {
-            return tracing::warn!(event = event::STORE_FAILED, "the store took too long to count");
+            return tracing::warn!(
+                event = event::STORE_FAILED,
+                "the store took too long to count its records: the figures of before stay"
+            );
         }
     };
     for (state, count) in [

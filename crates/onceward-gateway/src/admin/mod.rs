@@ -42,12 +42,11 @@ const MAX_REQUEST: usize = 256 << 10;
 /// By which the command knows that it talks to a gateway, before it sends its token.
 pub(crate) const NAME: &str = "onceward";
 
-/// What can be asked here, for people and for tools.
+/// All requests that the listener answers, for people and for tools.
 const OPENAPI: &str = include_str!("openapi.json");
 
 type Answer = Result<Response, Refusal>;
 
-/// Everything that operators can ask for.
 #[derive(Clone)]
 pub(crate) struct Admin {
     gateway: Gateway,
@@ -61,7 +60,7 @@ impl Admin {
         Self { gateway, repair, access, stopping: Arc::new(AtomicBool::new(false)) }
     }
 
-    /// From now on nobody shall send new requests to this gateway.
+    /// From now on balancers shall send no new requests to this gateway.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
@@ -138,49 +137,32 @@ async fn show(State(repair): State<Repair>, Path(reference): Path<String>) -> An
     Ok(done(&repair.show(digest(&reference)?).await?))
 }
 
-async fn resolve(
-    State(repair): State<Repair>,
-    Extension(operator): Extension<Operator>,
-    Path(reference): Path<String>,
-    body: Bytes,
-) -> Answer {
+/// One change of one operation.
+type Change = (State<Repair>, Extension<Operator>, Path<String>, Bytes);
+
+async fn resolve((State(repair), Extension(operator), Path(reference), body): Change) -> Answer {
     let found = requests::read(&body)?;
     Ok(done(&repair.resolve(digest(&reference)?, &operator, &found).await?))
 }
 
-async fn resolve_many(
-    State(repair): State<Repair>,
-    Extension(operator): Extension<Operator>,
-    body: Bytes,
-) -> Answer {
-    Ok(done(&repair.resolve_many(&operator, &requests::read(&body)?).await?))
-}
-
-async fn release(
-    State(repair): State<Repair>,
-    Extension(operator): Extension<Operator>,
-    Path(reference): Path<String>,
-    body: Bytes,
-) -> Answer {
+async fn release((State(repair), Extension(operator), Path(reference), body): Change) -> Answer {
     let why = requests::read(&body)?;
     Ok(done(&repair.release(digest(&reference)?, &operator, &why).await?))
 }
 
-async fn purge(
-    State(repair): State<Repair>,
-    Extension(operator): Extension<Operator>,
-    Path(reference): Path<String>,
-    body: Bytes,
-) -> Answer {
+async fn purge((State(repair), Extension(operator), Path(reference), body): Change) -> Answer {
     let why = requests::read(&body)?;
     Ok(done(&repair.purge(digest(&reference)?, &operator, &why).await?))
 }
 
-async fn trust_clock(
-    State(repair): State<Repair>,
-    Extension(operator): Extension<Operator>,
-    body: Bytes,
-) -> Answer {
+/// A change of more than one operation.
+type WideChange = (State<Repair>, Extension<Operator>, Bytes);
+
+async fn resolve_many((State(repair), Extension(operator), body): WideChange) -> Answer {
+    Ok(done(&repair.resolve_many(&operator, &requests::read(&body)?).await?))
+}
+
+async fn trust_clock((State(repair), Extension(operator), body): WideChange) -> Answer {
     Ok(done(&repair.trust_clock(&operator, &requests::read(&body)?).await?))
 }
 
@@ -210,7 +192,7 @@ async fn openapi() -> Response {
 }
 
 async fn metrics(State(admin): State<Admin>) -> Response {
-    figures::take(admin.gateway.store()).await;
+    figures::take(&**admin.gateway.store()).await;
     admin.gateway.upstream_states().measure();
     text(telemetry::PROMETHEUS_CONTENT_TYPE, telemetry::prometheus())
 }

@@ -1,4 +1,4 @@
-//! What an operator is told when something is not done.
+//! What an operator gets when something is not done.
 
 use std::{borrow::Cow, time::Duration};
 

@@ -35,7 +35,7 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the store may take to say that it is there.
 const PING: Duration = Duration::from_secs(1);
 
-/// How often a change is made again because somebody else was faster.
+/// How often a change is tried again because another one came first.
 pub(super) const MAX_TRIES: u32 = 3;
 
 /// Where the configuration comes from that is in effect now, if there is one.
@@ -57,7 +57,6 @@ impl Repair {
         (self.in_effect)()
     }
 
-    /// One page.
     pub(super) async fn list(&self, wanted: &ListQuery) -> Result<Value, Refusal> {
         let page = self.page(&wanted.filter()?).await?;
         let operations: Vec<Value> = page.listed.iter().map(document::line).collect();
@@ -65,7 +64,7 @@ impl Repair {
     }
 
     async fn page(&self, filter: &Filter) -> Result<Page, Refusal> {
-        // Who names all three names one operation, and it need not be searched for.
+        // All three together name one operation, which needs no search.
         if let Filter { scope: Some(scope), operation: Some(name), key: Some(key), .. } = filter {
             let id = OperationId::new(scope.clone(), name.clone(), key.clone()).digest();
             let found = self.read(id).await?;
@@ -85,7 +84,6 @@ impl Repair {
         }
     }
 
-    /// One operation with its trail.
     pub(super) async fn show(&self, id: Digest) -> Result<Value, Refusal> {
         let found = self.read(id).await?;
         let trail = bounded(self.records.trail(&id)).await?;
@@ -95,15 +93,14 @@ impl Repair {
         }
     }
 
-    /// Ends an unknown outcome.
     pub(super) async fn resolve(
         &self,
         id: Digest,
         operator: &Operator,
         found: &ResolveBody,
     ) -> Result<Value, Refusal> {
-        let (resolution, reason) = (found.resolution()?, found.reason()?);
-        let change = Change { operator, reason, force: force(found.force) };
+        let resolution = found.resolution()?;
+        let change = Change { operator, reason: &found.reason.0, force: force(found.force) };
         self.resolve_one(id, &resolution, &change, found.execution.as_deref()).await?;
         self.show(id).await
     }
@@ -142,7 +139,7 @@ impl Repair {
         many: &BulkResolve,
     ) -> Result<Value, Refusal> {
         let found = many.found();
-        let (resolution, reason) = (found.resolution()?, found.reason()?);
+        let resolution = found.resolution()?;
         let filter = Filter { status: Some(Status::Unknown), ..many.filter.filter()? };
         if many.filter.state.as_deref().is_some_and(|state| state != Status::Unknown.as_str()) {
             return Err(Refusal::malformed("only what is `unknown` is resolved in bulk"));
@@ -153,7 +150,7 @@ impl Repair {
             let done = match many.dry_run {
                 true => self.would_resolve(id, &found, &resolution),
                 false => {
-                    let change = Change { operator, reason, force: Force::No };
+                    let change = Change { operator, reason: &many.reason.0, force: Force::No };
                     self.resolve_one(id, &resolution, &change, None).await
                 }
             };
@@ -196,19 +193,17 @@ impl Repair {
         repair.of(stored).map(drop).map_err(refused)
     }
 
-    /// Gives a key back.
     pub(super) async fn release(
         &self,
         id: Digest,
         operator: &Operator,
         why: &ReasonBody,
     ) -> Result<Value, Refusal> {
-        let reason = why.reason()?;
         for _ in 0..MAX_TRIES {
             let stored = self.record(id, why.execution.as_deref()).await?;
             let routes = self.routes(&stored.record.operation);
             routes.must_be_known(force(why.force))?;
-            let (actor, reason) = (Some(operator.name.as_str()), Some(reason));
+            let (actor, reason) = (Some(operator.name.as_str()), Some(why.reason.0.as_str()));
             let terms = &routes.terms;
             let request = RepairRequest { terms, actor, reason, force: force(why.force) };
             match self.engine.release(id, &stored, request).await {
@@ -231,7 +226,6 @@ impl Repair {
         operator: &Operator,
         why: &ReasonBody,
     ) -> Result<Value, Refusal> {
-        let reason = why.reason()?;
         for _ in 0..MAX_TRIES {
             let (fence, execution) = match self.read(id).await? {
                 Stored::Record(stored) => (stored.record.fence, stored.record.execution),
@@ -242,7 +236,7 @@ impl Repair {
             };
             let note = Note {
                 actor: Some(operator.name.clone()),
-                reason: Some(reason.to_owned()),
+                reason: Some(why.reason.0.clone()),
                 ..Note::of_protocol(NoteKind::Purge, execution)
             };
             match bounded(self.records.purge(&id, fence, &note)).await? {
@@ -267,11 +261,11 @@ impl Repair {
         Err(changing())
     }
 
-    /// Whether the store reads and takes changes: it is asked to delete what it cannot have.
+    /// Whether the store reads and takes changes: the gateway asks it to delete a record that cannot exist.
     pub(super) async fn ping(&self) -> Result<(), StoreError> {
-        let (nothing, nobody) = (Digest([0; 32]), Execution::from_bytes([0; 16]));
+        let (nothing, no_execution) = (Digest([0; 32]), Execution::from_bytes([0; 16]));
         let (fence, note) =
-            (Fence::from_random([0; 16]), Note::of_protocol(NoteKind::Purge, nobody));
+            (Fence::from_random([0; 16]), Note::of_protocol(NoteKind::Purge, no_execution));
         let asked = async {
             self.records.get(&nothing).await?;
             self.records.purge(&nothing, fence, &note).await
@@ -311,7 +305,7 @@ impl Repair {
     }
 }
 
-/// Who changes something, and why.
+/// By whom and why something is changed.
 #[derive(Clone, Copy)]
 struct Change<'a> {
     operator: &'a Operator,
@@ -330,7 +324,7 @@ fn settled<T>(answer: Result<Result<T, StoreError>, Elapsed>) -> Result<T, Refus
     answer.unwrap_or_else(late).map_err(Refusal::from)
 }
 
-/// The trail has the reason; who reads the log shall know that somebody was here.
+/// The trail has the reason; the log shows that an operator was here.
 pub(super) fn count(change: OperatorChange, id: Digest, operator: &Operator) {
     OPERATOR_CHANGES.add(change);
     let (action, name) = (change.as_str(), operator.name.as_str());
@@ -355,12 +349,12 @@ fn refused(error: RepairError) -> Refusal {
     }
 }
 
-/// There is no record that could be changed.
+/// Why there is no record to change.
 fn unresolvable(found: &Stored) -> Refusal {
     match found {
         Stored::Unreadable { why: Unreadable::Sealed, .. } => {
-            let text = "its answer was sealed with a key that is not at hand here, or somebody \
-                        changed it: nothing is lost while the key exists; give this process all keys \
+            let text = "its answer was sealed with a key that this process does not have, or it was \
+                        tampered with: nothing is lost while the key exists; give this process all keys \
                         of [encryption] (`--config`, not `--store`); nothing was changed";
             Refusal::conflict("sealed", text)
         }
@@ -375,6 +369,7 @@ fn unresolvable(found: &Stored) -> Refusal {
 }
 
 pub(super) fn changing() -> Refusal {
-    let text = "it is being changed by others all the time; look at it again; nothing was changed";
+    let text =
+        "other changes came first each time, and nothing was changed by this one; look at it again";
     Refusal::new(StatusCode::CONFLICT, "changed", text).retry_after(Duration::from_secs(1))
 }

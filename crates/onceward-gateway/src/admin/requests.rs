@@ -21,10 +21,9 @@ const MAX_REASON: usize = 1000;
 /// The longest place in a list.
 const MAX_CURSOR: usize = 200;
 
-/// The largest answer that is kept in a record itself, as the gateway does it.
+/// The largest answer that the gateway keeps in a record itself.
 const MAX_ANSWER: usize = 64 << 10;
 
-/// Which operations.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ListQuery {
@@ -117,13 +116,13 @@ fn duration(text: &str) -> Result<Duration, Refusal> {
     config::duration(text).map_err(|help| Refusal::malformed(format!("`older`: {help}")))
 }
 
-/// What was found out about an unknown outcome.
+/// What an operator found out about an unknown outcome.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ResolveBody {
     outcome: String,
     response: Option<GivenAnswer>,
-    reason: String,
+    pub(super) reason: Reason,
     #[serde(default)]
     pub(super) force: bool,
     /// Only if this is still the last execution: what an operator saw may have gone on.
@@ -142,10 +141,6 @@ struct GivenAnswer {
 }
 
 impl ResolveBody {
-    pub(super) fn reason(&self) -> Result<&str, Refusal> {
-        reason(&self.reason)
-    }
-
     pub(super) fn resolution(&self) -> Result<Resolution, Refusal> {
         match (self.outcome.as_str(), &self.response) {
             ("applied", None) => {
@@ -178,7 +173,7 @@ impl GivenAnswer {
         };
         if body.len() > MAX_ANSWER {
             let text = "the body of `response` has more than 64 KiB; resolve without a response, and \
-                        duplicates are told that it happened";
+                        duplicates hear that it happened";
             return Err(Refusal::malformed(text));
         }
         if matches!(self.status, 204 | 205 | 304) && !body.is_empty() {
@@ -201,39 +196,26 @@ impl GivenAnswer {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReasonBody {
-    reason: String,
+    pub(super) reason: Reason,
     #[serde(default)]
     pub(super) force: bool,
     /// As in [`ResolveBody`].
     pub(super) execution: Option<String>,
 }
 
-impl ReasonBody {
-    pub(super) fn reason(&self) -> Result<&str, Refusal> {
-        reason(&self.reason)
-    }
-}
-
 /// A word that needs nothing but a reason.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TrustBody {
-    reason: String,
+    pub(super) reason: Reason,
 }
 
-impl TrustBody {
-    pub(super) fn reason(&self) -> Result<&str, Refusal> {
-        reason(&self.reason)
-    }
-}
-
-/// Many unknown outcomes at once.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BulkResolve {
     pub(super) filter: ListQuery,
     pub(super) outcome: String,
-    pub(super) reason: String,
+    pub(super) reason: Reason,
     pub(super) dry_run: bool,
 }
 
@@ -245,18 +227,26 @@ impl BulkResolve {
     }
 }
 
-fn reason(text: &str) -> Result<&str, Refusal> {
-    let text = text.trim();
-    let is_plain = !text.chars().any(|letter| letter.is_control() && letter != '\n');
-    match (1..=MAX_REASON).contains(&text.len()) && is_plain {
-        true => Ok(text),
-        false => Err(Refusal::malformed(
-            "`reason` says in up to 1000 bytes of plain text why; it is kept in the trail",
-        )),
+/// Why an operator changes something, as it is kept in the trail.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct Reason(pub(super) String);
+
+impl TryFrom<String> for Reason {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, &'static str> {
+        let text = text.trim();
+        let is_plain = !text.chars().any(|letter| letter.is_control() && letter != '\n');
+        match (1..=MAX_REASON).contains(&text.len()) && is_plain {
+            true => Ok(Self(text.to_owned())),
+            false => {
+                Err("`reason` says in up to 1000 bytes of plain text why; it is kept in the trail")
+            }
+        }
     }
 }
 
-/// The document of a request.
 pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     let value = serde_json::from_slice(body)
         .map_err(|error| Refusal::malformed(format!("this is not JSON: {error}")))?;

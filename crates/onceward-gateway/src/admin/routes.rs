@@ -10,10 +10,9 @@ use onceward::{
 use super::refusal::Refusal;
 use crate::config::{Config, Route};
 
-/// From this version on a fingerprint was made with a key, so that answers are sealed.
+/// From this version on fingerprints are keyed, so that answers are sealed.
 const KEYED: u8 = 0x80;
 
-/// The routes of a name.
 pub(super) struct Routes {
     config: Option<Arc<Config>>,
     name: OperationName,
@@ -36,7 +35,7 @@ impl Routes {
         Self { terms: terms.unwrap_or(usual), name: name.clone(), config }
     }
 
-    /// Without a route nobody knows how long its answers are promised, and how long it may run.
+    /// Only a route says how long its answers are promised, and how long it may run.
     pub(super) fn must_be_known(&self, force: Force) -> Result<(), Refusal> {
         if force == Force::Yes || self.all().next().is_some() {
             return Ok(());
@@ -48,7 +47,7 @@ impl Routes {
         Err(Refusal::conflict("route-unknown", text))
     }
 
-    /// An operator's answer is kept by the rules for the upstream's own.
+    /// The gateway keeps an operator's answer by the rules for the upstream's own.
     pub(super) fn resolution(
         &self,
         record: &Record,

@@ -311,7 +311,7 @@ async fn reload_on_hangup(
                     Ok(has_news) => {
                         metrics::RELOADS.add(Reloaded::Ok);
                         tell("the routes were read again");
-                        let (config, store) = (gateway.config(), gateway.shared_store());
+                        let (config, store) = (gateway.config(), gateway.store().clone());
                         tokio::spawn(kept::tell_of_the_uncovered(config, store, has_news));
                     }
                     Err(error) => {
@@ -334,7 +334,7 @@ async fn reload_on_hangup(
 /// A configuration by which live records would not be found any more is as wrong as one with mistakes. Tells
 /// whether something about the names of routes is new.
 async fn reload(gateway: &Gateway, config: Config) -> Result<bool, BoxError> {
-    let settled = kept::settle(config, gateway.store()).await;
+    let settled = kept::settle(config, &**gateway.store()).await;
     let Settled { config, has_news } = settled.map_err(|refused| logged(&refused))?;
     gateway.reload(config)?;
     Ok(has_news)

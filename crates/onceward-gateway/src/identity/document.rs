@@ -6,7 +6,10 @@ use std::{
     fmt,
 };
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::{
+    Deserialize,
+    de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor},
+};
 use serde_json::{Map, Value};
 
 /// What is at some places of a body of JSON. The gateway has not authenticated its sender yet, and a tree of all its
@@ -72,6 +75,15 @@ impl<'de> DeserializeSeed<'de> for Reader<'_, '_> {
     }
 }
 
+macro_rules! keep_scalars {
+    ($($visit:ident: $scalar:ty),*) => { $(
+        fn $visit<E: Error>(mut self, scalar: $scalar) -> Result<(), E> {
+            self.keep(|| scalar.into());
+            Ok(())
+        }
+    )* };
+}
+
 impl<'de> Visitor<'de> for Reader<'_, '_> {
     type Value = ();
 
@@ -101,30 +113,7 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
         Ok(())
     }
 
-    fn visit_str<E: Error>(mut self, text: &str) -> Result<(), E> {
-        self.keep(|| text.into());
-        Ok(())
-    }
-
-    fn visit_bool<E: Error>(mut self, truth: bool) -> Result<(), E> {
-        self.keep(|| truth.into());
-        Ok(())
-    }
-
-    fn visit_i64<E: Error>(mut self, number: i64) -> Result<(), E> {
-        self.keep(|| number.into());
-        Ok(())
-    }
-
-    fn visit_u64<E: Error>(mut self, number: u64) -> Result<(), E> {
-        self.keep(|| number.into());
-        Ok(())
-    }
-
-    fn visit_f64<E: Error>(mut self, number: f64) -> Result<(), E> {
-        self.keep(|| number.into());
-        Ok(())
-    }
+    keep_scalars!(visit_str: &str, visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64);
 
     fn visit_unit<E: Error>(mut self) -> Result<(), E> {
         self.keep(|| Value::Null);
@@ -133,31 +122,8 @@ impl<'de> Visitor<'de> for Reader<'_, '_> {
 }
 
 /// The name of a member, without a copy where it is written as it is.
-struct Name<'de>(Cow<'de, str>);
-
-impl<'de> Deserialize<'de> for Name<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(NameReader).map(Self)
-    }
-}
-
-struct NameReader;
-
-impl<'de> Visitor<'de> for NameReader {
-    type Value = Cow<'de, str>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a name")
-    }
-
-    fn visit_borrowed_str<E: Error>(self, name: &'de str) -> Result<Cow<'de, str>, E> {
-        Ok(name.into())
-    }
-
-    fn visit_str<E: Error>(self, name: &str) -> Result<Cow<'de, str>, E> {
-        Ok(name.to_owned().into())
-    }
-}
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hop {
     Address(IpAddr),
-    /// `unknown`, an obfuscated identifier or nonsense: nobody that can be named.
+    /// `unknown`, an obfuscated identifier or nonsense: no address.
     Hidden,
 }
 
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_as_a_node_is_nobody() {
+    fn nonsense_as_a_node_is_no_address() {
         for node in ["300.1.1.1", "[::1]x", "[1.2.3.4]", "1.2.3.4:", "1.2.3.4:99999", "x", "[::1"] {
             assert_eq!(
                 forwarded_hops(&format!("for=\"{node}\"")),

@@ -1,4 +1,4 @@
-//! Whom a request is forwarded for: believed only from trusted proxies, and told to the upstream.
+//! Whom a request is forwarded for: believed only from trusted proxies, and sent to the upstream.
 
 use std::net::IpAddr;
 use std::sync::OnceLock;
@@ -8,7 +8,7 @@ use http::uri::Scheme;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::{
-    Caller, Identity, Sender,
+    Caller, Identity,
     forwarded::{Hop, forwarded_hops, x_forwarded_for_hops},
     strip::{remove_matching, with_hyphens},
 };
@@ -34,8 +34,8 @@ impl Identity {
         headers: &HeaderMap,
         caller: &Caller,
     ) -> Result<IpAddr, Unclear> {
-        let peer = caller.sender.peer.address;
-        if !caller.sender.is_trusted_proxy {
+        let peer = caller.peer.address;
+        if !caller.is_trusted_proxy {
             return Ok(peer);
         }
         let walk =
@@ -68,17 +68,17 @@ impl Identity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unclear(IpAddr);
 
-/// Tells the upstream whom the request is forwarded for, in the headers that are sent to it.
+/// Writes for the upstream whom the request is forwarded for.
 ///
 /// What an outsider said is replaced. What a trusted proxy said is continued: the addresses are
 /// appended, and its scheme and host, which are those that the client used, are kept. If that proxy
 /// speaks only one of the two dialects, the other is not started: an upstream that prefers it would
 /// take the proxy for the client.
-pub(super) fn set_forwarding(parts: &mut Parts, sender: &Sender) {
-    let (hop, host) = (&sender.peer.hop, host_of(parts));
+pub(super) fn set_forwarding(parts: &mut Parts, caller: &Caller) {
+    let (hop, host) = (&caller.peer.hop, host_of(parts));
     let element = hop.element(host.as_ref());
     let headers = &mut parts.headers;
-    if sender.is_trusted_proxy {
+    if caller.is_trusted_proxy {
         return continue_forwarding(headers, hop, element, host);
     }
     strip_forwarding(headers);
@@ -188,7 +188,7 @@ fn joined(headers: &HeaderMap, name: &HeaderName) -> Option<Option<String>> {
     })
 }
 
-/// Writes one line, after what was said earlier.
+/// Writes one line, after the earlier values.
 fn set(headers: &mut HeaderMap, name: HeaderName, earlier: Option<&str>, own: HeaderValue) {
     let value = match earlier.map(|text| text.trim_matches([' ', '\t', ','])) {
         None | Some("") => own,

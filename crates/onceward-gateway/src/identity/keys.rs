@@ -21,7 +21,6 @@ const MAX_FILE_BYTES: u64 = 1024 * 1024;
 /// The length of a modulus of 2048 bits in base64url.
 const MIN_MODULUS_CHARACTERS: usize = 342;
 
-/// Every key in use.
 pub(super) struct Keys {
     keys: Vec<Key>,
     /// Why other keys of the file are not used.
@@ -53,7 +52,6 @@ impl Keys {
         Ok(Self { keys: vec![Key { id: None, algorithms, decoding }], unusable: Vec::new() })
     }
 
-    /// The public keys of a JWKS file.
     pub(super) fn read(path: &Path) -> Result<Self, String> {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let mut text = String::new();
@@ -72,7 +70,7 @@ impl Keys {
         let listed = listed.ok_or(r#"not a JWKS, which is {"keys": [...]}"#)?;
         if listed.iter().any(is_secret) {
             return Err("the file holds a private or shared key; publish public keys only, and \
-                        replace that key, because whoever reads the file can sign with it"
+                        replace that key, because every reader of the file can sign with it"
                 .into());
         }
         let (mut keys, mut unusable) = (Vec::<Key>::new(), Vec::new());
@@ -144,7 +142,6 @@ impl Key {
     }
 }
 
-/// Whether the key has a member that only its owner may know.
 fn is_secret(value: &Value) -> bool {
     ["d", "p", "q", "k"].iter().any(|member| value.get(member).is_some())
 }

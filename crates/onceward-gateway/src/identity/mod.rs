@@ -39,6 +39,7 @@ pub(crate) use document::{Document, document};
 pub(crate) use origin::Origin;
 pub(crate) use permission::may_see;
 pub(crate) use scope::{plain, scope_of};
+pub(crate) use strip::remove_matching;
 pub(crate) use token::TokenRefused;
 
 use forwarding::OwnHop;
@@ -70,40 +71,32 @@ impl Peer {
     }
 }
 
-/// Who is at the other end of the connection of one request.
-#[derive(Clone)]
-struct Sender {
-    peer: Arc<Peer>,
-    is_trusted_proxy: bool,
-}
-
-/// What is known about who asks, found out once for each request and kept in its extensions.
+/// The sender of a request: the gateway finds it out once, and keeps it in the request's extensions.
 ///
 /// It has no `Debug`, so that claims about people do not slip into logs.
 #[derive(Clone)]
 pub(crate) struct Caller {
-    sender: Sender,
+    peer: Arc<Peer>,
+    /// Its headers can be believed.
+    is_trusted_proxy: bool,
     claims: Result<Arc<Value>, TokenRefused>,
 }
 
 impl Caller {
     /// Whether a trusted proxy sent the request, whose headers can be believed.
     pub(crate) fn is_behind_trusted_proxy(&self) -> bool {
-        self.sender.is_trusted_proxy
+        self.is_trusted_proxy
     }
 
-    /// The claims of the verified token, or why there are none.
     pub(crate) fn claims(&self) -> Result<&Value, &TokenRefused> {
         self.claims.as_deref()
     }
 
-    /// Whom the verified client certificate names.
     pub(crate) fn certified(&self) -> Option<&str> {
-        self.sender.peer.certified.as_deref()
+        self.peer.certified.as_deref()
     }
 }
 
-/// Verifies callers: knows the keys of tokens and the proxies that are trusted.
 pub(crate) struct Identity {
     trusted_proxies: Vec<IpNet>,
     tokens: Option<Tokens>,
@@ -135,7 +128,7 @@ impl Identity {
         Ok(Self { trusted_proxies, tokens, identity_headers: Vec::new() })
     }
 
-    /// Reads the file of public keys again and says how many keys are in use.
+    /// Reads the file of public keys again and gives the number of keys in use.
     ///
     /// After an error the keys of before stay in use. A shared secret is read only at start.
     pub(crate) fn reload(&self) -> Result<usize, String> {
@@ -147,24 +140,23 @@ impl Identity {
         self.tokens.as_ref().map(Tokens::unusable_keys).unwrap_or_default()
     }
 
-    /// Verifies what the request says about its sender.
     pub(crate) fn caller(&self, headers: &HeaderMap, peer: Arc<Peer>) -> Caller {
         let claims = match &self.tokens {
             Some(tokens) => tokens.verify(headers).map(Arc::new),
             None => Err(TokenRefused::NotConfigured),
         };
         let is_trusted_proxy = self.trusts(peer.address);
-        Caller { sender: Sender { peer, is_trusted_proxy }, claims }
+        Caller { peer, is_trusted_proxy, claims }
     }
 
     /// Makes the headers fit for the upstream: removes what outsiders must not say, see
-    /// [`Identity::strip_identity`], and tells whom the request is forwarded for.
+    /// [`Identity::strip_identity`], and writes whom the request is forwarded for.
     ///
     /// Once for each request, after hop-by-hop headers are gone: else a client could name the new
     /// lines in `Connection` and so have them removed.
     pub(crate) fn clean(&self, parts: &mut Parts, caller: &Caller) {
-        self.strip(&mut parts.headers, &caller.sender);
-        forwarding::set_forwarding(parts, &caller.sender);
+        self.strip(&mut parts.headers, caller);
+        forwarding::set_forwarding(parts, caller);
     }
 
     /// Whether headers that come from this address are believed.

@@ -24,12 +24,12 @@ impl Identity {
             Ok(client) if self.trusts(client) => None,
             Ok(client) => Some(client),
             // A client can make its own request unclear, and shall gain nothing by it.
-            Err(_) => Some(caller.sender.peer.address),
+            Err(_) => Some(caller.peer.address),
         };
         let is_direct = !caller.is_behind_trusted_proxy();
         Origin {
             address: address.map(peer_network),
-            connection: is_direct.then_some(caller.sender.peer.connection),
+            connection: is_direct.then_some(caller.peer.connection),
         }
     }
 }

@@ -29,8 +29,9 @@ impl fmt::Display for ScopeMissing {
 
 /// To whom the operation of this request belongs.
 ///
-/// The names are those under which the route keeps such records. The JSON parts are values of the body by their pointers, made with [`plain`]. For a status request
-/// path parameters and JSON parts are those of the record.
+/// The names are those under which the route keeps such records. The JSON parts are values of the body by
+/// their pointers, made with [`plain`]. For a status request path parameters and JSON parts are those of
+/// the record.
 pub(crate) fn scope_of(
     route: &Route,
     names: &Names,
@@ -57,7 +58,6 @@ pub(crate) fn plain(value: &Value) -> Option<String> {
     }
 }
 
-/// Everything that a scope can be made of.
 struct ScopeSources<'a> {
     caller: &'a Caller,
     headers: &'a HeaderMap,
@@ -137,7 +137,7 @@ impl ScopeSources<'_> {
         if value.is_empty() {
             return Err("it is empty".into());
         }
-        // PostgreSQL takes no NUL, and what nobody can read in a list names nobody.
+        // PostgreSQL takes no NUL, and an operator could not read such a value in a list.
         if value.contains(char::is_control) {
             return Err("it has a control character".into());
         }

@@ -7,7 +7,7 @@ use proptest::{collection::vec, prelude::*, sample::subsequence};
 use serde_json::json;
 
 use super::{
-    super::{Peer, Sender, certificate, document},
+    super::{Peer, certificate, document},
     *,
 };
 use crate::config::Pattern;
@@ -102,8 +102,7 @@ fn scope(parts: &[ScopePart], material: &Material) -> Scope {
     let certified = certificate::digest_of_names(&material.issuer, &material.subject);
     let address: SocketAddr = "127.0.0.1:4711".parse().unwrap();
     let peer = Peer::new(address, &Scheme::HTTPS, Some(certified));
-    let sender = Sender { peer, is_trusted_proxy: true };
-    let caller = Caller { sender, claims: Ok(Arc::new(claims)) };
+    let caller = Caller { peer, is_trusted_proxy: true, claims: Ok(Arc::new(claims)) };
     let mut headers = HeaderMap::new();
     headers.insert("x-user", HeaderValue::from_str(&material.header).unwrap());
     headers.insert("x-api-key", HeaderValue::from_bytes(&material.secret).unwrap());
@@ -160,8 +159,8 @@ proptest! {
         let claim = |value: &Value, part: ScopePart| {
             let address: SocketAddr = "127.0.0.1:4711".parse().unwrap();
             let peer = Peer::new(address, &Scheme::HTTP, None);
-            let sender = Sender { peer, is_trusted_proxy: false };
-            let caller = Caller { sender, claims: Ok(Arc::new(json!({"sub": value}))) };
+            let claims = Ok(Arc::new(json!({"sub": value})));
+            let caller = Caller { peer, is_trusted_proxy: false, claims };
             let (nothing, headers) = (BTreeMap::new(), HeaderMap::new());
             let known = ScopeSources {
                 caller: &caller,

@@ -8,7 +8,7 @@ use serde_json::json;
 use http::uri::Scheme;
 
 use super::{
-    super::{Identity, Peer, Sender, TokenRefused},
+    super::{Identity, Peer, TokenRefused},
     *,
 };
 
@@ -31,9 +31,8 @@ impl Bench {
         let mut headers = HeaderMap::new();
         headers.insert("x-user", HeaderValue::from_static("ada"));
         headers.insert("x-api-key", HeaderValue::from_static("sk_live_7"));
-        let sender = Sender { peer, is_trusted_proxy: true };
         Self {
-            caller: Caller { sender, claims: Ok(Arc::new(claims)) },
+            caller: Caller { peer, is_trusted_proxy: true, claims: Ok(Arc::new(claims)) },
             headers,
             path_parameters: BTreeMap::from([("id".into(), "42".into())]),
             json: Some(json!({"account": {"id": "a1", "number": 7, "m~n/o": false}, "list": [1]})),
@@ -133,7 +132,7 @@ fn whom_the_certificate_names_is_a_scope() {
     let mut bench = Bench::new();
     assert_eq!(bench.value(&ScopePart::CertificateSubject).unwrap(), "5f3a");
     for certified in [Some(String::new()), None] {
-        bench.caller.sender.peer = Peer::new(proxy(), &Scheme::HTTP, certified);
+        bench.caller.peer = Peer::new(proxy(), &Scheme::HTTP, certified);
         assert!(bench.is_missing(&ScopePart::CertificateSubject));
     }
 }

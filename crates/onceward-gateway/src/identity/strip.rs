@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderName};
 
-use super::{Caller, Identity, Sender, forwarding::strip_forwarding};
+use super::{Caller, Identity, forwarding::strip_forwarding};
 
 /// What a client may say to the gateway; the gateway reads, bounds and writes them anew.
 const ALLOWED: [&str; 3] = ["onceward-deadline", "onceward-priority", "onceward-attempt"];
@@ -14,14 +14,14 @@ impl Identity {
     ///
     /// [`Identity::clean`] does it for headers; trailers need it too.
     pub(crate) fn strip_identity(&self, headers: &mut HeaderMap, caller: &Caller) {
-        self.strip(headers, &caller.sender);
-        if !caller.sender.is_trusted_proxy {
+        self.strip(headers, caller);
+        if !caller.is_trusted_proxy {
             strip_forwarding(headers);
         }
     }
 
-    pub(super) fn strip(&self, headers: &mut HeaderMap, sender: &Sender) {
-        let names = if sender.is_trusted_proxy { &[][..] } else { &self.identity_headers[..] };
+    pub(super) fn strip(&self, headers: &mut HeaderMap, caller: &Caller) {
+        let names = if caller.is_trusted_proxy { &[][..] } else { &self.identity_headers[..] };
         let identities: Vec<Cow<'_, str>> = names.iter().map(with_hyphens).collect();
         remove_matching(headers, |name| {
             if identities.is_empty() && !name.as_str().starts_with('o') {
@@ -34,8 +34,7 @@ impl Identity {
     }
 }
 
-/// Removes every line of the names that match.
-pub(super) fn remove_matching(headers: &mut HeaderMap, matches: impl Fn(&HeaderName) -> bool) {
+pub(crate) fn remove_matching(headers: &mut HeaderMap, matches: impl Fn(&HeaderName) -> bool) {
     let names: Vec<HeaderName> = headers.keys().filter(|name| matches(name)).cloned().collect();
     for name in names {
         headers.remove(name);
@@ -54,7 +53,7 @@ pub(super) fn with_hyphens(name: &HeaderName) -> Cow<'_, str> {
 mod tests {
     use http::HeaderValue;
 
-    use super::super::Peer;
+    use super::super::{Peer, TokenRefused};
     use super::*;
 
     fn names_left(sent: &[&'static str], is_trusted_proxy: bool) -> Vec<String> {
@@ -66,7 +65,8 @@ mod tests {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static("1"));
         }
         let peer = Peer::new(([203, 0, 113, 9], 4711).into(), &http::uri::Scheme::HTTP, None);
-        identity.strip(&mut headers, &Sender { peer, is_trusted_proxy });
+        let claims = Err(TokenRefused::NotConfigured);
+        identity.strip(&mut headers, &Caller { peer, is_trusted_proxy, claims });
         let mut left: Vec<String> = headers.keys().map(ToString::to_string).collect();
         left.sort();
         left
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_outside_may_speak_for_onceward() {
+    fn no_outsider_may_speak_for_onceward() {
         let sent = [
             "onceward-execution",
             "onceward-key",

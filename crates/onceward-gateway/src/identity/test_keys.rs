@@ -1,4 +1,4 @@
-//! Keys for tests only, made with openssl for this file: whoever reads it can sign with them.
+//! Keys for tests only, made with openssl for this file: every reader of it can sign with them.
 
 use base64ct::{Base64, Encoding as _};
 use jsonwebtoken::jwk::Jwk;
@@ -111,7 +111,6 @@ pub(super) fn claims() -> Value {
     json!({"sub": "ada", "exp": in_seconds(60)})
 }
 
-/// A time relative to now, as in `exp`.
 pub(super) fn in_seconds(seconds: i64) -> i64 {
     i64::try_from(get_current_timestamp()).unwrap() + seconds
 }

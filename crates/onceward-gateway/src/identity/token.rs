@@ -17,7 +17,6 @@ const LEEWAY_SECONDS: u64 = 60;
 /// Longer than any token that a server with usual header limits would accept.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
-/// Verifies tokens by the `[jwt]` section of the configuration.
 pub(super) struct Tokens {
     /// The file to read again; a shared secret has none.
     file: Option<PathBuf>,
@@ -80,7 +79,7 @@ impl Tokens {
         if !claims.is_object() {
             return Err(TokenRefused::Malformed);
         }
-        // The library lets an audience of an odd type pass if it was not told one to expect.
+        // Without an expected audience, the library lets one of an odd type pass.
         if self.audience.is_none() && claims.get("aud").is_some() {
             return Err(TokenRefused::UnexpectedAudience);
         }

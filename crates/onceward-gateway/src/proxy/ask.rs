@@ -1,5 +1,5 @@
-//! What the gateway asks others: whether a replay may be seen, what became of an operation, and how
-//! to make an answer again.
+//! What the gateway asks other services: whether a caller may see a replay, what became of an operation,
+//! and how to make an answer again.
 
 use std::{collections::BTreeMap, future::ready, sync::Arc, time::Duration};
 
@@ -20,9 +20,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
+    RequestContext,
     body::{self, Begun, Unread},
     key::{self, InBody},
-    may_see,
     timed::Timed,
     upstream::{Lane, Upstream},
 };
@@ -32,7 +32,7 @@ use crate::{
     observe::Parent,
 };
 
-/// How long anybody may take who is asked.
+/// How long a service may take to answer a question of the gateway.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a client may take to send all of a request that is read whole.
@@ -41,7 +41,6 @@ const WHOLE: Duration = Duration::from_secs(300);
 /// How much of an answer to a question is read.
 const MAX_ANSWER: usize = 8 << 20;
 
-/// Adds what a route wants to have asked.
 pub(super) fn hooks(
     options: IdempotencyBuilder,
     route: &Arc<Route>,
@@ -52,7 +51,13 @@ pub(super) fn hooks(
         Authorize::None => options,
         Authorize::Jwt | Authorize::Mtls => {
             let route = route.clone();
-            options.authorize_replay_or_say(move |parts| ready(may_see(&route, parts)))
+            options.authorize_replay_or_say(move |parts| {
+                let context = parts.extensions.get::<RequestContext>();
+                ready(context.map_or_else(
+                    || Err(String::new()),
+                    |context| identity::may_see(&route.authorize, &context.caller),
+                ))
+            })
         }
         Authorize::Url(url) => {
             let asked = Arc::new((upstream.clone(), url.clone()));
@@ -100,13 +105,12 @@ async fn is_allowed(
     match upstream.ask(request, HOOK_TIMEOUT).await {
         Ok(response) => response.status().is_success(),
         Err(failure) => {
-            tracing::warn!(event = event::AUTHORIZE_FAILED, %failure, "nobody says whether a replay may be seen; it is not shown");
+            tracing::warn!(event = event::AUTHORIZE_FAILED, %failure, "the authorize URL gave no answer; the replay is not shown, and the client may ask again");
             false
         }
     }
 }
 
-/// Asks the route's `reconcile` URL what became of an operation.
 async fn reconcile(
     (upstream, url, memory): &(Upstream, Uri, PeerMemory),
     unresolved: &Unresolved,
@@ -131,7 +135,7 @@ async fn reconcile(
         return Err(format!("the reconcile URL answered {}", response.status()).into());
     }
     let text = whole(response, memory).await?;
-    // For its parts, and for the answer in it; what it becomes is counted by the layer.
+    // For its parts, and for the answer in it; the layer counts what it becomes.
     let mut parsed = memory.nothing();
     if !parsed.grow_to(2 * text.len()) {
         return Err("too many bytes are held in memory here".into());
@@ -167,7 +171,7 @@ fn outcome(response: &Value) -> Result<Outcome, BoxError> {
     Ok(outcome)
 }
 
-/// Makes an answer again that was kept as a reference.
+/// Rebuilds an answer that the record keeps as a reference.
 async fn make_again(
     (upstream, rebuild, memory): &(Upstream, Rebuild, PeerMemory),
     resource: &Resource,
@@ -190,7 +194,6 @@ async fn make_again(
     Ok(Some(Response::from_parts(parts, bytes)))
 }
 
-/// An id as one segment of a path.
 fn escaped(id: &str) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
     id.bytes().fold(String::new(), |mut text, byte| {
@@ -266,7 +269,7 @@ pub(super) async fn read(
     };
     let json = pointers.into_iter().filter_map(value).collect();
     let body = match of_key.is_some() && key == Ok(None) {
-        // It may be passed on, and counts until it was sent.
+        // The gateway may pass it on, and its memory counts until it has left.
         true => Body::from_whole(reserved.hold(bytes), trailers),
         // Given back here: the layer counts the body as it reads it, which it does at once.
         false => Body::from_whole(bytes, trailers),

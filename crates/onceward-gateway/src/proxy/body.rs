@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, header};
+use http::{HeaderMap, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::{Frame, Incoming};
@@ -15,9 +15,10 @@ use tokio::time::timeout;
 
 use super::{
     Routes,
+    headers::listed,
     timed::{Floor, Timed},
 };
-use crate::identity::Caller;
+use crate::identity::{Caller, remove_matching};
 
 /// How long a client may pause within the first bytes of a body, before that is taken for a stream.
 pub(super) struct ReadAhead {
@@ -40,15 +41,16 @@ pub(super) fn of_client(
     if body.is_end_stream() {
         return (Body::empty(), floor);
     }
-    let announced = announced(headers);
-    // With HTTP/1.1 only trailers that were announced are sent.
+    // Those that must not be there are gone already.
+    let announced: Vec<_> = listed(headers, &header::TRAILER).collect();
+    // HTTP/1.1 sends only announced trailers.
     if announced.is_empty() && !routes.upstream.speaks_http2() {
         return (Body::new(Timed::pieces(body, CLIENT_BODY_TIMEOUT).with(floor.clone())), floor);
     }
     let (routes, caller) = (routes.clone(), caller.clone());
     let body = body.map_frame(move |frame| match frame.into_trailers() {
-        Ok(headers) => {
-            let mut headers = only(&announced, headers);
+        Ok(mut headers) => {
+            remove_matching(&mut headers, |name| !announced.contains(name));
             // What outsiders must not say in the head, they must not say after the body either.
             routes.identity.strip_identity(&mut headers, &caller);
             Frame::trailers(headers)
@@ -58,7 +60,6 @@ pub(super) fn of_client(
     (Body::new(Timed::pieces(body, CLIENT_BODY_TIMEOUT).with(floor.clone())), floor)
 }
 
-/// How far a body was read.
 pub(super) enum Begun {
     /// To its end; with the memory that it takes up.
     All(Bytes, Option<HeaderMap>, Reservation),
@@ -67,7 +68,7 @@ pub(super) enum Begun {
 }
 
 impl Begun {
-    /// The whole of it again, as it is sent on; it counts until it was sent.
+    /// The whole body for the upstream; its memory counts until it has left.
     pub(super) fn into_body(self) -> Body {
         match self {
             Self::All(bytes, trailers, reserved) => {
@@ -78,10 +79,8 @@ impl Begun {
     }
 }
 
-/// Why a body was not read.
 pub(crate) enum Unread {
     BrokenOff(BoxError),
-    /// There is no memory for it.
     Full,
 }
 
@@ -145,20 +144,4 @@ fn join(only: Bytes, joined: BytesMut) -> Bytes {
         true => only,
         false => joined.freeze(),
     }
-}
-
-/// The names in `Trailer` lines; those that must not be there are gone already.
-fn announced(headers: &HeaderMap) -> Vec<HeaderName> {
-    let headers = headers.get_all(header::TRAILER).iter().filter_map(|line| line.to_str().ok());
-    let names = headers.flat_map(|line| line.split(','));
-    names.filter_map(|name| name.trim().parse().ok()).collect()
-}
-
-fn only(names: &[HeaderName], mut headers: HeaderMap) -> HeaderMap {
-    let others: Vec<HeaderName> =
-        headers.keys().filter(|name| !names.contains(name)).cloned().collect();
-    for name in others {
-        headers.remove(name);
-    }
-    headers
 }

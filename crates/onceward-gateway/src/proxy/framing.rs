@@ -10,8 +10,8 @@ use onceward::{
     server::{Code, Problem},
 };
 
-/// How many lines a head may have. With HTTP/1.1 hyper itself refuses more than 100; with HTTP/2 a name and a
-/// value that were sent before take one byte on the wire, and a hundred times that here.
+/// How many lines a head may have. With HTTP/1.1 hyper itself refuses more than 100; with HTTP/2 a repeated
+/// name and value take one byte on the wire, and a hundred times that here.
 const MAX_LINES: usize = 128;
 
 /// The request, if it means one thing, with the host that its target names.
@@ -89,7 +89,7 @@ fn is_host(text: &[u8]) -> bool {
 }
 
 fn malformed(text: &'static str) -> Problem {
-    Problem::new(Code::RequestMalformed, text)
+    Problem::new(Code::RequestMalformed, format!("{text}; nothing was run: correct the request"))
 }
 
 #[cfg(test)]

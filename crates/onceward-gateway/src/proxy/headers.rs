@@ -2,6 +2,8 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
+use crate::identity::remove_matching;
+
 /// They speak of one connection, whether or not `Connection` names them.
 static HOP_BY_HOP: [HeaderName; 8] = [
     header::CONNECTION,
@@ -28,36 +30,26 @@ pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap, keys: &[HeaderName]) {
     if !headers.keys().any(is_about_connection) {
         return;
     }
-    let named: Vec<HeaderName> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|line| line.to_str().ok())
-        .flat_map(|line| line.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        .filter(|name| !is_end_to_end(name) && !keys.contains(name))
-        .collect();
+    let is_kept = |name: &HeaderName| is_end_to_end(name) || keys.contains(name);
+    let named: Vec<_> =
+        listed(headers, &header::CONNECTION).filter(|name| !is_kept(name)).collect();
     for name in named.iter().chain(&HOP_BY_HOP) {
         headers.remove(name);
     }
-    strip_trailer_names(headers, keys);
-}
-
-/// Only trailers that are announced are sent in HTTP/1.1, so it suffices not to announce those that
-/// mean something in a head. Node, for one, takes `Connection: close` from them, and the next request
-/// on that connection, somebody else's, would fail.
-fn strip_trailer_names(headers: &mut HeaderMap, keys: &[HeaderName]) {
-    let announced: Vec<HeaderName> = headers
-        .get_all(header::TRAILER)
-        .iter()
-        .filter_map(|line| line.to_str().ok())
-        .flat_map(|line| line.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        .filter(|name| !HOP_BY_HOP.contains(name) && !is_end_to_end(name) && !keys.contains(name))
-        .collect();
+    // HTTP/1.1 sends only announced trailers, so it suffices not to announce those that mean something in
+    // a head. Node, for one, takes `Connection: close` from them and fails the next client's request.
+    let is_harmless = |name: &HeaderName| !HOP_BY_HOP.contains(name) && !is_kept(name);
+    let announced: Vec<_> = listed(headers, &header::TRAILER).filter(is_harmless).collect();
     headers.remove(header::TRAILER);
     for name in announced {
         headers.append(header::TRAILER, name.into());
     }
+}
+
+/// The names that the lines of `list` name.
+pub(super) fn listed(headers: &HeaderMap, list: &HeaderName) -> impl Iterator<Item = HeaderName> {
+    let lines = headers.get_all(list).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).filter_map(|name| name.trim().parse().ok())
 }
 
 /// A client must not make lines disappear that the gateway or the upstream goes by.
@@ -103,13 +95,10 @@ pub(super) enum Outcome {
     NoStore,
 }
 
-/// Takes away what the upstream tells the gateway.
-pub(super) fn strip_own(headers: &mut HeaderMap) {
-    let own: Vec<HeaderName> =
-        headers.keys().filter(|name| name.as_str().starts_with(OWN)).cloned().collect();
-    for name in own {
-        headers.remove(name);
-    }
+/// Takes away what belongs to the upstream's connection, and what the upstream tells the gateway.
+pub(super) fn strip_of_upstream(headers: &mut HeaderMap) {
+    strip_hop_by_hop(headers, &[]);
+    remove_matching(headers, |name| name.as_str().starts_with(OWN));
 }
 
 #[cfg(test)]

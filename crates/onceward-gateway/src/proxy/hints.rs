@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue};
 use onceward::{AttemptHeaders, retry::Priority};
 use tokio::time::Instant;
 
@@ -11,7 +11,7 @@ pub(super) const DEADLINE: HeaderName = AttemptHeaders::DEADLINE;
 pub(super) const PRIORITY: HeaderName = AttemptHeaders::PRIORITY;
 pub(super) const ATTEMPT: HeaderName = AttemptHeaders::ATTEMPT;
 
-/// What a client wishes; whatever it says that cannot be read was not said.
+/// What a client says about its request; an unreadable line counts as missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RequestHints {
     /// When the client does not wait for the answer any more.
@@ -26,11 +26,15 @@ pub(crate) struct RequestHints {
 }
 
 impl RequestHints {
-    /// Nothing was said.
+    /// Of a request that says nothing.
     pub(super) const NONE: Self =
         Self { deadline: None, priority: None, attempt: 1, counts: false, is_trusted: false };
 
-    /// Takes them out of the headers.
+    /// What a request said that was [taken](Self::take) out of its headers.
+    pub(super) fn of(extensions: &Extensions) -> Self {
+        extensions.get().copied().unwrap_or(Self::NONE)
+    }
+
     pub(super) fn take(headers: &mut HeaderMap, is_trusted: bool, arrived: Instant) -> Self {
         // Most requests say nothing of it.
         if !headers.keys().any(|name| name.as_str().starts_with("onceward-")) {
@@ -67,7 +71,6 @@ impl RequestHints {
         self.left().is_some_and(|left| left.is_zero())
     }
 
-    /// Whether the client has sent it before.
     pub(super) fn is_retry(&self) -> bool {
         self.attempt > 1
     }

@@ -17,7 +17,6 @@ const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// The key of a body, `None` if it has none, or why it is no key.
 pub(super) type InBody = Result<Option<Key>, String>;
 
-/// The names of all headers in which the routes look for keys.
 pub(super) fn header_names(routes: &[Route]) -> Vec<HeaderName> {
     let headers = routes.iter().flat_map(|route| route.key_source.headers());
     headers.map(|header| header.name.clone()).collect()

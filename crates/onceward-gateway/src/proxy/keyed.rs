@@ -45,16 +45,14 @@ use crate::{
 pub(super) struct Covered {
     pub(super) route: Arc<Route>,
     pub(super) service: Idempotent<Forward>,
-    /// Where its requests are counted.
     pub(super) counted: telemetry::Route,
 }
 
-/// What was found out about a request before its layer sees it.
+/// What the gateway found out about a request before its layer sees it.
 #[derive(Clone)]
 pub(super) struct RequestContext {
     pub(super) caller: Arc<Caller>,
     pub(super) parameters: Arc<BTreeMap<String, String>>,
-    /// The values of the route's `json:` parts.
     pub(super) json: Arc<BTreeMap<String, String>>,
     /// The key, where the route takes it from the body.
     pub(super) key: key::InBody,
@@ -85,8 +83,7 @@ impl Covered {
         let is_in_body = matches!(source, KeySource::Json(_));
         if is_in_body && key == Ok(None) && self.route.key == KeyRule::Optional {
             self.counted.count(Answered::Passed);
-            let hints =
-                parts.extensions.get::<RequestHints>().copied().unwrap_or(RequestHints::NONE);
+            let hints = RequestHints::of(&parts.extensions);
             let request = Request::from_parts(parts, body);
             return Box::pin(routes.pass(policy, request, &hints, floor)).await;
         }
@@ -101,7 +98,7 @@ impl Covered {
         if let (Some(Answered::Refused(_)), Some(reason)) =
             (response.extensions().get(), response.extensions().get())
         {
-            policy.count_rejected(*reason);
+            policy.rejected(*reason, None);
         }
         response
     }
@@ -128,8 +125,7 @@ impl Forward {
 
     async fn run(self, mut request: Request<Body>) -> Result<Response<Body>, SendFailure> {
         let policy = &*self.policy;
-        let hints =
-            request.extensions().get::<RequestHints>().copied().unwrap_or(RequestHints::NONE);
+        let hints = RequestHints::of(request.extensions());
         let claim = request.extensions().get::<Claim>().cloned();
         if let Some(claim) = &claim {
             prepare(request.headers_mut(), claim);
@@ -242,12 +238,10 @@ fn prepare(headers: &mut HeaderMap, claim: &Claim) {
 /// An answer as the layer takes it: what the upstream says about it is in its extensions.
 fn received(mut response: Response<Body>) -> Response<Body> {
     listen(&mut response);
-    headers::strip_hop_by_hop(response.headers_mut(), &[]);
-    headers::strip_own(response.headers_mut());
+    headers::strip_of_upstream(response.headers_mut());
     response
 }
 
-/// What the upstream says about its answer.
 fn listen(response: &mut Response<Body>) {
     let word = |name: HeaderName| {
         let value = response.headers().get(name)?;

@@ -6,7 +6,7 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -29,15 +29,14 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    identity::{Origin, Peer},
+    identity::{Origin, Peer, certified},
     observe::metrics,
 };
 
 use super::{
     framing,
     streams::{Pieces, Streams},
-    tls,
-    upstream::shares::{Holder, Shares},
+    upstream::shares::{Holder, SharedShares},
 };
 
 /// How long a client may take to agree on TLS, and to send the head of a request.
@@ -52,7 +51,6 @@ const MAX_STREAMS: u32 = 200;
 /// How much of one answer hyper holds for a client of HTTP/2 that has granted a window and does not read.
 const MAX_SENDING: usize = 64 << 10;
 
-/// Whether connections count as those of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
     Yes,
@@ -68,7 +66,6 @@ pub(crate) struct Entrance<A> {
     pub(crate) allowed: A,
 }
 
-/// What one client may do.
 #[derive(Clone, Copy)]
 pub(crate) struct Allowed {
     /// The part of all connections that it may have.
@@ -90,7 +87,7 @@ pub(crate) async fn serve<F, Fut>(
 {
     let Entrance { counted, connections, allowed } = entrance;
     let (state, graceful) = (Arc::new(Semaphore::new(connections)), GracefulShutdown::new());
-    let guests = Guests::of(connections);
+    let (guests, most) = (SharedShares::default(), u32::try_from(connections).unwrap_or(u32::MAX));
     let mut stopped = std::pin::pin!(stopped);
     loop {
         let accepted = async {
@@ -102,15 +99,20 @@ pub(crate) async fn serve<F, Fut>(
             (accepted, place) = accepted => match accepted {
                 Ok((stream, address)) => (stream, address, place),
                 Err(error) => {
-                    // Out of file descriptors, say: those who are served will give some back.
+                    // The process may be out of file descriptors: open connections will give some back.
                     tracing::warn!(event = event::CONNECTION_FAILED, %error, "a connection could not be accepted");
                     sleep(Duration::from_millis(50)).await;
                     continue;
                 }
             },
         };
+        // A small answer shall not wait for the next one.
+        let _ = stream.set_nodelay(true);
         let Allowed { share, stall } = allowed(address.ip());
-        let Some(guest) = guests.admit(address.ip(), share) else {
+        let origin = Origin { address: Some(peer_network(address.ip())), connection: None };
+        let (is_unmatched, is_arriving) = (false, false);
+        let holder = Holder { origin, peer_share: share, is_unmatched, is_arriving };
+        let Some(guest) = guests.try_take(holder, most) else {
             metrics::CONNECTIONS_REFUSED.add(());
             continue;
         };
@@ -120,7 +122,7 @@ pub(crate) async fn serve<F, Fut>(
             let served = match tls {
                 None => {
                     let peer = Peer::new(address, &Scheme::HTTP, None);
-                    connection(plain(stream), peer, answer, watcher, stall).await
+                    connection(stream, peer, answer, watcher, stall).await
                 }
                 Some(tls) => match agree(&tls, stream, address).await {
                     Ok((stream, peer)) => connection(stream, peer, answer, watcher, stall).await,
@@ -142,60 +144,18 @@ pub(crate) async fn serve<F, Fut>(
     }
 }
 
-/// How many connections each client has; clones are the same.
-#[derive(Clone)]
-struct Guests {
-    most: u32,
-    shares: Arc<Mutex<Shares>>,
-}
-
-impl Guests {
-    fn of(connections: usize) -> Self {
-        Self { most: u32::try_from(connections).unwrap_or(u32::MAX), shares: Arc::default() }
-    }
-
-    /// Counts a connection until it is dropped; `None`: its client has its share.
-    fn admit(&self, address: IpAddr, peer_share: f64) -> Option<Guest> {
-        let origin = Origin { address: Some(peer_network(address)), connection: None };
-        let holder = Holder { origin, peer_share, is_unmatched: false, is_arriving: false };
-        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        shares.admit(&holder, self.most).then(|| {
-            shares.take(&holder);
-            Guest { of: self.clone(), holder }
-        })
-    }
-}
-
-struct Guest {
-    of: Guests,
-    holder: Holder,
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        let mut shares = self.of.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        shares.give_back(&self.holder);
-    }
-}
-
-fn plain(stream: TcpStream) -> TcpStream {
-    // Small answers shall not wait for others.
-    let _ = stream.set_nodelay(true);
-    stream
-}
-
 async fn agree(
     tls: &TlsAcceptor,
     stream: TcpStream,
     address: SocketAddr,
 ) -> io::Result<(tokio_rustls::server::TlsStream<TcpStream>, Arc<Peer>)> {
-    let agreed = timeout(HEAD, tls.accept(plain(stream))).await;
+    let agreed = timeout(HEAD, tls.accept(stream)).await;
     let stream = agreed.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-    let certified = tls::certified(stream.get_ref().1);
+    let shown = stream.get_ref().1.peer_certificates();
+    let certified = shown.and_then(|chain| certified(chain.first()?));
     Ok((stream, Peer::new(address, &Scheme::HTTPS, certified)))
 }
 
-/// Serves one connection to its end.
 pub(super) async fn connection<S, F, Fut>(
     stream: S,
     peer: Arc<Peer>,
@@ -237,7 +197,7 @@ where
     stream.set_write_timeout(Some(stall));
     let serving = builder.serve_connection(TokioIo::new(Box::pin(stream)), service);
     let mut serving = std::pin::pin!(watcher.watch(serving.into_owned()));
-    // hyper's own bound starts only when the first bytes have told which HTTP it is.
+    // hyper's own bound starts only when the first bytes have shown which HTTP it is.
     if let Ok(served) = timeout(HEAD, &mut serving).await {
         return served;
     }

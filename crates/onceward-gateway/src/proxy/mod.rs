@@ -38,9 +38,9 @@ use onceward::{
 use tokio::time::Instant;
 
 use crate::{
-    config::{Config, KeyRule, Route, Unmatched, are_same, has_dot_segments},
+    config::{Config, KeyRule, Unmatched, are_same, has_dot_segments},
     descriptors::Descriptors,
-    identity::{self, Peer},
+    identity::Peer,
     observe::{Parent, ServerSpan, metrics},
     records::Records,
 };
@@ -56,12 +56,10 @@ pub(crate) use upstream::{Lane, Upstream};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// The named segments of a path.
 type Parameters = BTreeMap<String, String>;
 
 const UNPROTECTED: HeaderName = HeaderName::from_static("onceward-unprotected");
 
-/// Where clients read the status of operations.
 const STATUS_PATH: &str = "/.onceward";
 
 /// What one line of a head takes up besides its text.
@@ -70,14 +68,14 @@ const HEAD_LINE: usize = 128;
 /// Most heads are smaller, and are not counted: their number has a limit by connections and streams.
 const UNCOUNTED_HEAD: usize = 8 << 10;
 
-/// What serves; clones are the same.
+/// The gateway's state; clones are the same.
 #[derive(Clone)]
 pub(crate) struct Gateway {
     engine: Engine,
     store: Arc<dyn Records>,
-    /// The store was opened with them: they count until it is closed.
+    /// The store was opened with these keys, and uses them until it is closed.
     keys: Option<Arc<Keyring>>,
-    /// What is known of the upstream, whatever is configured.
+    /// The state of the upstream, which outlives a configuration.
     upstream_states: UpstreamStates,
     routes: Arc<RwLock<Arc<Routes>>>,
 }
@@ -96,8 +94,8 @@ impl Gateway {
         Ok(Self { engine, store, keys, upstream_states, routes })
     }
 
-    /// Goes by another configuration from now on; requests that are under policy end by the old one. What
-    /// counts only after a restart stays as it is.
+    /// Replaces the configuration; requests that have begun end by the old one. What counts only after a
+    /// restart stays as it is.
     pub(crate) fn reload(&self, config: Config) -> Result<(), BoxError> {
         let now = self.config();
         let config = Config {
@@ -153,7 +151,6 @@ impl Gateway {
         self.current().identity.reload()
     }
 
-    /// The keys of that file that cannot verify a token, and why.
     pub(crate) fn unusable_keys(&self) -> Vec<String> {
         self.current().identity.unusable_keys()
     }
@@ -162,12 +159,11 @@ impl Gateway {
         self.routes.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The configuration that requests are answered by now.
     pub(crate) fn config(&self) -> Arc<Config> {
         self.current().config.clone()
     }
 
-    /// What a client at this address may do before it is known what it asks for.
+    /// What a client at this address may do before its first request.
     pub(crate) fn allowed(&self, address: IpAddr) -> Allowed {
         let routes = self.current();
         let config = &routes.config;
@@ -176,15 +172,10 @@ impl Gateway {
         Allowed { share, stall: config.client_timeout }
     }
 
-    pub(crate) fn store(&self) -> &dyn Records {
-        &*self.store
+    pub(crate) fn store(&self) -> &Arc<dyn Records> {
+        &self.store
     }
 
-    pub(crate) fn shared_store(&self) -> Arc<dyn Records> {
-        self.store.clone()
-    }
-
-    /// What is known of the upstream.
     pub(crate) fn upstream_states(&self) -> &UpstreamStates {
         &self.upstream_states
     }
@@ -213,7 +204,8 @@ impl Gateway {
         let (routes, arrived) = (self.current(), Instant::now());
         let (mut parts, body) = request.into_parts();
         if has_dot_segments(parts.uri.path()) {
-            let text = "the path has `.` or `..` in it; send the path that is meant";
+            let text =
+                "the path has `.` or `..` in it, and nothing was run; send the path that is meant";
             let problem = Problem::new(Code::RequestMalformed, text);
             return problem.errors(routes.config.errors).into_response();
         }
@@ -281,10 +273,4 @@ fn head_held(routes: &Routes, parts: &Parts, body: &Body) -> Option<Reservation>
 /// What follows in a path, if it is this one or below it.
 fn below<'a>(parent: &str, path: &'a str) -> Option<&'a str> {
     path.strip_prefix(parent).filter(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-/// Whether a stored answer may be shown to this caller, as far as the request itself tells, or why not.
-fn may_see(route: &Route, parts: &Parts) -> Result<(), String> {
-    let asked = parts.extensions.get::<RequestContext>().ok_or_else(String::new)?;
-    identity::may_see(route, &asked.caller)
 }

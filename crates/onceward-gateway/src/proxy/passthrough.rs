@@ -36,7 +36,6 @@ const FALLBACK: HeaderName = HeaderName::from_static("onceward-fallback");
 const ANSWER_BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Routes {
-    /// Passes on a request that has no key.
     pub(super) async fn pass(
         &self,
         policy: &UpstreamPolicy,
@@ -88,8 +87,7 @@ pub(super) async fn pass(
     let in_flight = in_flight.map(|in_flight| (in_flight, None));
     let mut response =
         response.map(|body| counted(Timed::pieces(body, ANSWER_BODY_TIMEOUT), answer, in_flight));
-    headers::strip_hop_by_hop(response.headers_mut(), &[]);
-    headers::strip_own(response.headers_mut());
+    headers::strip_of_upstream(response.headers_mut());
     response
 }
 
@@ -118,8 +116,8 @@ fn instead(fallback: &Fallback) -> Response<Body> {
     response
 }
 
-/// What the gateway tells the client of a request without a record. Without a key no repeat is recognised: where
-/// the upstream may have done it, only a method that may be repeated makes another attempt harmless.
+/// The answer to a request without a record. Without a key the upstream recognises no repeat: where it may
+/// have done it, only a repeatable method makes another attempt harmless.
 pub(super) fn unanswered(failure: &SendFailure, method: retry::Method) -> Problem {
     tracing::warn!(event = event::UPSTREAM_FAILED, %failure, "a request without a key has no answer");
     let problem = match failure {

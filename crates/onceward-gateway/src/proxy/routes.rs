@@ -31,11 +31,8 @@ pub(super) struct Routes {
     pub(super) identity: Identity,
     pub(super) upstream: Upstream,
     pub(super) root: Idempotency,
-    /// How requests go that no route speaks of.
     pub(super) policy: UpstreamPolicy,
-    /// For each route of the configuration.
     pub(super) planned: Vec<Planned>,
-    /// The headers in which routes look for keys.
     pub(super) key_headers: Vec<HeaderName>,
     pub(super) config: Arc<Config>,
 }
@@ -64,16 +61,16 @@ impl Routes {
         let identity = Identity::new(&config)?;
         let answers = upstream_states.descriptors.answers(config.max_answers);
         let upstream = Upstream::bounded(&config.upstream, &upstream_states.sockets, answers)?;
-        // Each route says how its scope is found; the root itself covers nothing.
-        let nobody = |_: &Parts| Err::<Scope, _>("no route");
-        let root = Idempotency::builder(engine.clone(), nobody)
+        // Each route has its own scopes; the root itself covers nothing.
+        let no_scope = |_: &Parts| Err::<Scope, _>("no route");
+        let root = Idempotency::builder(engine.clone(), no_scope)
             .spool(store.clone())
             .errors(config.errors)
             .max_late(Idempotency::MAX_LATE.min(answers / LATE))
             .peer_memory(peer_memory(&config), |parts| deliver::origin(&parts.extensions).address);
         let root = keys.cloned().into_iter().fold(root, IdempotencyBuilder::fingerprint_keys);
         let root = root.build()?;
-        // What is asked on behalf of many clients is held on behalf of none.
+        // The answers to the gateway's own questions count for no client.
         let (peer_share, memory) = (config.peer_share, root.memory_of(None));
         let plan = |route: &Route| -> Result<Planned, BoxError> {
             let label = label(route);
@@ -147,7 +144,7 @@ fn label(route: &Route) -> String {
     })
 }
 
-/// What a route chooses, and who is asked for it.
+/// The options and the hooks of a route.
 fn chosen(
     options: IdempotencyBuilder,
     route: &Arc<Route>,

@@ -50,7 +50,7 @@ pub(super) async fn answer(
     }
 }
 
-/// As the route refuses that is asked for; as all of them do where there is none of that name.
+/// The shape of refusals of the route that the client means; without such a route, of the configuration.
 fn errors_of(routes: &Routes, parts: &Parts) -> Errors {
     let query = parts.uri.query().unwrap_or_default().as_bytes();
     let name = form_urlencoded::parse(query).find(|(name, _)| name == "operation");

@@ -22,12 +22,12 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::observe::metrics;
 
-/// A client has to take so much of its answer in the time that it has, or what there is of it.
+/// A client has to take so much of its answer within the stall time, or what there is of it.
 const PIECE: usize = 16 << 10;
 
 tokio::task_local! {
-    /// Counts in the task of a stream. It is odd while a piece was handed over and no other was asked for:
-    /// the client is waited for.
+    /// Counts in the task of a stream. It is odd from when hyper got a piece until it asks for the next one:
+    /// the stream waits for its client.
     static HANDED: Cell<u64>;
 }
 
@@ -47,10 +47,10 @@ where
     }
 }
 
-/// Ends with the stream, or when the client was waited for too long.
+/// Ends with the stream, or when the stream has waited for its client for too long.
 async fn watched(stream: impl Future<Output = ()>, stall: Duration) {
     let mut stream = pin!(stream);
-    let (mut observation, mut late): (u64, Option<Pin<Box<Sleep>>>) = (0, None);
+    let (mut seen, mut late): (u64, Option<Pin<Box<Sleep>>>) = (0, None);
     poll_fn(|context| {
         if stream.as_mut().poll(context).is_ready() {
             return Poll::Ready(());
@@ -60,8 +60,8 @@ async fn watched(stream: impl Future<Output = ()>, stall: Duration) {
             return Poll::Pending;
         }
         // Most clients take each piece at once, and need no timer.
-        if handed != observation {
-            (observation, late) = (handed, Some(Box::pin(sleep_until(Instant::now() + stall))));
+        if handed != seen {
+            (seen, late) = (handed, Some(Box::pin(sleep_until(Instant::now() + stall))));
         }
         if let Some(late) = &mut late {
             ready!(late.as_mut().poll(context));

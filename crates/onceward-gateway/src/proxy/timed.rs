@@ -16,7 +16,7 @@ use http_body::{Body, Frame, SizeHint};
 use onceward::BoxError;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// In so much time that a client is waited for, it has to send what its rate demands.
+/// In so much waiting time a client has to send what its rate demands.
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// The slowest rate at which a client may send; clones are the same.
@@ -32,7 +32,7 @@ impl Floor {
         Self { bytes_in_period, is_lifted: Arc::default() }
     }
 
-    /// The answer has begun: from here on its client may take its time.
+    /// Stops to count: the answer has begun, and its client may take its time.
     pub(crate) fn lift(&self) {
         self.is_lifted.store(true, Ordering::Relaxed);
     }
@@ -69,7 +69,7 @@ pub(crate) struct Timed<B> {
     pace: Option<Pace>,
     /// Made when something has to be waited for; many bodies are there at once.
     sleep: Option<Pin<Box<Sleep>>>,
-    /// Since when a piece is waited for, and when it comes too late.
+    /// Since when the reader waits for a piece, and when it comes too late.
     waiting: Option<(Instant, Option<Instant>)>,
 }
 
@@ -84,7 +84,6 @@ impl<B> Timed<B> {
         Self { body, pause: Some(pause), until: None, pace: None, sleep: None, waiting: None }
     }
 
-    /// And no slower than this.
     pub(crate) fn with(self, floor: Floor) -> Self {
         Self { pace: Some(Pace { floor, waited: Duration::ZERO, received: 0 }), ..self }
     }

@@ -2,11 +2,11 @@
 
 use std::{error::Error, sync::Arc};
 
-use crate::{config::Tls, identity};
+use crate::config::Tls;
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{
-        RootCertStore, ServerConfig, ServerConnection,
+        RootCertStore, ServerConfig,
         pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
         server::WebPkiClientVerifier,
     },
@@ -24,7 +24,7 @@ pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, Box<dyn Error + Send + 
             for certificate in CertificateDer::pem_file_iter(file)? {
                 roots.add(certificate?)?;
             }
-            // Whoever has none may still use routes that do not ask for it.
+            // A client without a certificate may still use routes that do not ask for one.
             let verifier = WebPkiClientVerifier::builder(Arc::new(roots));
             builder.with_client_cert_verifier(verifier.allow_unauthenticated().build()?)
         }
@@ -32,9 +32,4 @@ pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, Box<dyn Error + Send + 
     let mut config = builder.with_single_cert(chain, key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
-}
-
-/// Whom the certificate names that a client has shown and that was verified.
-pub(super) fn certified(connection: &ServerConnection) -> Option<String> {
-    identity::certified(connection.peer_certificates()?.first()?)
 }

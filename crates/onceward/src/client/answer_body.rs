@@ -49,7 +49,7 @@ impl<B: http_body::Body<Data = Bytes>> AnswerBody<B> {
         body
     }
 
-    /// All of it, if it was read to the end before anybody asked for it.
+    /// All of it, if the client has read it to the end.
     pub(super) fn whole(&self) -> Option<&[u8]> {
         match &self.rest {
             None => Some(self.first.as_deref().unwrap_or_default()),

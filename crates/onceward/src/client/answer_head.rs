@@ -72,7 +72,7 @@ impl Head {
         matches!(self.status.as_u16(), 409 | 500..=504) && self.is_json
     }
 
-    /// What the client tells the decision of the answer with this body, if all of it was read.
+    /// What the answer shows with this body, if all of it was read.
     pub(super) fn observation(&self, body: Option<&[u8]>, rules: &Rules) -> Observation {
         let said = body.filter(|_| self.may_refuse()).map(|body| self.refusal(body));
         let said = said.unwrap_or_default();
@@ -97,8 +97,8 @@ impl Head {
         }
     }
 
-    /// What the client tells the decision when the body broke off, or did not come in time. That a server does not
-    /// keep the key counts for more than that its answer is missing.
+    /// The observation when the body broke off, or did not come in time. A server that does not keep the
+    /// key counts for more than a missing answer.
     pub(super) fn seen_without_body(&self, class: Class) -> Observation {
         Observation {
             hint: self.hint,
@@ -108,20 +108,20 @@ impl Head {
         }
     }
 
-    fn refusal(&self, body: &[u8]) -> Said {
+    fn refusal(&self, body: &[u8]) -> RefusalFields {
         let Ok(Value::Object(fields)) = serde_json::from_slice(body) else {
-            return Said::default();
+            return RefusalFields::default();
         };
         match fields.get("error") {
             Some(Value::Object(error)) if !fields.contains_key("code") => {
                 self.in_stripes_shape(error)
             }
-            _ => Said::of_problem(&fields),
+            _ => RefusalFields::of_problem(&fields),
         }
     }
 
     /// Codes of others mean what others say, but for the one that we took over from Stripe.
-    fn in_stripes_shape(&self, error: &Map<String, Value>) -> Said {
+    fn in_stripes_shape(&self, error: &Map<String, Value>) -> RefusalFields {
         let text = |name: &str| error.get(name).and_then(Value::as_str);
         let is_ours =
             self.is_our_refusal || text("doc_url").is_some_and(|url| url.starts_with(DOCUMENTED));
@@ -129,7 +129,7 @@ impl Head {
             Some("idempotency_key_in_use") => Some("in-progress"),
             code => code.filter(|_| is_ours),
         };
-        Said {
+        RefusalFields {
             code: code.map(str::to_owned),
             is_ours,
             retryable: (is_ours && self.forbids_repeat).then_some(false),
@@ -145,9 +145,8 @@ fn is_json(headers: &HeaderMap) -> bool {
         || kind.eq_ignore_ascii_case("application/json")
 }
 
-/// What the document of a refusal says.
 #[derive(Default)]
-struct Said {
+struct RefusalFields {
     code: Option<String>,
     is_ours: bool,
     /// Only of ours: what others mean by it is not known.
@@ -155,7 +154,7 @@ struct Said {
     names_operation: bool,
 }
 
-impl Said {
+impl RefusalFields {
     fn of_problem(fields: &Map<String, Value>) -> Self {
         let text = |name: &str| fields.get(name).and_then(Value::as_str);
         let is_ours = text("type").is_some_and(|kind| kind.starts_with(PROBLEM));

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{Response, Uri};
 use onceward_core::retry::Observation;
 use tokio::time::timeout;
@@ -15,14 +14,14 @@ use super::{
     failure::{self, CutShort, TimedOut},
 };
 use crate::{
-    http::read,
+    http::{ByteBody, read},
     telemetry::{self, SentAs},
 };
 
 /// Up to this length the body of an answer is read for what it says about trying again.
 const MAX_READ: usize = 64 << 10;
 
-/// What an attempt gives to its caller, and what the report will say about it.
+/// What an attempt gives to its caller, and to the report.
 pub(super) struct Replied<B> {
     pub(super) answer: Result<Response<AnswerBody<B>>, BoxError>,
     /// Until the report has it.
@@ -30,7 +29,7 @@ pub(super) struct Replied<B> {
 }
 
 /// What is known of an attempt before it is sent.
-pub(super) struct About {
+pub(super) struct AttemptPlan {
     pub(super) launch: Launch,
     pub(super) started: Duration,
     pub(super) retry: Retry,
@@ -38,15 +37,12 @@ pub(super) struct About {
 }
 
 /// Sends one request and waits for its answer, no longer than its time.
-pub(super) async fn one<B>(
+pub(super) async fn one<B: ByteBody>(
     answer: impl Future<Output = Result<Response<B>, BoxError>> + Send,
     sent: Sent,
-    about: About,
-) -> Ended<Replied<B>>
-where
-    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send,
-{
-    let About { launch, started, retry, uri } = about;
+    plan: AttemptPlan,
+) -> Ended<Replied<B>> {
+    let AttemptPlan { launch, started, retry, uri } = plan;
     let Launch { number, sent_as, timeout: time, at: begun, permit } = launch;
     let mut head = None;
     let understood = async { understand(answer.await?, (&uri, &retry), permit, &mut head).await };
@@ -85,19 +81,16 @@ where
     Ended { reply, observation, at, is_last: false }
 }
 
-/// What an answer says; its body is read only where that says more. What its head says is kept at once.
-async fn understand<B>(
+/// What an answer says; its body is read only where that says more. `seen` has the head at once.
+async fn understand<B: ByteBody>(
     response: Response<B>,
     (uri, retry): (&Uri, &Retry),
     permit: InFlightPermit,
-    told: &mut Option<Head>,
-) -> Result<(Response<AnswerBody<B>>, Observation), BoxError>
-where
-    B: http_body::Body<Data = Bytes, Error: Into<BoxError>>,
-{
+    seen: &mut Option<Head>,
+) -> Result<(Response<AnswerBody<B>>, Observation), BoxError> {
     let (parts, body) = response.into_parts();
     let head = Head::read(parts.status, &parts.headers, uri);
-    *told = Some(head);
+    *seen = Some(head);
     let whole = retry.options().whole_answers;
     let body = if let Some(most) = whole.or_else(|| head.asks_for_body().then_some(MAX_READ)) {
         let read = read(body, |length| length <= most).await;

@@ -2,28 +2,24 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{Extensions, Request, Response};
 use onceward_core::retry::{Stop, StopReason};
 use tokio::time::timeout;
 
 use super::{
-    AnswerBody, BoxError, CallError, Incoming, Report, Retry, Within,
+    AnswerBody, CallError, Incoming, Report, Retry, Within,
     adapters::exchange::Exchange,
     driver::{Attempts, Environment as _, ReplayableBody, drive},
     run::Run,
 };
+use crate::http::ByteBody;
 
 /// Sends a request, again if that is safe and may help, and says what it did.
-pub(super) async fn call<X, B>(
+pub(super) async fn call<X: Exchange>(
     retry: &Retry,
     exchange: &mut X,
-    request: Request<B>,
-) -> Result<Response<AnswerBody<X::Body>>, CallError>
-where
-    X: Exchange,
-    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
-{
+    request: Request<impl ByteBody>,
+) -> Result<Response<AnswerBody<X::Body>>, CallError> {
     let start = retry.now();
     let (parts, body) = request.into_parts();
     let kept = ReplayableBody::of(body, retry.options().max_body);

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 pub(super) struct Chance(Option<Mutex<fastrand::Rng>>);
 
 impl Chance {
-    /// From the generator of the thread, which nobody has seeded.
+    /// From the generator of the thread, which has a random seed.
     pub(super) fn fresh() -> Self {
         Self(None)
     }

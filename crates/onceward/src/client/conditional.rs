@@ -1,10 +1,10 @@
-//! Conditional updates: nobody overwrites what he has not seen.
+//! Conditional updates: no caller overwrites a state that it has not seen.
 //!
 //! Read, change, and write only if nothing changed meanwhile; if something did, read again. That makes
 //! a PUT or PATCH safe against others, and against itself: when an attempt went unanswered and the
-//! next is refused with 412, the first may have been the change. So the state is read and compared; if
-//! that does not show that it is done, the caller is told that it is not known, and nothing is changed
-//! a second time.
+//! server refuses the next with 412, the first may have been the change. So the client reads the state and
+//! compares; if that does not show the change, the caller gets [`ConditionalError::Unknown`], and the
+//! client changes nothing a second time.
 
 use std::{error::Error, fmt, time::Duration};
 
@@ -24,7 +24,7 @@ use super::{
 const ROUNDS: u32 = 5;
 /// Answers are read whole up to this length, to compare them.
 const MAX_READ: usize = 8 << 20;
-/// Two that keep crossing each other must not do so in step.
+/// Two clients that cross each other must not do so again in step.
 const BETWEEN: Backoff =
     Backoff::Full { base: Duration::from_millis(20), cap: Duration::from_secs(2) };
 
@@ -101,8 +101,8 @@ impl Next {
         Self { method: Method::PUT, body: body.into(), content_type: None }
     }
 
-    /// The old state with these changes. What an unanswered attempt has done cannot be told by
-    /// comparing: that ends as [`ConditionalError::Unknown`].
+    /// The old state with these changes. Comparing does not show what an unanswered attempt has done:
+    /// that ends as [`ConditionalError::Unknown`].
     pub fn patch(body: impl Into<Bytes>) -> Self {
         Self { method: Method::PATCH, body: body.into(), content_type: None }
     }
@@ -127,7 +127,7 @@ impl Next {
 pub struct Updated {
     /// The status of the answer; `None` if there was nothing to do, or no answer.
     pub status: Option<StatusCode>,
-    /// The version after it, if the server told.
+    /// The version after it, if the server sent one.
     pub etag: Option<ETag>,
     /// How often the state was read and changed: 1 without conflicts.
     pub rounds: u32,
@@ -296,11 +296,10 @@ where
     }
 }
 
-/// What became of a write.
 enum Written {
     /// The server said so.
     Answered(Response<Bytes>),
-    /// Nobody said so, but the state is what was asked for.
+    /// No answer said so, but the state is the wanted one.
     Found(Option<StatusCode>, Option<ETag>),
 }
 
@@ -340,7 +339,7 @@ pub enum ConditionalError {
     Conflict(u32),
     /// What was to be created exists.
     Exists,
-    /// The caller could not say what it is to become.
+    /// The caller's function gave an error instead of a next state.
     Change(BoxError),
 }
 
@@ -362,14 +361,18 @@ impl fmt::Display for ConditionalError {
             Self::Refused(answer) => write!(f, "the server refused with {}", answer.status()),
             Self::CutShort(_) => f.write_str("the answer was cut short"),
             Self::NoETag => f.write_str(
-                "the server sends no strong ETag, so a change of somebody else would not be noticed",
+                "the server sends no strong ETag, so that a change by another client would not be \
+                 noticed; nothing was changed: let the server send one",
             ),
             Self::Conflict(rounds) => write!(
                 f,
-                "somebody else changed it {rounds} times between reading and writing; try again later"
+                "other clients changed it {rounds} times between reading and writing, and this change \
+                 was not made; try again later"
             ),
             Self::Exists => f.write_str("it exists already"),
-            Self::Change(error) => write!(f, "what it is to become could not be said: {error}"),
+            Self::Change(error) => {
+                write!(f, "the caller gave no next state, and nothing was changed: {error}")
+            }
         }
     }
 }

@@ -67,6 +67,10 @@ impl fmt::Display for ETag {
 }
 
 /// That is no entity tag: it has no quotes, or something else than visible characters in them.
+///
+/// ```
+/// assert_eq!("v7".parse::<onceward::client::ETag>(), Err(onceward::client::NoETag));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoETag;
 

@@ -1,6 +1,6 @@
-//! What a call does, told while it does it.
+//! The steps of a call, for those who observe it.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use onceward_core::{Key, retry::Stop};
 
@@ -19,7 +19,7 @@ use super::Attempt;
 ///     }
 /// }
 /// ```
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
     /// A request is sent.
@@ -30,8 +30,8 @@ pub enum Event<'a> {
         hedge: bool,
         /// When it is given up.
         timeout: Duration,
-        /// The key under which it is sent.
-        key: Option<&'a str>,
+        /// The key under which it is sent; its `Debug` shows only its digest.
+        key: Option<&'a Key>,
     },
     /// It has ended, and shown this.
     Ended {
@@ -61,44 +61,15 @@ pub enum Event<'a> {
     },
 }
 
-impl fmt::Debug for Event<'_> {
-    /// Everything but the key: what may be logged of it is its digest.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Began { attempt, hedge, timeout, key } => {
-                let digest = key.and_then(|key| Key::new(key).ok()).map(|key| key.digest());
-                f.debug_struct("Began")
-                    .field("attempt", attempt)
-                    .field("hedge", hedge)
-                    .field("timeout", timeout)
-                    .field("key", &digest)
-                    .finish()
-            }
-            Self::Ended { attempt, budget_left } => f
-                .debug_struct("Ended")
-                .field("attempt", attempt)
-                .field("budget_left", budget_left)
-                .finish(),
-            Self::Waiting { wait, budget_left } => f
-                .debug_struct("Waiting")
-                .field("wait", wait)
-                .field("budget_left", budget_left)
-                .finish(),
-            Self::Following { wait } => f.debug_struct("Following").field("wait", wait).finish(),
-            Self::Refreshing => f.write_str("Refreshing"),
-            Self::Stopped { stop } => f.debug_struct("Stopped").field("stop", stop).finish(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_key_is_not_logged() {
-        let key = Some("secret-key");
-        let event = Event::Began { attempt: 1, hedge: false, timeout: Duration::ZERO, key };
+        let key = Key::new("secret-key").unwrap();
+        let (attempt, hedge, timeout, key) = (1, false, Duration::ZERO, Some(&key));
+        let event = Event::Began { attempt, hedge, timeout, key };
         let text = format!("{event:?}");
         assert!(text.contains("attempt: 1") && !text.contains("secret-key"), "{text}");
     }

@@ -1,10 +1,10 @@
 //! Failures without an answer: can the request have arrived?
 //!
-//! "Never sent" opens the safety gate for every request, so it is said only where it is certain: no
-//! connection came about, or the server itself says that it did not look. Everything else may have
-//! been carried out: also "connection refused" by itself, which an established connection can end with
-//! as well. A GOAWAY is no such word: it means that for requests above its last id, but a
-//! client shows it also at one below, and nobody can tell them apart.
+//! "Never sent" opens the safety gate for every request, so the client says it only where it is certain: no
+//! connection was made, or the server itself says that it did not look. Everything else may have been
+//! carried out: also "connection refused" by itself, which can end an established connection, too. A
+//! GOAWAY proves nothing: it means "not looked at" for requests above its last id, but an HTTP/2
+//! client shows it also for one below, and the two look the same.
 
 use std::{error::Error, fmt, io, iter};
 
@@ -31,7 +31,6 @@ impl fmt::Display for TimedOut {
 
 impl Error for TimedOut {}
 
-/// The answer began and was cut short.
 #[derive(Debug)]
 pub(super) struct CutShort(pub(super) BoxError);
 
@@ -47,8 +46,8 @@ impl Error for CutShort {
     }
 }
 
-/// It failed, but perhaps not on its way to the server: a redirect was followed, or somebody else in
-/// between failed at something of his own.
+/// It failed, but perhaps not on its way to the server: the client followed a redirect, or a middleware
+/// failed at something of its own.
 #[derive(Debug)]
 pub(super) struct Later(pub(super) BoxError);
 
@@ -64,7 +63,6 @@ impl Error for Later {
     }
 }
 
-/// What a failure says about trying again.
 pub(super) fn class(error: &(dyn Error + 'static)) -> Class {
     for cause in causes(error) {
         if cause.is::<CutShort>() || cause.is::<Later>() {

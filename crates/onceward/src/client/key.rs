@@ -8,8 +8,8 @@ pub(super) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Whether a call carries a key; makes one where its method needs it and the caller has none.
 ///
-/// Two lines, or one that servers must refuse, are sent as they are, but count as no key: nobody may
-/// rely on it.
+/// Two lines, or one that servers must refuse, are sent as they are, but count as no key: no repeat may
+/// rely on them.
 pub(super) fn provide(headers: &mut HeaderMap, method: &Method, make: bool) -> bool {
     if make && !headers.contains_key(KEY) && (method == Method::POST || method == Method::PATCH) {
         let key = HeaderValue::try_from(Uuid::now_v7().hyphenated().to_string());
@@ -18,7 +18,6 @@ pub(super) fn provide(headers: &mut HeaderMap, method: &Method, make: bool) -> b
     own(headers).is_some()
 }
 
-/// The key of these headers, if a server may take it.
 pub(super) fn own(headers: &HeaderMap) -> Option<Key> {
     Key::from_lines(headers.get_all(KEY).iter().map(HeaderValue::as_bytes)).ok().flatten()
 }

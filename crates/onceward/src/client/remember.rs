@@ -7,7 +7,7 @@ use onceward_core::{BoxFuture, Key};
 use super::BoxError;
 
 pub(super) trait Remember: Send + Sync {
-    /// Makes a call durable: it is not sent before. False: it was already, by somebody before us.
+    /// Makes a call durable before it is sent. `false`: an earlier call has done so already.
     fn keep(
         &self,
         key: &Key,

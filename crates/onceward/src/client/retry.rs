@@ -1,4 +1,4 @@
-//! By which rules calls are retried, what is known of their targets, and who is asked or told.
+//! By which rules calls are retried, what is known of their targets, and the hooks.
 
 use std::{error::Error, fmt, future::Future, sync::Arc, time::Duration};
 
@@ -127,8 +127,8 @@ impl Retry {
 
     /// Sends no `Onceward-Attempt`, `Onceward-Deadline` and `Onceward-Priority`.
     ///
-    /// Servers that do not know them ignore them. With them, servers of ours drop work that nobody
-    /// waits for any more, and tell retries from first attempts.
+    /// Servers that do not know them ignore them. With them, servers of ours drop work whose client has
+    /// gone, and distinguish retries from first attempts.
     #[must_use]
     pub fn without_headers(self) -> Self {
         self.change(|options| options.headers = false)
@@ -187,7 +187,7 @@ impl Retry {
         self.change(|options| options.refresh = Some(hook))
     }
 
-    /// Tells what calls do while they do it. It must be quick: calls wait for it.
+    /// Gets every step of a call as it happens. The hook must be quick: calls wait for it.
     ///
     /// ```
     /// use onceward::client::{Event, Retry};
@@ -206,8 +206,8 @@ impl Retry {
 
     /// An answer to give instead of none, or of a failing one that no retry could help.
     ///
-    /// Only for methods that change nothing: who is told that a write succeeded must be able to rely
-    /// on it. The report of such an answer [says so](Report::is_fallback).
+    /// Only for methods that change nothing: a caller must be able to rely on the success of a write. The
+    /// report of such an answer [says so](Report::is_fallback).
     ///
     /// ```
     /// use onceward::client::Retry;
@@ -241,8 +241,8 @@ impl Retry {
         self.change(|options| options.classify = Some(Arc::new(hook)))
     }
 
-    /// Chance that can be had again, for tests. Not for production: processes with the same seed wait
-    /// the same times.
+    /// Repeatable randomness, for tests. Not for production: processes with the same seed wait the same
+    /// times.
     #[must_use]
     pub fn seeded(self, seed: u64) -> Self {
         self.change(|options| options.chance = Arc::new(Chance::seeded(seed)))

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::{
     Attempt, CallError, Event, Incoming, Report, Retry, Route, Within,
     adapters::exchange::{Exchange, Sent},
-    attempt::{self, About, Replied},
+    attempt::{self, AttemptPlan, Replied},
     credentials,
     driver::{Attempts, End, Ended, Environment as _, HedgeEnd, Launch, ReplayableBody, Sender},
     follow, key,
@@ -28,7 +28,6 @@ pub(super) struct Run<'a, X> {
     priority: Priority,
     start: Moment,
     pub(super) report: Report,
-    /// It was written down before it was sent.
     kept: bool,
     /// It was written down before this call: then others may have sent it.
     resumed: bool,
@@ -79,7 +78,6 @@ impl<'a, X: Exchange> Run<'a, X> {
         (run, call)
     }
 
-    /// Persists the call before anything is sent, if the caller wants that.
     pub(super) async fn remember(
         &mut self,
         attempts: &mut Attempts<'_, Retry>,
@@ -105,14 +103,14 @@ impl<'a, X: Exchange> Run<'a, X> {
                 self.kept = true;
                 self.resumed = !new;
                 if !new {
-                    // What was sent before may have happened, whatever is answered now.
+                    // The earlier request may have happened, whatever the server answers now.
                     attempts.doubt();
                 }
                 Ok(())
             }
             Ok(Err(error)) => Err(CallError::new(Report::default(), Some(error))),
             Err(_) => {
-                // The caller hears that nothing was sent: then nothing may be sent after a restart either.
+                // The caller gets "nothing was sent": so nothing may be sent after a restart either.
                 tokio::spawn(async move {
                     if keep.await.is_ok_and(|new| new) {
                         forget.await;
@@ -220,22 +218,23 @@ impl<'a, X: Exchange> Sender for Run<'a, X> {
         telemetry::CLIENT_ATTEMPTS.add(launch.sent_as);
         let mut parts = self.parts.clone();
         if self.retry.options().headers {
-            let said = AttemptHeaders {
+            let own = AttemptHeaders {
                 attempt: Some(launch.number),
                 time: Some(launch.timeout.max(Duration::from_millis(1))),
                 priority: Some(self.priority),
             };
-            said.write(&mut parts.headers);
+            own.write(&mut parts.headers);
         }
         let body = self.body.next_body().expect("a body that is gone is not sent again");
         let hedge = launch.sent_as == telemetry::SentAs::Hedge;
-        let (attempt, timeout, key) = (launch.number, launch.timeout, self.report.key());
+        let (attempt, timeout, key) = (launch.number, launch.timeout, self.report.key.as_ref());
         self.retry.tell(Event::Began { attempt, hedge, timeout, key });
         let sent = Sent::default();
         let started = launch.at.saturating_sub(self.start);
-        let about = About { launch, started, retry: self.retry.clone(), uri: parts.uri.clone() };
+        let plan =
+            AttemptPlan { launch, started, retry: self.retry.clone(), uri: parts.uri.clone() };
         let answer = self.exchange.send(Request::from_parts(parts, body), sent.clone());
-        attempt::one(answer, sent, about)
+        attempt::one(answer, sent, plan)
     }
 
     fn hedged(&mut self, end: HedgeEnd<Replied<X::Body>>, attempts: &Attempts<'_, Retry>) {

@@ -38,7 +38,7 @@ impl AttemptHeaders {
     pub const DEADLINE: HeaderName = HeaderName::from_static("onceward-deadline");
     /// From 0, the lowest, to 3.
     pub const PRIORITY: HeaderName = HeaderName::from_static("onceward-priority");
-    /// More attempts than these are not told apart.
+    /// A larger number counts as this one.
     pub const MOST_ATTEMPTS: u32 = 1_000;
     /// No client waits for longer: a larger number is as good as this one.
     pub const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -56,7 +56,7 @@ impl AttemptHeaders {
         }
     }
 
-    /// Writes down what it says, and removes whatever was there.
+    /// Writes these lines, and removes those that were there.
     pub fn write(&self, headers: &mut HeaderMap) {
         for name in [Self::ATTEMPT, Self::DEADLINE, Self::PRIORITY] {
             headers.remove(name);
@@ -76,9 +76,9 @@ impl AttemptHeaders {
 
 /// What a request that is being served says about itself, for the calls that it leads to.
 ///
-/// A call on behalf of it has no more time than is left of its deadline, is as important, and is not
-/// retried here if it is itself a retry: whoever sent it tries again, and five layers that each try
-/// three times would be 243 attempts.
+/// A call on its behalf has no more time than its deadline leaves, and is as important. The client does not
+/// retry a call on behalf of a retry: the caller outside tries again, and five layers that each try three
+/// times would make 243 attempts.
 ///
 /// ```
 /// use http::HeaderMap;
@@ -115,7 +115,7 @@ impl Incoming {
 }
 
 impl From<&HeaderMap> for Incoming {
-    /// Reads the lines now: the time that is left counts from here. What cannot be read is left out.
+    /// Reads the lines now: the time that is left counts from here. An unreadable line counts as missing.
     fn from(headers: &HeaderMap) -> Self {
         let AttemptHeaders { attempt, time, priority } = AttemptHeaders::of(headers);
         let deadline = time.map(|left| Instant::now() + left);

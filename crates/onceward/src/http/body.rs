@@ -15,6 +15,14 @@ use http_body_util::{BodyExt as _, combinators::UnsyncBoxBody};
 /// What goes wrong while a request is sent or a body is read.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+/// A body of bytes that the layer or the client can read and send.
+pub(crate) trait ByteBody:
+    http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static
+{
+}
+
+impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> ByteBody for B {}
+
 /// The body of a request or of an answer.
 ///
 /// ```
@@ -31,7 +39,7 @@ enum Kind {
     Stream { first: Option<Bytes>, rest: Shareable },
 }
 
-/// A stream that is only `Send`, made shareable: some clients demand it of a body. No code locks it.
+/// A stream that is only `Send`, made `Sync`, which reqwest demands of a body.
 struct Shareable(Mutex<UnsyncBoxBody<Bytes, BoxError>>);
 
 impl Shareable {
@@ -72,7 +80,6 @@ impl Body {
         Self(Kind::Stream { first, rest })
     }
 
-    /// A whole body.
     pub(crate) fn whole(bytes: Bytes, trailers: Option<Box<HeaderMap>>) -> Self {
         let bytes = Some(bytes).filter(|bytes| !bytes.is_empty());
         Self(Kind::Whole { bytes, trailers })
@@ -94,27 +101,9 @@ impl Body {
     }
 }
 
-impl From<Bytes> for Body {
-    fn from(bytes: Bytes) -> Self {
-        Self::whole(bytes, None)
-    }
-}
-
-impl From<Vec<u8>> for Body {
-    fn from(bytes: Vec<u8>) -> Self {
-        Bytes::from(bytes).into()
-    }
-}
-
-impl From<String> for Body {
-    fn from(text: String) -> Self {
-        Bytes::from(text).into()
-    }
-}
-
-impl From<&'static str> for Body {
-    fn from(text: &'static str) -> Self {
-        Bytes::from_static(text.as_bytes()).into()
+impl<T: Into<Bytes>> From<T> for Body {
+    fn from(bytes: T) -> Self {
+        Self::whole(bytes.into(), None)
     }
 }
 
@@ -183,8 +172,8 @@ pub(crate) enum Read<B> {
     More(Bytes, Pin<Box<B>>),
 }
 
-/// Reads a body to its end. `admits` is asked about each piece with the length up to there; when it
-/// refuses, what was read is given back with the rest.
+/// Reads a body to its end. `admits` gets the length up to each piece; when it refuses, the caller gets
+/// what was read, and the rest.
 pub(crate) async fn read<B>(
     body: B,
     mut admits: impl FnMut(usize) -> bool,

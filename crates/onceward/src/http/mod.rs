@@ -7,6 +7,6 @@ mod retry_after;
 
 pub use attempt_headers::{AttemptHeaders, Incoming};
 pub use body::{Body, BoxError};
-pub(crate) use body::{Read, read};
+pub(crate) use body::{ByteBody, Read, read};
 #[cfg(feature = "client")]
 pub use retry_after::hint;

@@ -42,7 +42,6 @@ impl WholeBody for axum::body::Body {
     }
 }
 
-/// A body that was read to its end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Whole {
     pub(super) bytes: Bytes,
@@ -76,7 +75,6 @@ where
     }
 }
 
-/// The length that a head promises.
 pub(super) fn declared_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(http::header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

@@ -20,6 +20,14 @@ use crate::Engine;
 /// `Option<Claim>` is for routes where the key is optional. It derefs to the protocol's
 /// [`Claim`](onceward_core::Claim), so that `claim.key_for("stripe.charge")` is the key for a
 /// provider: stable over attempts.
+///
+/// ```
+/// use onceward::server::Claim;
+///
+/// async fn charge(claim: Claim) -> String {
+///     format!("charged under {}", claim.key_for("stripe.charge").as_str())
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Claim {
     owned: Arc<Owned>,
@@ -29,13 +37,13 @@ pub struct Claim {
 struct Owned {
     idempotency: Idempotency,
     claim: onceward_core::Claim,
-    /// What its answer takes up.
+    /// The memory for its answer.
     memory: PeerMemory,
     deadline: Deadline,
     lost: AtomicBool,
     /// What the handler's own commit has stored, if it is known for certain.
     end: Mutex<Option<Replay>>,
-    /// Whether a commit was sent of which nobody knows yet what became of it.
+    /// Whether a commit was sent and its outcome is not known yet.
     is_sent: AtomicBool,
 }
 
@@ -49,8 +57,8 @@ pub(super) enum Passed {
 }
 
 impl Claim {
-    /// The deadline was made before the claim was asked for, so that it comes before the moment from which
-    /// the store lets an operator or a resolver give the key free.
+    /// The layer makes the deadline before it asks for the claim, so that it comes before the moment from
+    /// which the store lets an operator or a resolver free the key.
     pub(super) fn new(
         idempotency: Idempotency,
         claim: onceward_core::Claim,
@@ -61,7 +69,6 @@ impl Claim {
         Self { owned: Arc::new(Owned { idempotency, claim, memory, deadline, lost, end, is_sent }) }
     }
 
-    /// The layer that the claim was made by.
     pub(super) fn idempotency(&self) -> &Idempotency {
         &self.owned.idempotency
     }
@@ -140,7 +147,7 @@ impl Claim {
         self.owned.end.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Remembers that a commit is sent, before that, or that it has become something definite.
+    /// Notes that a commit is about to be sent, or that its outcome is definite.
     pub(super) fn sent(&self, is_sent: bool) {
         self.owned.is_sent.store(is_sent, Ordering::Release);
     }

@@ -1,7 +1,7 @@
 //! The answer, the record and the effect in one commit: what a handler calls at its end.
 //!
-//! Whatever a handler says or does after this, the layer reads the record and sends what was
-//! committed: see `settle`.
+//! Whatever a handler does after this, the layer reads the record and sends what was committed: see
+//! `settle`.
 
 #[cfg(feature = "sqlite")]
 use std::task::{Context, Poll, Waker};
@@ -25,6 +25,7 @@ use super::{
 use crate::{
     CommitError,
     engine::{Transaction, fresh_fence},
+    http::ByteBody,
     telemetry::event,
 };
 
@@ -32,8 +33,8 @@ impl Claim {
     /// Begins a transaction in the database where the record is, when it is its turn.
     ///
     /// SQLite has one writer at a time: transactions that are begun here wait in line with those of
-    /// the store, and begin with the write lock (`BEGIN IMMEDIATE`). Everybody else's writes wait
-    /// until it ends: do slow work before.
+    /// the store, and begin with the write lock (`BEGIN IMMEDIATE`). All other writes wait until this
+    /// transaction ends: do slow work before.
     #[cfg(all(feature = "sqlx", feature = "sqlite"))]
     pub async fn begin(
         &self,
@@ -73,19 +74,15 @@ impl Claim {
         self.commit_answer(transaction, answer.into_answer())
     }
 
-    pub(super) async fn commit_answer<T, B>(
+    pub(super) async fn commit_answer<T: Transaction>(
         &self,
         mut transaction: T,
-        response: Response<B>,
-    ) -> Result<Completed, CommitError>
-    where
-        T: Transaction,
-        B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
-    {
+        response: Response<impl ByteBody>,
+    ) -> Result<Completed, CommitError> {
         let (end, completed) = End::soon(self, response).await?;
         let (outcome, fence) = (end.outcome.clone(), end.id.fence);
         let settlement = self.keep_in(&mut transaction, end).await?;
-        // Whoever drops this future does not take a commit back.
+        // Dropping this future does not take a commit back.
         self.sent(true);
         let committed = self.engine().commit_with(self, transaction, settlement).await;
         self.sent(matches!(committed, Err(CommitError::Doubtful(_))));
@@ -216,7 +213,6 @@ mod blocking {
     }
 }
 
-/// What a future gives without waiting.
 #[cfg(feature = "sqlite")]
 fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut context = Context::from_waker(Waker::noop());
@@ -226,7 +222,7 @@ fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-/// How long the body of an answer may take to come: nobody else can write before it is there.
+/// How long the body of an answer may take to come: on SQLite no other transaction can write meanwhile.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// How an operation ends in a commit: what is kept of its answer, and under which fence.
@@ -239,18 +235,17 @@ struct End {
 
 impl End {
     /// Reads the answer to its end, for a moment: the only write lock is held meanwhile.
-    async fn soon<B>(claim: &Claim, response: Response<B>) -> Result<(Self, Completed), CommitError>
-    where
-        B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
-    {
+    async fn soon(
+        claim: &Claim,
+        response: Response<impl ByteBody>,
+    ) -> Result<(Self, Completed), CommitError> {
         timeout(AT_ONCE, Self::of(claim, response)).await.unwrap_or(Err(CommitError::AnswerBroke))
     }
 
-    /// Reads the answer to its end.
-    async fn of<B>(claim: &Claim, response: Response<B>) -> Result<(Self, Completed), CommitError>
-    where
-        B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
-    {
+    async fn of(
+        claim: &Claim,
+        response: Response<impl ByteBody>,
+    ) -> Result<(Self, Completed), CommitError> {
         let idempotency = claim.idempotency();
         let captured = capture::capture(idempotency, claim.memory(), response).await;
         if captured.head().is_none() {
@@ -381,15 +376,16 @@ impl From<CommitError> for Problem {
             CommitError::LeaseLost => settle::lease_lost(),
             CommitError::Doubtful(_) => not_durable_yet(),
             CommitError::NotOpen => {
-                let text = "the service went on after its transaction was over, and nobody knows what \
-                            it wrote since then; ask with the same key, never with a new one";
+                let text = "the service went on after its transaction was over, and Onceward cannot know \
+                            what it wrote since then; ask with the same key, never with a new one";
                 Self::new(Code::OutcomeUnknown, text).status(StatusCode::GATEWAY_TIMEOUT)
             }
             CommitError::NotCommitted(StoreError::Unusable(_))
             | CommitError::Twice
             | CommitError::Savepoint
             | CommitError::WrongStore => {
-                let text = "the service ends its operations in a wrong way; its log says which";
+                let text = "the service ends its operations in a wrong way, and its log says which; ask \
+                            with the same key, never with a new one";
                 Self::new(Code::Misconfigured, text)
             }
             CommitError::NotCommitted(_) | CommitError::AnswerBroke => {

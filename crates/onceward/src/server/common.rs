@@ -1,5 +1,5 @@
-//! What all layers on one engine have in common, also those of a configuration that was read again: bounds
-//! that start anew with each of them would bind nobody.
+//! What all layers on one engine have in common, also those of a reloaded configuration: bounds that start
+//! anew with each layer would bound nothing.
 
 use std::sync::{
     Arc,
@@ -20,7 +20,7 @@ const SPARE: usize = 4;
 
 pub(crate) struct Common {
     pub(super) waiters: Arc<Waiters>,
-    /// Wakes those who wait here for what has ended elsewhere, as long as it is kept.
+    /// Wakes waiters here when an operation ends in another process, as long as this is kept.
     _heard: Arc<OnEnded>,
     /// What requests and answers may hold.
     pub(super) memory: Memory,
@@ -52,17 +52,17 @@ impl Common {
     }
 
     /// A place for one more execution that listens; `None`: so many do already.
-    pub(super) fn listen(&self, most: usize) -> Option<Place> {
+    pub(super) fn listen(&self, most: usize) -> Option<ListeningPlace> {
         let more = |listening| (listening < most).then_some(listening + 1);
         let taken = self.listening.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
-        taken.ok().map(|_| Place(self.listening.clone()))
+        taken.ok().map(|_| ListeningPlace(self.listening.clone()))
     }
 }
 
 /// Counts an execution that listens until this is dropped.
-pub(super) struct Place(Arc<AtomicUsize>);
+pub(super) struct ListeningPlace(Arc<AtomicUsize>);
 
-impl Drop for Place {
+impl Drop for ListeningPlace {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }

@@ -104,7 +104,6 @@ impl HeaderFilter {
     }
 }
 
-/// Takes away what only the layer may say.
 pub(super) fn strip_own(headers: &mut HeaderMap) {
     for name in &OWN {
         headers.remove(name);
@@ -131,7 +130,7 @@ fn bytes(headers: &[Header]) -> usize {
     headers.iter().map(|(name, value)| name.len() + value.len() + 4).sum()
 }
 
-fn is_hop_by_hop(name: &HeaderName) -> bool {
+pub(super) fn is_hop_by_hop(name: &HeaderName) -> bool {
     HOP_BY_HOP.contains(&name.as_str())
 }
 

@@ -1,4 +1,4 @@
-//! What a service may decide itself: who asks, who may see, what became of it, how to rebuild it.
+//! What a service may decide itself: who asks, who may see an answer, what became of an operation.
 
 use std::{future::Future, net::IpAddr, sync::Arc};
 
@@ -37,10 +37,10 @@ pub(super) struct Peers {
     pub(super) address: PeerHook,
 }
 
-/// `Ok(None)`: nothing is known about it. `Err`: asking failed; it may be asked again.
+/// `Ok(None)`: the service knows nothing about it. `Err`: asking failed; the layer may ask again.
 pub(super) type HookResult<T> = Result<Option<T>, BoxError>;
 
-/// An operation whose outcome is not known, as its resolver is asked about it.
+/// An operation whose outcome is unknown: the question to its resolver.
 ///
 /// A business row that was written with [`reference`](Self::reference) or [`execution`](Self::execution)
 /// under a unique constraint is the source of truth: look it up.
@@ -158,7 +158,7 @@ impl Resource {
 
 /// Put into a response's extensions, keeps its status but not its bytes: they are secret, say.
 ///
-/// A retry is told `result-unavailable` and never runs again.
+/// A retry gets `result-unavailable` and never runs again.
 ///
 /// ```
 /// let mut response = http::Response::new("one-time password: 123456");
@@ -180,8 +180,8 @@ pub enum Redaction {
     Unchanged,
     /// Something was hidden: a replay says so.
     Redacted,
-    /// It cannot be told whether there is something to hide: of this answer only the status and
-    /// `Location` are stored, and a retry is told `result-unavailable`.
+    /// The redaction could not find out whether there is something to hide: the layer stores only the
+    /// status and `Location` of this answer, and a retry gets `result-unavailable`.
     NotKept,
 }
 

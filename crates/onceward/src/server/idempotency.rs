@@ -14,7 +14,6 @@ use tower_layer::Layer;
 
 use super::{
     IdempotencyBuilder, OptionsError,
-    layer::Idempotent,
     memory::{self, PeerMemory},
     options::checked::Options,
     steps::keep,
@@ -99,8 +98,9 @@ impl Idempotency {
         change(IdempotencyBuilder::clone(&self.builder)).build()
     }
 
-    /// An answer that a resolver or an operator found out about an unknown outcome, as this layer would keep it: without
-    /// what it drops, with what it redacts hidden.
+    /// An answer that a resolver or an operator found out, as this layer would keep it.
+    ///
+    /// It is without what the layer drops, and with what it redacts hidden.
     ///
     /// ```
     /// # use onceward::{*, server::*, protocol::*, store::memory::MemoryStore};
@@ -136,7 +136,6 @@ impl Idempotency {
         self.engine().common().memory.of(peer.map(|address| (memory::peer_network(address), share)))
     }
 
-    /// The memory for one request.
     pub(super) fn memory_for(&self, parts: &Parts) -> PeerMemory {
         self.memory_of(self.options.peers.as_ref().and_then(|peers| (peers.address)(parts)))
     }
@@ -192,7 +191,7 @@ impl LayerState {
         }
     }
 
-    /// Tells everybody who waits for this operation to look again, here and elsewhere.
+    /// Wakes all requests that wait for this operation, in every process.
     pub(super) fn ended(&self, id: &Digest) {
         self.engine.common().waiters.wake(id);
         if let Some(wake) = self.engine.store().wake() {
@@ -239,4 +238,19 @@ impl<S> Layer<S> for Idempotency {
         self.shared().register(&self.options);
         Idempotent { idempotency: self.clone(), service }
     }
+}
+
+/// A service whose writes are safe to retry: see [`Idempotency`].
+///
+/// ```
+/// use onceward::server::{Idempotency, Idempotent};
+///
+/// fn covered<S>(idempotency: &Idempotency, service: S) -> Idempotent<S> {
+///     tower::Layer::layer(idempotency, service)
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Idempotent<S> {
+    pub(super) idempotency: Idempotency,
+    pub(super) service: S,
 }

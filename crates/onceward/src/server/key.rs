@@ -2,32 +2,28 @@
 
 use std::{fmt, sync::Arc};
 
-use http::{HeaderName, HeaderValue, request::Parts};
+use http::{HeaderName, HeaderValue, header, request::Parts};
 use onceward_core::Key;
 
-use super::{Code, IdempotencyBuilder, OptionsError, Problem, hooks::KeyHook};
+use super::{
+    Code, IdempotencyBuilder, OptionsError, Problem,
+    headers::{PREFER, is_hop_by_hop},
+    hooks::KeyHook,
+};
 
 /// Where clients put a key if not said otherwise.
 const USUAL: &str = "Idempotency-Key";
 
-/// They say something else, or do not come from the client: a key there would never be one.
-const TAKEN: [&str; 16] = [
-    "authorization",
-    "connection",
-    "content-length",
-    "content-type",
-    "cookie",
-    "host",
-    "http2-settings",
-    "keep-alive",
-    "prefer",
-    "proxy-authenticate",
-    "proxy-authorization",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
+/// These headers have another meaning, or do not come from the client: none holds a key.
+const TAKEN: [HeaderName; 8] = [
+    header::AUTHORIZATION,
+    header::CONTENT_LENGTH,
+    header::CONTENT_TYPE,
+    header::COOKIE,
+    header::HOST,
+    HeaderName::from_static("http2-settings"),
+    PREFER,
+    header::TRAILER,
 ];
 
 impl IdempotencyBuilder {
@@ -87,7 +83,7 @@ impl IdempotencyBuilder {
 #[derive(Clone)]
 pub(super) enum KeyPlace {
     Headers(Vec<String>),
-    /// What people call the place, and who looks there.
+    /// What people call the place, and the hook that looks there.
     By(String, KeyHook),
 }
 
@@ -135,9 +131,8 @@ impl KeyPlace {
     }
 }
 
-/// Whether a header of this name cannot hold a key.
 fn is_taken(name: &HeaderName) -> bool {
-    TAKEN.contains(&name.as_str()) || name.as_str().starts_with("onceward-")
+    is_hop_by_hop(name) || TAKEN.contains(name) || name.as_str().starts_with("onceward-")
 }
 
 impl KeySource {
@@ -161,8 +156,8 @@ impl KeySource {
         const WHICH: &str = "send a new UUID for each operation, the same on every attempt";
         let text = match self {
             Self::By(place, _) => format!(
-                "this route takes the key from {place}, and there is none; send the same there on every \
-                 attempt"
+                "this route takes the key from {place}, and there is none; send the same key there on \
+                 every attempt"
             ),
             Self::Headers(names) => {
                 let shown: Vec<&str> = names.iter().map(|(shown, _)| shown.as_str()).collect();

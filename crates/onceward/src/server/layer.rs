@@ -12,7 +12,7 @@ use onceward_core::{BoxFuture, Digest, OperationId};
 use tower_service::Service;
 
 use super::{
-    Body, BoxError, Code, Idempotency, Problem, WholeBody,
+    Body, BoxError, Code, Idempotency, Idempotent, Problem, WholeBody,
     claim::Passed,
     steps::{
         admit::{self, Admitted},
@@ -22,13 +22,6 @@ use super::{
     },
 };
 use crate::telemetry::{self, Answered, Begun, Route};
-
-/// A service whose writes are safe to retry: see [`Idempotency`].
-#[derive(Clone, Debug)]
-pub struct Idempotent<S> {
-    pub(super) idempotency: Idempotency,
-    pub(super) service: S,
-}
 
 impl<S, B, R> Service<Request<B>> for Idempotent<S>
 where
@@ -55,9 +48,9 @@ where
             return passed(service, parts, body);
         }
         shed::note(&mut parts);
-        // For a handler that needs a claim, and is refused as its route does it.
+        // For a handler that needs a claim and has none: its refusal is written as its route says.
         parts.extensions.insert(idempotency.options.clone());
-        let asked = Asked { begun: Begun::now(), route: identify::route(options, &parts) };
+        let counting = Counting { begun: Begun::now(), route: identify::route(options, &parts) };
         let operation = identify::operation(options, &parts).and_then(|operation| {
             // What has no key is run at once.
             if operation.is_none() {
@@ -68,12 +61,12 @@ where
         let operation = match operation {
             Ok(Some(operation)) => operation,
             Ok(None) => {
-                asked.route.count(Answered::Passed);
+                counting.route.count(Answered::Passed);
                 return passed(service, parts, body);
             }
             Err(problem) => {
                 let answer = Answer::refused(problem.code(), respond::refused(options, problem));
-                return Box::pin(ready(asked.told(None, answer)));
+                return Box::pin(ready(counting.end(None, answer)));
             }
         };
         let id = operation.digest();
@@ -82,7 +75,7 @@ where
             let answer = answer.await.unwrap_or_else(|problem| {
                 Answer::refused(problem.code(), respond::problem(&idempotency, id, problem))
             });
-            asked.told(Some(id), answer)
+            counting.end(Some(id), answer)
         })
     }
 }
@@ -172,14 +165,14 @@ impl<E> Answer<E> {
 }
 
 /// Where and since when a request is counted.
-struct Asked {
+struct Counting {
     begun: Begun,
     route: Route,
 }
 
-impl Asked {
-    /// The one place where requests are counted and logged: just before they get their answer.
-    fn told<E>(self, id: Option<Digest>, answer: Answer<E>) -> Result<Response<Body>, E> {
+impl Counting {
+    /// Counts and logs a request, just before it gets its answer: nowhere else.
+    fn end<E>(self, id: Option<Digest>, answer: Answer<E>) -> Result<Response<Body>, E> {
         let Answer { answered, attempt, response } = answer;
         let mut response = response?;
         self.route.count_timed(answered, self.begun);

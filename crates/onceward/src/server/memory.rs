@@ -31,7 +31,7 @@ impl Memory {
         Self { ledger: Arc::new(Mutex::new(ledger)) }
     }
 
-    /// The memory as this peer may use it: at most so many bytes, all of them without a peer.
+    /// The memory as this peer may use it: at most so many bytes; without a peer, all of them.
     pub(super) fn of(&self, peer: Option<(IpAddr, usize)>) -> PeerMemory {
         PeerMemory { memory: self.clone(), peer }
     }
@@ -71,10 +71,19 @@ impl Ledger {
 ///
 /// For code around a layer that keeps bytes of requests itself: see
 /// [`Idempotency::memory_of`](super::Idempotency::memory_of).
+///
+/// ```
+/// use onceward::server::PeerMemory;
+///
+/// fn kept(memory: &PeerMemory, bytes: bytes::Bytes) -> Option<bytes::Bytes> {
+///     let mut reservation = memory.nothing();
+///     reservation.grow_to(bytes.len()).then(|| reservation.hold(bytes))
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct PeerMemory {
     memory: Memory,
-    /// Who it is, and how many bytes it may hold.
+    /// The peer's address, and how many bytes it may hold.
     peer: Option<(IpAddr, usize)>,
 }
 
@@ -93,6 +102,14 @@ impl PeerMemory {
 }
 
 /// A part of the memory; given back when it is dropped.
+///
+/// ```
+/// use onceward::server::Reservation;
+///
+/// fn has_room(reservation: &mut Reservation, next: &[u8], read: usize) -> bool {
+///     reservation.grow_to(read + next.len())
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Reservation {
     of: PeerMemory,
@@ -117,7 +134,7 @@ impl Reservation {
     pub fn hold(self, bytes: Bytes) -> Bytes {
         match self.bytes {
             0 => bytes,
-            _ => Bytes::from_owner(Held { bytes, _reserved: self }),
+            _ => Bytes::from_owner(ReservedBytes { bytes, _reserved: self }),
         }
     }
 }
@@ -131,12 +148,12 @@ impl Drop for Reservation {
     }
 }
 
-struct Held {
+struct ReservedBytes {
     bytes: Bytes,
     _reserved: Reservation,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for ReservedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -162,7 +179,7 @@ pub fn peer_network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// What the layer answers to a request that finds no room.
+/// What the layer answers to a request that finds no memory.
 pub(super) fn full() -> Problem {
     let text = "too many bytes are held in memory here; try again with the same key";
     Problem::new(Code::Overloaded, text).retry_after(Duration::from_secs(1))

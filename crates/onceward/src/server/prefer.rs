@@ -1,4 +1,4 @@
-//! How long a client is ready to wait, and whether it would rather be told later: RFC 7240.
+//! How long a client is ready to wait, and whether it would rather ask later: RFC 7240.
 
 use std::time::Duration;
 
@@ -9,17 +9,16 @@ use super::{IdempotencyBuilder, InFlight, headers, options::checked::Options};
 /// What a request does while its operation is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Patience {
-    /// How long it waits for the answer.
     pub(super) wait: Duration,
-    /// What it is told after that.
-    pub(super) then: Then,
+    /// What it gets after that.
+    pub(super) after: AfterWait,
     /// Whether the client itself asked for that.
     pub(super) is_preferred: bool,
 }
 
 /// What the layer answers when the patience of a request is at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Then {
+pub(super) enum AfterWait {
     /// 409, if it is a duplicate; the first one waits for its answer.
     Conflict,
     /// 202, if it is a duplicate; the first one waits for its answer.
@@ -30,12 +29,12 @@ pub(super) enum Then {
 
 impl Patience {
     pub(super) fn of(options: &Options, headers: &HeaderMap) -> Self {
-        let plain = Self { wait: Duration::ZERO, then: Then::Conflict, is_preferred: false };
+        let plain = Self { wait: Duration::ZERO, after: AfterWait::Conflict, is_preferred: false };
         let route = match options.in_flight {
             InFlight::Conflict => plain,
             InFlight::Wait(wait) => Self { wait, ..plain },
-            InFlight::Accepted => Self { then: Then::Accepted, ..plain },
-            InFlight::Async => Self { then: Then::Async, ..plain },
+            InFlight::Accepted => Self { after: AfterWait::Accepted, ..plain },
+            InFlight::Async => Self { after: AfterWait::Async, ..plain },
         };
         match options.prefer {
             true => route.preferring(headers),
@@ -62,7 +61,7 @@ impl Patience {
             self.wait = Duration::ZERO;
         }
         if asynchronous {
-            self.then = Then::Async;
+            self.after = AfterWait::Async;
         }
         self.is_preferred = asynchronous;
         self
@@ -86,8 +85,11 @@ mod tests {
 
     #[test]
     fn preferences_are_read_leniently_and_bounded() {
-        let plain =
-            Patience { wait: Duration::from_secs(2), then: Then::Conflict, is_preferred: false };
+        let plain = Patience {
+            wait: Duration::from_secs(2),
+            after: AfterWait::Conflict,
+            is_preferred: false,
+        };
         for (prefers, wait, asynchronous) in [
             (&[][..], 2, false),
             (&["wait=5"], 5, false),
@@ -108,8 +110,8 @@ mod tests {
                 headers.append(headers::PREFER, line.parse().unwrap());
             }
             let wait = Duration::from_secs(wait);
-            let then = if asynchronous { Then::Async } else { Then::Conflict };
-            let expected = Patience { wait, then, is_preferred: asynchronous };
+            let after = if asynchronous { AfterWait::Async } else { AfterWait::Conflict };
+            let expected = Patience { wait, after, is_preferred: asynchronous };
             assert_eq!(plain.preferring(&headers), expected, "{prefers:?}");
         }
     }

@@ -9,6 +9,7 @@ use std::{
 use anstream::eprintln;
 use anstyle::{AnsiColor, Style};
 use onceward::{
+    Key,
     client::{Attempt, Event},
     retry::Class,
 };
@@ -35,7 +36,7 @@ impl Screen {
     fn show(&self, event: &Event<'_>) {
         match event {
             Event::Began { attempt, hedge, timeout, key } => {
-                self.show_key(*key);
+                self.show_key(key.map(Key::as_str));
                 let beside = if *hedge { ", beside one that is late" } else { "" };
                 let time = shown(*timeout);
                 show_for_now(&format!("attempt {attempt}{beside}: sent, waiting up to {time} …"));

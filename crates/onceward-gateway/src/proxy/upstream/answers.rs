@@ -1,8 +1,7 @@
 //! The answers that are on their way from the upstream, those of all routes together.
 //!
 //! Each holds a connection to the upstream, or a stream of one, until its client has taken it. A place
-//! at the upstream ends when the answer begins, so a client that does not read holds none; here it is
-//! counted, too.
+//! at the upstream ends when the answer begins, so a client that does not read holds none; here it counts.
 
 use std::{
     cmp::Reverse,
@@ -18,60 +17,57 @@ use onceward::telemetry::{LevelGuard, RejectReason};
 use super::shares::{Holder, Shares};
 use crate::observe::metrics;
 
-/// All of them; clones are the same.
+/// All answers; clones are the same.
 #[derive(Clone)]
-pub(crate) struct Answers(Arc<Mutex<Inside>>);
+pub(crate) struct Answers(Arc<Mutex<AnswerCounts>>);
 
-struct Inside {
+struct AnswerCounts {
     most: u32,
     taken: u32,
-    /// Numbers that were given back: with those in use they are all numbers from 0 on.
+    /// Numbers that ended answers gave back: with those in use they are all numbers from 0 on.
     free: BinaryHeap<Reverse<u32>>,
     shares: Shares,
 }
 
 impl Answers {
-    /// There may be none yet.
     pub(crate) fn new() -> Self {
         let (free, shares) = (BinaryHeap::new(), Shares::of_at_least(1));
-        Self(Arc::new(Mutex::new(Inside { most: 0, taken: 0, free, shares })))
+        Self(Arc::new(Mutex::new(AnswerCounts { most: 0, taken: 0, free, shares })))
     }
 
-    /// From now on there may be so many.
     pub(crate) fn allow(&self, most: usize) {
         self.enter().most = u32::try_from(most).unwrap_or(u32::MAX);
     }
 
-    /// Why there is no room for another one.
     pub(crate) fn is_shut(&self, holder: &Holder) -> Option<RejectReason> {
         self.enter().is_shut(holder)
     }
 
-    /// Counts one from before its request is sent until it has ended.
+    /// Counts an answer from before its request leaves until it has ended.
     pub(crate) fn take(&self, holder: Holder) -> Result<Answer, RejectReason> {
-        let mut inside = self.enter();
-        if let Some(reason) = inside.is_shut(&holder) {
+        let mut counts = self.enter();
+        if let Some(reason) = counts.is_shut(&holder) {
             return Err(reason);
         }
-        inside.shares.take(&holder);
-        let number = inside.free.pop().map_or(inside.taken, |Reverse(number)| number);
-        inside.taken += 1;
-        let held = Held {
+        counts.shares.take(&holder);
+        let number = counts.free.pop().map_or(counts.taken, |Reverse(number)| number);
+        counts.taken += 1;
+        let state = AnswerState {
             of: self.clone(),
             holder,
             number,
             is_left: AtomicBool::new(false),
             _counted: metrics::UPSTREAM_ANSWERS.hold(),
         };
-        Ok(Answer(Arc::new(held)))
+        Ok(Answer(Arc::new(state)))
     }
 
-    fn enter(&self) -> MutexGuard<'_, Inside> {
+    fn enter(&self) -> MutexGuard<'_, AnswerCounts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inside {
+impl AnswerCounts {
     fn is_shut(&self, holder: &Holder) -> Option<RejectReason> {
         match self.taken >= self.most {
             true => Some(RejectReason::Limit),
@@ -82,9 +78,9 @@ impl Inside {
 
 /// One answer; clones are the same. It counts until all of them are dropped.
 #[derive(Clone)]
-pub(crate) struct Answer(Arc<Held>);
+pub(crate) struct Answer(Arc<AnswerState>);
 
-struct Held {
+struct AnswerState {
     of: Answers,
     holder: Holder,
     number: u32,
@@ -108,12 +104,12 @@ impl Answer {
     }
 }
 
-impl Drop for Held {
+impl Drop for AnswerState {
     fn drop(&mut self) {
-        let mut inside = self.of.enter();
-        inside.taken -= 1;
-        inside.free.push(Reverse(self.number));
-        inside.shares.give_back(&self.holder);
+        let mut counts = self.of.enter();
+        counts.taken -= 1;
+        counts.free.push(Reverse(self.number));
+        counts.shares.give_back(&self.holder);
     }
 }
 

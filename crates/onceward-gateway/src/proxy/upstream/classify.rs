@@ -21,7 +21,6 @@ use crate::{
     },
 };
 
-/// What may happen if a request is sent twice.
 pub(crate) enum RetrySafety {
     /// Its method says.
     Unkeyed(Method),
@@ -29,7 +28,6 @@ pub(crate) enum RetrySafety {
     Keyed { claim: Claim, policy: Policy, is_repeatable: bool, is_rerun: bool },
 }
 
-/// What an attempt has shown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Classified {
     pub(crate) observation: Observation,
@@ -38,7 +36,7 @@ pub(crate) struct Classified {
 }
 
 impl Classified {
-    /// Whether nobody would want another answer instead.
+    /// Whether another attempt could not give a better answer.
     pub(crate) fn is_good(&self) -> bool {
         !self.observation.class.is_failure()
     }
@@ -112,8 +110,8 @@ impl RetrySafety {
         hints.is_retry() || matches!(self, Self::Keyed { is_rerun: true, .. })
     }
 
-    /// How long one attempt is waited for. What may change something is not cut off because its client
-    /// is in a hurry: its outcome would be unknown though it would be there in a moment.
+    /// How long the gateway waits for one attempt. It cuts off no write because the client is in a hurry:
+    /// the outcome would be unknown though the answer would be there in a moment.
     pub(crate) fn patience(&self, of_attempt: Duration, one: Duration, until: Instant) -> Duration {
         let left = until.saturating_duration_since(Instant::now());
         match self {
@@ -161,7 +159,7 @@ impl RetrySafety {
             class if class.is_failure() && status < 500 && status != 423 && !is_named => {
                 Class::Final
             }
-            // Else it is nobody of ours that it is busy with, and the answer is the client's.
+            // Otherwise no attempt of ours keeps the upstream busy, and the client gets the answer.
             Class::InProgress
                 if !may_wait || !self.is_repeatable() || headers::outcome(headers).is_some() =>
             {

@@ -36,7 +36,6 @@ use crate::observe::metrics::UpstreamFailure;
 /// closing it in this moment, and then the gateway could not tell whether the request arrived.
 const FRESH: Duration = Duration::from_millis(900);
 
-/// Makes connections that have a gate.
 #[derive(Clone)]
 pub(crate) struct Gating(pub(crate) Bounded);
 
@@ -63,11 +62,10 @@ pub(crate) struct Connections {
 
 struct ConnectionState {
     connector: HttpsConnector<Gating>,
-    /// Scheme, host and port.
     base: Uri,
     protocol: Protocol,
     kept: Mutex<Kept>,
-    /// With HTTP/2 one connection is for all of its line: the others wait until it is made.
+    /// With HTTP/2 all requests of a line share one connection: the others wait until it is there.
     connecting: tokio::sync::Mutex<()>,
 }
 
@@ -77,7 +75,7 @@ struct Kept {
     is_swept: bool,
 }
 
-/// One connection. With HTTP/2 clones are the same, and it is kept while it is used.
+/// One connection. With HTTP/2 clones are the same, and the list keeps it while requests use it.
 struct Link {
     /// With HTTP/2, whose requests it takes. They are never more than an upstream has streams for.
     line: Line,
@@ -151,7 +149,6 @@ impl Connections {
         }
     }
 
-    /// A connection, and whether it was used before.
     async fn link(
         &self,
         line: Line,

@@ -21,8 +21,8 @@ use super::{
     classify::RetrySafety,
     refusal::refusal,
     replayable::ReplayableRequest,
-    shares::Holder,
-    state::{HeldShare, InFlight, UpstreamState, UpstreamStates},
+    shares::{HeldShare, Holder},
+    state::{InFlight, UpstreamState, UpstreamStates},
 };
 use crate::{
     config::{Delivery, Fallback, RetryRule},
@@ -31,7 +31,7 @@ use crate::{
     proxy::hints::{ATTEMPT, RequestHints},
 };
 
-/// How the requests of one route are sent on; clones are the same.
+/// How the gateway sends the requests of one route on; clones are the same.
 #[derive(Clone)]
 pub(crate) struct UpstreamPolicy {
     pub(crate) upstream: Upstream,
@@ -45,12 +45,11 @@ pub(crate) struct UpstreamPolicy {
     route: u32,
     share: Share,
     repeats: bool,
-    /// How many may be at the upstream was said for this route.
+    /// The route has a limit of its own for requests at the upstream.
     pub(crate) is_limited: bool,
     pub(crate) is_unmatched: bool,
     /// The part of the places that one client may hold.
     peer_share: f64,
-    /// How its refusals are written.
     pub(crate) errors: Errors,
 }
 
@@ -65,9 +64,8 @@ pub(crate) struct Delivered {
     pub(crate) doubt: Option<Cause>,
 }
 
-/// There is no answer.
 pub(crate) enum Undelivered {
-    /// Nothing was sent, for this reason; perhaps it is better after that time.
+    /// The gateway sent nothing, for this reason; a later request may find it better.
     Rejected(RejectReason, Option<Duration>),
     Failed(SendFailure),
     /// What came of the last attempt proves nothing about an earlier one, which is in doubt for this cause.
@@ -76,7 +74,7 @@ pub(crate) enum Undelivered {
     Late(Pending, Answer),
 }
 
-/// What a policy is made of besides how its requests are delivered.
+/// What a policy is made of besides its route's delivery.
 #[derive(Clone, Copy)]
 pub(crate) struct OfRoute<'a> {
     /// `None`: it is for requests that no route speaks of.
@@ -96,7 +94,8 @@ impl UpstreamPolicy {
         let OfRoute { label, timeout, peer_share, errors } = of_route;
         let rules = delivery.rules(timeout)?;
         let (state, route) = states.of(upstream.address(), label, delivery);
-        state.fit(&rules);
+        // One call by these rules can use all its attempts.
+        state.target.with(|target| target.fit(&rules));
         Ok(Self {
             upstream: upstream.clone(),
             timeout,
@@ -170,11 +169,6 @@ impl UpstreamPolicy {
         reason.map(|reason| refusal(reason, None))
     }
 
-    /// Counts what its layer refused.
-    pub(crate) fn count_rejected(&self, reason: RejectReason) {
-        self.rejected(reason, None);
-    }
-
     /// Why a request with its body would not be let through now.
     fn is_shut(&self, origin: Origin) -> Option<RejectReason> {
         let holder = self.holder(origin, false);
@@ -186,14 +180,13 @@ impl UpstreamPolicy {
         Holder { origin, peer_share, is_unmatched, is_arriving }
     }
 
-    /// What a request takes up at the upstream before it is sent. The client's own retries are counted here.
+    /// Takes a request's places before it is sent, and counts the client's own retries.
     fn admit(&self, holder: Holder, is_retry: bool) -> Result<(HeldShare, Answer), RejectReason> {
         let share = self.state.admit(holder, (self.route, self.share), is_retry)?;
         Ok((share, self.answers.take(holder)?))
     }
 
-    /// Counts a request that is not sent.
-    fn rejected(&self, reason: RejectReason, hint: Option<Duration>) -> Undelivered {
+    pub(crate) fn rejected(&self, reason: RejectReason, hint: Option<Duration>) -> Undelivered {
         self.state.counts.reject();
         metrics::REJECTED.add(reason);
         Undelivered::Rejected(reason, hint)
@@ -226,17 +219,15 @@ impl UpstreamPolicy {
     }
 }
 
-/// Where a request comes from; it was found out before its layer saw it.
+/// Where a request comes from: the gateway has noted it before the layer.
 pub(crate) fn origin(extensions: &Extensions) -> Origin {
     extensions.get().copied().unwrap_or(Origin { address: None, connection: None })
 }
 
-/// What an attempt came to, with its places at the upstream.
 struct Reply {
     result: Result<Response<Incoming>, SendFailure>,
     in_flight: Option<InFlight>,
     answer: Answer,
-    /// How long the upstream had to answer.
     patience: Duration,
 }
 
@@ -247,7 +238,7 @@ struct UpstreamRequest<'a> {
     safety: &'a RetrySafety,
     hints: &'a RequestHints,
     holder: Holder,
-    /// What the next request takes up; without a share, that is taken when it is sent.
+    /// The places of the next request; a missing share is taken with the launch.
     places: Option<(Option<HeldShare>, Answer)>,
     /// When the last attempt has to be answered.
     until: Instant,
@@ -267,7 +258,6 @@ impl UpstreamRequest<'_> {
         self.attempt_until.saturating_duration_since(now)
     }
 
-    /// The request of one attempt.
     fn pack(&mut self, launch: &Launch, answer: &Answer, patience: Duration) -> Request<Body> {
         let mut request = self.request.request(answer);
         request.extensions_mut().insert(Line::of(answer.number()));
@@ -296,7 +286,7 @@ impl<'a> Sender for UpstreamRequest<'a> {
         let (policy, safety) = (self.policy, self.safety);
         let (share, answer) =
             self.places.take().expect("a request has its places before it is sent");
-        let share = share.unwrap_or_else(|| policy.state.take_share(self.holder));
+        let share = share.unwrap_or_else(|| policy.state.shares.take(self.holder));
         let patience = self.patience(&launch);
         let request = self.pack(&launch, &answer, patience);
         policy.state.counts.sent(launch.sent_as);
@@ -370,7 +360,7 @@ impl<'a> Sender for UpstreamRequest<'a> {
     }
 }
 
-/// An attempt after which another one is made. Also a server that answers with an error may have done it.
+/// Why an attempt leaves doubt: also a server that answers with an error may have carried it out.
 fn in_doubt(reply: Reply) -> (SendFailure, Cause) {
     match reply.result {
         Ok(response) => {

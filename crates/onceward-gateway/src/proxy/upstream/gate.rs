@@ -36,11 +36,11 @@ struct State {
     /// Of the requests here that have no answer yet, with the number of each.
     deadlines: Vec<(u64, Deadline)>,
     requests: u64,
-    /// How many bytes went out, of whatever.
+    /// How many bytes went out, of all requests.
     written: u64,
     /// Ends the connection; `None` where other requests use it, too.
     end: Option<AbortHandle>,
-    /// A request was given up here, and what is left of it may be waiting: no other one joins it.
+    /// The owner gave a request up here, and a rest of it may be waiting: no other request joins it.
     is_retired: bool,
     /// No byte leaves any more.
     is_shut: bool,
@@ -73,7 +73,6 @@ impl Gate {
         self.state().end = Some(task);
     }
 
-    /// Whether another request may use the connection.
     pub(crate) fn is_open(&self) -> bool {
         let state = self.state();
         !state.is_shut && !state.is_retired
@@ -91,7 +90,7 @@ impl Gate {
         Ok(Pass { gate: self.clone(), number, written_before, is_answered: false })
     }
 
-    /// Writes, if that may be. The lock is held meanwhile, so that nothing is between check and write.
+    /// Writes, if the deadlines allow it. It holds the lock, so that nothing is between check and write.
     fn write(&self, write: impl FnOnce() -> Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         let mut state = self.state();
         let deadlines = state.deadlines.iter().map(|(_, deadline)| *deadline);

@@ -39,7 +39,6 @@ struct Schedule {
 }
 
 impl Schedule {
-    /// All of them.
     fn all() -> Vec<Self> {
         let mut all = vec![vec![]];
         for _ in 0..6 {

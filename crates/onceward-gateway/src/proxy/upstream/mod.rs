@@ -41,10 +41,8 @@ use {
     sockets::{Bounded, Sockets},
 };
 
-/// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// How long a connection for other requests is kept.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// How many answers are on one connection of HTTP/2, with a key or without: as many as every server should allow
@@ -61,12 +59,11 @@ pub(super) const CONNECTION_WINDOW: u32 = 256 * STREAM_WINDOW;
 /// How much of an answer is read ahead with HTTP/1.1, and how long its head may be.
 pub(super) const MAX_READ: usize = 64 << 10;
 
-/// How often a connection of HTTP/2 is asked whether it lives, and how long it may take to say so.
+/// How often the gateway pings a connection of HTTP/2, and how long the upstream may take to answer.
 pub(super) const PING: Duration = Duration::from_secs(5);
 
 type Pool = Client<HttpsConnector<Bounded>, Body>;
 
-/// The upstream.
 #[derive(Clone)]
 pub(crate) struct Upstream {
     base: Uri,
@@ -75,7 +72,7 @@ pub(crate) struct Upstream {
     keyed: Connections,
     /// With HTTP/2 one connection each, and one more for what is no answer to a client.
     other: Vec<Pool>,
-    /// To those who are asked, wherever they are.
+    /// To the services that hooks ask.
     asked: Pool,
 }
 
@@ -109,12 +106,11 @@ impl Line {
     }
 }
 
-/// Why there is no answer.
 #[derive(Debug)]
 pub(crate) enum SendFailure {
     /// The upstream has certainly not seen the request.
     NotSent(UpstreamFailure, String),
-    /// Nobody knows whether it has.
+    /// Whether it has seen the request is not known.
     MaybeSent(String),
     /// The client broke off while its request was sent on.
     BrokenOff(String),
@@ -183,7 +179,7 @@ impl Upstream {
                 .timer(TokioTimer::new())
                 .http2_only(protocol == Protocol::Http2)
                 .http1_max_buf_size(MAX_READ)
-                // Who reads an answer slowly shall not stop the others on the connection.
+                // A client that reads its answer slowly shall not stop the others on the connection.
                 .http2_initial_stream_window_size(STREAM_WINDOW)
                 .http2_initial_connection_window_size(CONNECTION_WINDOW)
                 .http2_keep_alive_interval(Some(PING))
@@ -222,7 +218,7 @@ impl Upstream {
         *request.uri_mut() = uri
             .map_err(|error| SendFailure::NotSent(UpstreamFailure::Malformed, error.to_string()))?;
         if self.protocol == Protocol::Http2 {
-            // The host is said by the target there; what the client said is in `Forwarded`.
+            // HTTP/2 has the host in the target; the client's own is in `Forwarded`.
             request.headers_mut().remove(header::HOST);
             request.headers_mut().insert(header::TE, HeaderValue::from_static("trailers"));
         }
@@ -234,8 +230,8 @@ impl Upstream {
                 let bounds = (deadline, listens);
                 self.keyed.exchange(http_11(request), line, patience, bounds).await
             }
-            // A client in a hurry must not take the connection from all others: who waits for less than a
-            // ping does not find out whether it is dead.
+            // A client in a hurry must not take the connection from all others: a wait shorter than a ping
+            // does not show whether it is dead.
             (Lane::Other, Protocol::Http2) => exchange(other, request, patience, PING).await,
             (Lane::Other, Protocol::Http1) => {
                 let answer = timeout(patience, other.request(http_11(request))).await;
@@ -246,7 +242,7 @@ impl Upstream {
         answer
     }
 
-    /// Asks somebody else: the URI is whole.
+    /// Asks another service than the upstream: the URI is whole.
     pub(crate) async fn ask(
         &self,
         mut request: Request<Body>,
@@ -268,7 +264,6 @@ impl Upstream {
     }
 }
 
-/// Counts and traces one exchange.
 struct Watched {
     lane: UpstreamLane,
     begun: Begun,
@@ -301,7 +296,7 @@ impl From<Lane> for UpstreamLane {
     }
 }
 
-/// A connection that gave no answer for as long as is suspicious is not used again.
+/// A connection without an answer for that suspicious time is not used again.
 async fn exchange(
     client: &Pool,
     mut request: Request<Body>,
@@ -354,7 +349,7 @@ pub(super) fn no_upgrade(response: Response<Incoming>) -> Result<Response<Incomi
     }
 }
 
-/// What an error proves that came when there was a connection.
+/// What an error on an open connection proves.
 pub(super) fn broken(error: &(dyn Error + 'static)) -> SendFailure {
     if is_disowned(error) {
         return SendFailure::NotSent(UpstreamFailure::Disowned, chain(error));
@@ -368,7 +363,7 @@ pub(super) fn broken(error: &(dyn Error + 'static)) -> SendFailure {
 /// Whether the upstream itself says that it did not look at the request: RFC 9113, section 8.7.
 ///
 /// A GOAWAY is no such word. It means that for requests above its last id, but hyper shows it also at
-/// one below that was just handed over, and nobody can tell them apart.
+/// one below that was just handed over, and the two look the same.
 fn is_disowned(error: &(dyn Error + 'static)) -> bool {
     let causes = std::iter::successors(Some(error), |&error| error.source());
     let mut of_http2 = causes.filter_map(|error| error.downcast_ref::<h2::Error>());
@@ -400,14 +395,14 @@ fn connector<C>(trust: ClientConfig, protocol: Protocol, tcp: C) -> HttpsConnect
     }
 }
 
-/// Whom the host trusts. If that is nobody, and need not be anybody, it is no reason not to start.
+/// The authorities that the host trusts. A gateway without TLS to its upstream starts without any.
 fn trust(base: &Uri) -> Result<ClientConfig, Box<dyn Error + Send + Sync>> {
     match ClientConfig::builder().with_native_roots() {
         Ok(trusting) => Ok(trusting.with_no_client_auth()),
         Err(error) if base.scheme() == Some(&Scheme::HTTPS) => Err(error.into()),
         Err(_) => {
-            let nobody = RootCertStore::empty();
-            Ok(ClientConfig::builder().with_root_certificates(nobody).with_no_client_auth())
+            let none = RootCertStore::empty();
+            Ok(ClientConfig::builder().with_root_certificates(none).with_no_client_auth())
         }
     }
 }

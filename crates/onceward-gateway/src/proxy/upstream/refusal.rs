@@ -9,7 +9,7 @@ use onceward::{
 
 const RETRY_AFTER_SPREAD: Duration = Duration::from_secs(2);
 
-/// When it makes sense to come back, and over which time those who do are spread.
+/// When clients shall come back, and over which time they are spread.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Why a request is not sent on, and when to come back: not all at the same moment.
@@ -34,9 +34,10 @@ pub(crate) fn refusal(reason: RejectReason, hint: Option<Duration>) -> Problem {
             "too many requests of this kind or from your address are here, and this was not run; try \
              again later",
         ),
-        RejectReason::Limit | RejectReason::Shed | RejectReason::Other => {
-            (Code::Overloaded, "there is too much to do, and this was not run; try again later")
-        }
+        RejectReason::Limit | RejectReason::Shed | RejectReason::Other => (
+            Code::Overloaded,
+            "this gateway has too much to do, and this was not run; try again later",
+        ),
     };
     let pause =
         hint.unwrap_or_default().max(RETRY_AFTER) + RETRY_AFTER_SPREAD.mul_f64(fastrand::f64());

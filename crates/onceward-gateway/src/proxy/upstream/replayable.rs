@@ -23,7 +23,7 @@ use crate::{
     proxy::body::{self, Begun, ReadAhead, Unread},
 };
 
-/// A body without a key is kept up to this length, so that it can be sent again.
+/// Up to this length the gateway keeps a body without a key, to send it again.
 const MAX_KEPT: usize = 64 << 10;
 
 /// A client that pauses for so long within its first bytes may wait for an answer to them.
@@ -39,7 +39,7 @@ pub(crate) struct ReplayableRequest {
 }
 
 impl ReplayableRequest {
-    /// A request without a key. Its body is kept only if it may be of use, and is small and announced.
+    /// A request without a key. The gateway keeps its body only if a repeat may need it and it is small.
     ///
     /// Before it takes a place at the upstream its body is read, to the end or until it is clear that
     /// it comes as a stream: a client that takes its time takes no place.
@@ -93,12 +93,11 @@ impl ReplayableRequest {
         self.waited.until() > patience / 2
     }
 
-    /// Whether it can be sent again.
     pub(crate) fn is_kept(&self) -> bool {
         self.body.is_kept()
     }
 
-    /// The request, as it is sent now, for this answer.
+    /// The request of the next attempt, for this answer.
     pub(crate) fn request(&mut self, answer: &Answer) -> Request<Body> {
         if self.body.is_kept() {
             let body = self.body.next_body().unwrap_or_default();
@@ -129,7 +128,7 @@ fn announce_length(request: &mut Request<Body>) {
     }
 }
 
-/// How long after the request was sent its body was last waited for, in milliseconds.
+/// When the upstream last waited for the body, in milliseconds after the request left.
 #[derive(Clone, Default)]
 struct Waited {
     began: Option<Instant>,
@@ -152,7 +151,7 @@ impl Waited {
     }
 
     fn goes_on(&self) {
-        // Most pieces are there when they are asked for.
+        // Most pieces are there when hyper asks for them.
         if self.until.load(Ordering::Relaxed) == Self::STILL {
             let time = self.began.map_or(Duration::ZERO, |began| began.elapsed());
             let millis = u64::try_from(time.as_millis()).unwrap_or(Self::STILL);
@@ -161,8 +160,8 @@ impl Waited {
     }
 }
 
-/// A client's body on its way. One that is not asked for waits for the upstream; one that is asked for
-/// and not there waits for its client.
+/// A client's body on its way. While hyper does not ask for a piece, the body waits for the upstream; while
+/// it asks in vain, the upstream waits for the client.
 struct Passing {
     body: Body,
     waited: Waited,

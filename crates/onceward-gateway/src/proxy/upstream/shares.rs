@@ -1,7 +1,11 @@
 //! Who holds how many of the places at the upstream: no client, no connection and no kind of request
 //! takes them all.
 
-use std::{collections::HashMap, hash::Hash, net::IpAddr};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use crate::identity::Origin;
 
@@ -19,17 +23,81 @@ pub(crate) struct Holder {
     pub(crate) is_arriving: bool,
 }
 
+/// The shares of some places, behind a lock; clones are the same.
+#[derive(Clone, Default)]
+pub(crate) struct SharedShares(Arc<Mutex<Shares>>);
+
+impl SharedShares {
+    pub(crate) fn admit(&self, holder: &Holder, places: u32) -> bool {
+        self.lock().admit(holder, places)
+    }
+
+    /// Takes a place, if every share allows that.
+    pub(crate) fn try_take(&self, holder: Holder, places: u32) -> Option<HeldShare> {
+        let mut shares = self.lock();
+        shares.admit(&holder, places).then(|| {
+            shares.take(&holder);
+            HeldShare { of: self.clone(), holder }
+        })
+    }
+
+    /// A place for another request of a holder that was admitted.
+    pub(crate) fn take(&self, holder: Holder) -> HeldShare {
+        self.lock().take(&holder);
+        HeldShare { of: self.clone(), holder }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shares> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place, until it is dropped.
+pub(crate) struct HeldShare {
+    of: SharedShares,
+    holder: Holder,
+}
+
+impl Drop for HeldShare {
+    fn drop(&mut self) {
+        self.of.lock().give_back(&self.holder);
+    }
+}
+
+/// What one place at the upstream counts for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Part {
+    /// All requests that no route speaks of.
+    Unmatched,
+    /// All requests whose body was not there.
+    Arriving,
+    Address(IpAddr),
+    UnmatchedFrom(IpAddr),
+    ArrivingFrom(IpAddr),
+    Connection(u64),
+}
+
+impl Holder {
+    fn parts(&self) -> impl Iterator<Item = Part> {
+        let Self { origin: Origin { address, connection }, .. } = *self;
+        let (unmatched, arriving) = (self.is_unmatched, self.is_arriving);
+        [
+            unmatched.then_some(Part::Unmatched),
+            arriving.then_some(Part::Arriving),
+            address.map(Part::Address),
+            address.filter(|_| unmatched).map(Part::UnmatchedFrom),
+            address.filter(|_| arriving).map(Part::ArrivingFrom),
+            connection.map(Part::Connection),
+        ]
+        .into_iter()
+        .flatten()
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Shares {
     least: u32,
-    unmatched: u32,
-    arriving: u32,
-    addresses: HashMap<IpAddr, u32>,
-    /// Only of requests that no route speaks of.
-    unmatched_from: HashMap<IpAddr, u32>,
-    /// Only of requests whose body was not there.
-    arriving_from: HashMap<IpAddr, u32>,
-    connections: HashMap<u64, u32>,
+    held: HashMap<Part, u32>,
 }
 
 impl Default for Shares {
@@ -39,75 +107,47 @@ impl Default for Shares {
 }
 
 impl Shares {
-    /// No share is smaller than this.
     pub(crate) fn of_at_least(least: u32) -> Self {
-        Self {
-            least,
-            unmatched: 0,
-            arriving: 0,
-            addresses: HashMap::new(),
-            unmatched_from: HashMap::new(),
-            arriving_from: HashMap::new(),
-            connections: HashMap::new(),
-        }
+        Self { least, held: HashMap::new() }
     }
 
-    /// Whether another place would be within every share. Requests that no route speaks of have half
-    /// of the places, and so have requests whose body still arrives: what is complete and has a route
-    /// always finds some. Of what one address may hold, one connection has half, and so have those two
-    /// kinds, so that they leave something to other clients, too. What is of both kinds has half of that:
-    /// bodies that never end leave something to the same client.
+    /// Whether another place would be within every share.
+    ///
+    /// Requests without a route have half of the places, and so have requests whose body still arrives:
+    /// complete requests with a route always find some. One connection has half of what its address may
+    /// hold, and so has each of those two kinds. Requests of both kinds have half of that: bodies that
+    /// never end leave places to the same client.
     pub(crate) fn admit(&self, holder: &Holder, places: u32) -> bool {
-        let part = |share| part(places, share).max(self.least);
-        let half = part(0.5);
-        if (holder.is_unmatched && self.unmatched >= half)
-            || (holder.is_arriving && self.arriving >= half)
-        {
-            return false;
-        }
-        let Some(address) = holder.origin.address.filter(|_| holder.peer_share < 1.0) else {
-            return true;
-        };
-        let (whole, half) = (part(holder.peer_share), part(holder.peer_share / 2.0));
-        let arriving = if holder.is_unmatched { part(holder.peer_share / 4.0) } else { half };
-        let connection = holder.origin.connection;
-        count(&self.addresses, &address) < whole
-            && connection.is_none_or(|connection| count(&self.connections, &connection) < half)
-            && !(holder.is_unmatched && count(&self.unmatched_from, &address) >= half)
-            && !(holder.is_arriving && count(&self.arriving_from, &address) >= arriving)
+        let share = |share| part(places, share).max(self.least);
+        let peer = holder.peer_share;
+        let arriving = if holder.is_unmatched { peer / 4.0 } else { peer / 2.0 };
+        holder.parts().all(|part| {
+            let most = match part {
+                Part::Unmatched | Part::Arriving => share(0.5),
+                // The address has no share of its own.
+                _ if holder.origin.address.is_none() || peer >= 1.0 => return true,
+                Part::Address(_) => share(peer),
+                Part::UnmatchedFrom(_) | Part::Connection(_) => share(peer / 2.0),
+                Part::ArrivingFrom(_) => share(arriving),
+            };
+            self.held.get(&part).is_none_or(|held| *held < most)
+        })
     }
 
     pub(crate) fn take(&mut self, holder: &Holder) {
-        self.unmatched += u32::from(holder.is_unmatched);
-        self.arriving += u32::from(holder.is_arriving);
-        if let Some(address) = holder.origin.address {
-            *self.addresses.entry(address).or_default() += 1;
-            if holder.is_unmatched {
-                *self.unmatched_from.entry(address).or_default() += 1;
-            }
-            if holder.is_arriving {
-                *self.arriving_from.entry(address).or_default() += 1;
-            }
-        }
-        if let Some(connection) = holder.origin.connection {
-            *self.connections.entry(connection).or_default() += 1;
+        for part in holder.parts() {
+            *self.held.entry(part).or_default() += 1;
         }
     }
 
     pub(crate) fn give_back(&mut self, holder: &Holder) {
-        self.unmatched -= u32::from(holder.is_unmatched);
-        self.arriving -= u32::from(holder.is_arriving);
-        if let Some(address) = holder.origin.address {
-            lower(&mut self.addresses, &address);
-            if holder.is_unmatched {
-                lower(&mut self.unmatched_from, &address);
+        for part in holder.parts() {
+            if let Entry::Occupied(mut held) = self.held.entry(part) {
+                *held.get_mut() -= 1;
+                if *held.get() == 0 {
+                    held.remove();
+                }
             }
-            if holder.is_arriving {
-                lower(&mut self.arriving_from, &address);
-            }
-        }
-        if let Some(connection) = holder.origin.connection {
-            lower(&mut self.connections, &connection);
         }
     }
 }
@@ -116,19 +156,6 @@ impl Shares {
 fn part(places: u32, share: f64) -> u32 {
     // Not negative, and not more than the places: the share is between 0 and 1.
     (f64::from(places) * share) as u32
-}
-
-fn count<K: Hash + Eq>(counts: &HashMap<K, u32>, key: &K) -> u32 {
-    counts.get(key).copied().unwrap_or_default()
-}
-
-fn lower<K: Hash + Eq>(counts: &mut HashMap<K, u32>, key: &K) {
-    if let Some(held) = counts.get_mut(key) {
-        *held -= 1;
-        if *held == 0 {
-            counts.remove(key);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -178,8 +205,8 @@ mod tests {
     #[test]
     fn what_has_no_route_leaves_half_for_what_has_one() {
         let mut shares = Shares::default();
-        let nobody = Origin { address: None, connection: None };
-        let holder = Holder { origin: nobody, is_unmatched: true, ..from(1, 1) };
+        let unknown = Origin { address: None, connection: None };
+        let holder = Holder { origin: unknown, is_unmatched: true, ..from(1, 1) };
         assert_eq!(taken(&mut shares, (0..PLACES).map(|_| holder)), 500);
         let matched = Holder { is_unmatched: false, ..holder };
         assert_eq!(
@@ -204,10 +231,11 @@ mod tests {
 
     #[test]
     fn few_places_are_not_shared_out() {
-        let shares = Shares { addresses: [([10, 0, 0, 1].into(), 15)].into(), ..Shares::default() };
-        assert!(shares.admit(&from(1, 1), 20));
-        let shares = Shares { addresses: [([10, 0, 0, 1].into(), 16)].into(), ..Shares::default() };
-        assert!(!shares.admit(&from(1, 1), 20));
+        let mut shares = Shares::default();
+        (0..15).for_each(|connection| shares.take(&from(1, connection)));
+        assert!(shares.admit(&from(1, 15), 20));
+        shares.take(&from(1, 15));
+        assert!(!shares.admit(&from(1, 16), 20));
     }
 
     #[test]

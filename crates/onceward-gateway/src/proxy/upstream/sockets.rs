@@ -1,4 +1,4 @@
-//! A bound on the connections to the upstream and to those who are asked: they share the file
+//! A bound on the connections to the upstream and to the services that hooks ask: they share the file
 //! descriptors of the process with clients and operators.
 
 use std::{
@@ -23,7 +23,7 @@ use tokio::{
 };
 use tower_service::Service;
 
-/// How many there may be; clones are the same.
+/// How many connections there may be; clones are the same.
 #[derive(Clone)]
 pub(crate) struct Sockets(Arc<Semaphore>);
 
@@ -32,7 +32,7 @@ impl Sockets {
         Self(Arc::new(Semaphore::new(most)))
     }
 
-    /// Connections by this connector count; where there are too many, one is waited for.
+    /// Counts the connections of this connector; where there are too many, the next one waits.
     pub(crate) fn bound(&self, tcp: HttpConnector, patience: Duration) -> Bounded {
         Bounded { tcp, sockets: self.clone(), patience }
     }
@@ -84,7 +84,6 @@ impl Socket {
     }
 }
 
-/// How a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closing {
     /// What was not sent is forgotten.

@@ -2,7 +2,7 @@
 //! route that wants its own.
 //!
 //! A state has a [`TargetHandle`] of the library with budget, breaker and bulkhead, and beside it who holds how
-//! many of the places at the upstream. Each is looked at in short sections under a mutex, never across an await.
+//! many of the places at the upstream. Each has a mutex, which no task holds across an await.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use super::{
     answers::Answers,
     deliver::UpstreamPolicy,
-    shares::{Holder, Shares},
+    shares::{HeldShare, Holder, SharedShares},
     sockets::Sockets,
 };
 use crate::{
@@ -32,7 +32,7 @@ use crate::{
     observe::metrics::{self, CircuitState},
 };
 
-/// The upstream is all there is, and clients wait for it: it is looked at again soon, also after a long
+/// There is only this upstream, and clients wait for it: the breaker tries it again soon, also after a long
 /// outage. Three trials in a few seconds are no load.
 const OPEN: Duration = Duration::from_secs(1);
 const OPEN_MOST: Duration = Duration::from_secs(5);
@@ -68,19 +68,13 @@ pub(crate) struct UpstreamState {
     rules: Rules,
     started: Instant,
     pub(crate) target: Arc<TargetHandle>,
-    places: Mutex<Places>,
+    /// For each route, how many of its requests were retries of clients: rule 27.
+    traffic: Mutex<BTreeMap<u32, (Share, ShareCounter)>>,
+    /// Who is at the upstream.
+    pub(crate) shares: SharedShares,
     pub(crate) counts: Counts,
 }
 
-#[derive(Default)]
-struct Places {
-    /// For each route, how many of its requests were retries of clients: rule 27.
-    traffic: BTreeMap<u32, (Share, ShareCounter)>,
-    /// Who is at the upstream.
-    shares: Shares,
-}
-
-/// Since the process started.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     attempts: AtomicU64,
@@ -126,21 +120,18 @@ impl UpstreamStates {
         (state, number)
     }
 
-    /// Forgets the states that no route uses any more.
     pub(crate) fn keep<'a>(&self, used: impl Iterator<Item = &'a UpstreamPolicy>) {
         let used: Vec<&Arc<UpstreamState>> = used.map(|policy| &policy.state).collect();
         let is_used = |state: &Arc<UpstreamState>| used.iter().any(|used| Arc::ptr_eq(used, state));
         lock(&self.known).states.retain(|_, state| is_used(state));
     }
 
-    /// Everything about them, for operators.
     pub(crate) fn document(&self) -> Value {
         let known = lock(&self.known);
         let states = known.states.iter().map(|(name, state)| state.document(name));
         json!({ "upstream": known.upstream, "states": states.collect::<Vec<_>>() })
     }
 
-    /// Sets the gauges.
     pub(crate) fn measure(&self) {
         let states: Vec<_> = lock(&self.known).states.values().cloned().collect();
         let (mut in_flight, mut left) = (0, None);
@@ -166,7 +157,7 @@ impl UpstreamStates {
     }
 }
 
-/// What a state is made by; the numbers of a call are its route's.
+/// The rules of a state; a call goes by those of its route.
 fn rules(delivery: &Delivery) -> Rules {
     let limit = delivery.limit.map_or(Limit::standard(), Limit::Fixed);
     let breaker = Breaker { open: OPEN, open_most: OPEN_MOST, ..Breaker::standard() };
@@ -190,7 +181,8 @@ fn circuit_state(circuit: Circuit) -> CircuitState {
 impl UpstreamState {
     fn new(rules: Rules) -> Self {
         let (target, started) = (TargetHandle::new(&rules), Instant::now());
-        Self { rules, started, target, places: Mutex::default(), counts: Counts::default() }
+        let (traffic, shares) = (Mutex::default(), SharedShares::default());
+        Self { rules, started, target, traffic, shares, counts: Counts::default() }
     }
 
     /// Why this request would not be let through now: a look, which changes nothing.
@@ -204,39 +196,36 @@ impl UpstreamState {
         if in_flight >= limit {
             return Some(RejectReason::Limit);
         }
-        (!lock(&self.places).shares.admit(holder, limit)).then_some(RejectReason::Share)
-    }
-
-    /// One call by these rules can use all its attempts.
-    pub(crate) fn fit(&self, rules: &Rules) {
-        self.target.with(|target| target.fit(rules));
+        (!self.shares.admit(holder, limit)).then_some(RejectReason::Share)
     }
 
     /// Counts a request of a client, and takes a place for it, if its shares allow that.
     pub(crate) fn admit(
-        self: &Arc<Self>,
+        &self,
         holder: Holder,
         (route, share): (u32, Share),
         is_retry: bool,
     ) -> Result<HeldShare, RejectReason> {
-        let now = self.now();
-        let limit = self.target.with(|target| target.limit());
-        let mut places = lock(&self.places);
-        if !places.admits(route, share, is_retry, now) {
+        if !self.admits(route, share, is_retry) {
             return Err(RejectReason::RetryShare);
         }
-        if !places.shares.admit(&holder, limit) {
-            return Err(RejectReason::Share);
-        }
-        places.shares.take(&holder);
-        drop(places);
-        Ok(HeldShare { state: self.clone(), holder })
+        let limit = self.target.with(|target| target.limit());
+        self.shares.try_take(holder, limit).ok_or(RejectReason::Share)
     }
 
-    /// A place for another request of one that was admitted.
-    pub(crate) fn take_share(self: &Arc<Self>, holder: Holder) -> HeldShare {
-        lock(&self.places).shares.take(&holder);
-        HeldShare { state: self.clone(), holder }
+    /// Counts a request of a client; `false`: it is a retry, and there are too many of them.
+    fn admits(&self, route: u32, share: Share, is_retry: bool) -> bool {
+        let (now, fresh) = (self.now(), || (share, ShareCounter::new(share)));
+        let mut traffic = lock(&self.traffic);
+        let counted = traffic.entry(route).or_insert_with(fresh);
+        if counted.0 != share {
+            *counted = fresh();
+        }
+        if is_retry {
+            return counted.1.admits_retry(now);
+        }
+        counted.1.first_try(now);
+        true
     }
 
     fn document(&self, name: &str) -> Value {
@@ -287,34 +276,6 @@ impl Counts {
 
 fn add_one(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
-}
-
-impl Places {
-    /// Counts a request of a client; `false`: it is a retry, and there are too many of them.
-    fn admits(&mut self, route: u32, share: Share, is_retry: bool, now: Moment) -> bool {
-        let fresh = || (share, ShareCounter::new(share));
-        let traffic = self.traffic.entry(route).or_insert_with(fresh);
-        if traffic.0 != share {
-            *traffic = fresh();
-        }
-        if is_retry {
-            return traffic.1.admits_retry(now);
-        }
-        traffic.1.first_try(now);
-        true
-    }
-}
-
-/// A place at the upstream, until it is dropped.
-pub(crate) struct HeldShare {
-    state: Arc<UpstreamState>,
-    holder: Holder,
-}
-
-impl Drop for HeldShare {
-    fn drop(&mut self) {
-        lock(&self.state.places).shares.give_back(&self.holder);
-    }
 }
 
 /// A request at the upstream: it is there until its answer has begun, or with a limit of its own until it

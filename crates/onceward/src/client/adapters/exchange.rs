@@ -8,15 +8,17 @@ use std::{
     },
 };
 
-use bytes::Bytes;
 use http::{Request, Response};
 use tower_service::Service;
 
-use crate::client::{Body, BoxError};
+use crate::{
+    client::{Body, BoxError},
+    http::ByteBody,
+};
 
 /// How a request is sent: by a tower service, by reqwest, by the rest of a middleware chain.
 pub(crate) trait Exchange: Send {
-    type Body: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static;
+    type Body: ByteBody;
 
     /// Sends it; `sent` is raised before anything can have left.
     fn send(
@@ -40,7 +42,6 @@ impl Sent {
     }
 }
 
-/// By a tower service.
 pub(crate) struct Served<S>(pub(crate) S);
 
 impl<S, B> Exchange for Served<S>
@@ -48,7 +49,7 @@ where
     S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send,
     S::Error: Into<BoxError>,
-    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    B: ByteBody,
 {
     type Body = B;
 

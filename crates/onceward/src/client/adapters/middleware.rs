@@ -87,7 +87,7 @@ impl<'a> Exchange for Rest<'a> {
             let (method, url) = (request.method().clone(), request.url().clone());
             let exchange = async {
                 let answer = next.run(request, &mut extensions).await;
-                answer.map_err(|error| told(error, &url))
+                answer.map_err(|error| of_chain(error, &url))
             };
             let mut response = incoming(noting_redirects(&method, exchange).await?);
             response.extensions_mut().insert(Carried(extensions));
@@ -96,8 +96,8 @@ impl<'a> Exchange for Rest<'a> {
     }
 }
 
-/// An error of the chain. What another request met, or a middleware after it, is no word about ours.
-fn told(error: Error, url: &reqwest::Url) -> BoxError {
+/// An error of the chain. An error of another request, or of a middleware after it, proves nothing about ours.
+fn of_chain(error: Error, url: &reqwest::Url) -> BoxError {
     match error {
         Error::Reqwest(error) if error.url() == Some(url) => error.without_url().into(),
         Error::Reqwest(error) => Later(error.without_url().into()).into(),

@@ -24,8 +24,7 @@ use crate::client::{
 /// The request's own time-out, if it has one, counts for each attempt. Retries and redirects of the
 /// client itself are those that it was built with: use [`reqwest_client`], which does neither behind our
 /// back. `reqwest::Client::new()` sends the key wherever a 307 points to, and repeats some requests
-/// itself; and a connection that fails after a redirect of its own cannot be told from one that failed
-/// before.
+/// itself; and a connection that fails after its own redirect looks like one that failed before.
 ///
 /// ```no_run
 /// use onceward::client::{self, Report, Retry, SendWith as _};

@@ -45,6 +45,15 @@ impl<S> Layer<S> for RetryLayer {
 }
 
 /// A service whose calls are retried: see [`RetryLayer`].
+///
+/// ```
+/// use onceward::client::{Retry, Retrying};
+/// use tower::Layer as _;
+///
+/// fn retrying<S>(service: S) -> Retrying<S> {
+///     Retry::standard().layer().layer(service)
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Retrying<S> {
     retry: Retry,

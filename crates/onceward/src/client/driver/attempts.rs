@@ -1,4 +1,4 @@
-//! What the core is asked and told about one call.
+//! The questions to the core about one call, and the observations for it.
 
 use std::{mem, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ pub trait Environment: Sync {
     fn random(&self) -> u64;
 }
 
-/// All attempts of one call, and what their target still has to hear of them.
+/// All attempts of one call, and what they still owe to their target.
 ///
 /// Dropped in the midst of an attempt, it gives back what that attempt was given.
 pub struct Attempts<'a, E: Environment> {
@@ -27,7 +27,6 @@ pub struct Attempts<'a, E: Environment> {
     call: Call,
     /// Read once after everything that takes time, and not at every step.
     now: Moment,
-    /// How many requests were sent, hedges included.
     sent: u32,
     phase: Phase,
 }
@@ -65,13 +64,13 @@ impl<'a, E: Environment> Attempts<'a, E> {
         self.rules
     }
 
-    /// When something was last looked at.
+    /// When the clock was last read.
     #[must_use]
     pub fn now(&self) -> Moment {
         self.now
     }
 
-    /// Some time has passed.
+    /// Reads the clock: some time has passed.
     pub fn tick(&mut self) {
         self.now = self.environment.now();
     }
@@ -88,7 +87,7 @@ impl<'a, E: Environment> Attempts<'a, E> {
         self.sent
     }
 
-    /// Asks or tells the target something.
+    /// Reads or changes the target.
     pub fn with_target<T>(&self, ask: impl FnOnce(&mut Target) -> T) -> T {
         self.target.with(ask)
     }
@@ -109,7 +108,7 @@ impl<'a, E: Environment> Attempts<'a, E> {
         action
     }
 
-    /// The attempt in progress, or the one that was decided on, will not be: its target gets back what it gave.
+    /// Gives up the attempt in progress, or the one that was decided on: its target gets back what it gave.
     pub fn abandon(&mut self) {
         match mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Idle => {}

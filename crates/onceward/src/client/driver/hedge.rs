@@ -56,9 +56,18 @@ async fn beside<S: Sender>(
     let launch = attempts.launch(time, true);
     let mut second = pin!(sender.launch(launch, attempts));
     let is_safe = attempts.call().method() == Method::Safe;
-    match either(first.as_mut(), second.as_mut()).await {
+    let (ended, is_first) = poll_fn(|context| match first.as_mut().poll(context) {
+        Poll::Ready(ended) => Poll::Ready((ended, true)),
+        Poll::Pending => second.as_mut().poll(context).map(|hedge| (hedge, false)),
+    })
+    .await;
+    match (is_first, is_acceptable(&ended, is_safe)) {
+        (true, true) => {
+            sender.hedged(HedgeEnd::Lost, attempts);
+            ended
+        }
         // Where the hedge has done it, that alone may be why the first was refused.
-        Either::First(ended) if !is_acceptable(&ended, is_safe) => {
+        (true, false) => {
             let hedge = second.await;
             if is_acceptable(&hedge, is_safe) {
                 attempts.hedge_won();
@@ -73,18 +82,14 @@ async fn beside<S: Sender>(
             sender.hedged(HedgeEnd::Failed(hedge), attempts);
             ended
         }
-        Either::First(ended) => {
-            sender.hedged(HedgeEnd::Lost, attempts);
-            ended
-        }
-        Either::Second(hedge) if is_acceptable(&hedge, is_safe) => {
+        (false, true) => {
             attempts.hedge_won();
             sender.hedged(HedgeEnd::Won(None), attempts);
-            hedge
+            ended
         }
-        Either::Second(hedge) => {
-            attempts.hedge_failed(hedge.observation);
-            sender.hedged(HedgeEnd::Failed(hedge), attempts);
+        (false, false) => {
+            attempts.hedge_failed(ended.observation);
+            sender.hedged(HedgeEnd::Failed(ended), attempts);
             first.await
         }
     }
@@ -110,23 +115,4 @@ fn is_acceptable<R>(ended: &Ended<R>, is_safe: bool) -> bool {
         Class::Final | Class::Conflict | Class::Unauthorised => is_safe,
         _ => false,
     }
-}
-
-enum Either<T> {
-    First(T),
-    Second(T),
-}
-
-/// Whichever ends first; the first, if both have.
-async fn either<T>(
-    mut first: Pin<&mut impl Future<Output = T>>,
-    mut second: Pin<&mut impl Future<Output = T>>,
-) -> Either<T> {
-    poll_fn(|context| {
-        if let Poll::Ready(ended) = first.as_mut().poll(context) {
-            return Poll::Ready(Either::First(ended));
-        }
-        second.as_mut().poll(context).map(Either::Second)
-    })
-    .await
 }

@@ -1,7 +1,7 @@
 //! What is known of each target, shared by all calls to it.
 //!
-//! Every question and every lesson takes the lock of one target for some nanoseconds and never across
-//! an await: that is what makes budget and half-open quota exact, however many threads ask.
+//! Every question and every observation takes the lock of one target for some nanoseconds and never across
+//! an await: so budget and half-open quota are exact, however many threads ask.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ use onceward_core::retry::{Moment, Rules, Target};
 
 use super::sync::Mutex;
 
-/// One target. Every question and every lesson takes its lock for some nanoseconds.
+/// One target, behind a lock that is held for some nanoseconds only.
 pub struct TargetHandle(Mutex<Target>);
 
 impl TargetHandle {
@@ -24,18 +24,18 @@ impl TargetHandle {
         Arc::new(Self(Mutex::new(Target::new(rules))))
     }
 
-    /// Asks or tells it something.
+    /// Reads or changes it.
     pub fn with<T>(&self, ask: impl FnOnce(&mut Target) -> T) -> T {
         ask(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts an attempt that was let go, until this is dropped.
+    /// Counts an attempt that was let through, until the permit is dropped.
     pub fn permit(self: &Arc<Self>) -> InFlightPermit {
         InFlightPermit(self.clone())
     }
 }
 
-/// One attempt in flight: it lands when its answer was read to the end, or when nobody wants it.
+/// One attempt in flight, until its answer was read to the end or dropped.
 pub struct InFlightPermit(Arc<TargetHandle>);
 
 impl Drop for InFlightPermit {
@@ -66,7 +66,7 @@ impl<N: Hash + Eq + Clone> Targets<N> {
         Self { most, known: Mutex::new(HashMap::new()) }
     }
 
-    /// The target of this name; one that was not heard of is new.
+    /// The target of this name; an unknown one is new.
     pub(in super::super) fn get(&self, name: &N, rules: &Rules, now: Moment) -> Arc<TargetHandle> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = known.get_mut(name) {
@@ -87,7 +87,6 @@ impl<N: Hash + Eq + Clone> Targets<N> {
         known.get(name).map(|entry| entry.target.clone())
     }
 
-    /// All of them.
     pub(in super::super) fn all(&self) -> Vec<(N, Arc<TargetHandle>)> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.iter().map(|(name, entry)| (name.clone(), entry.target.clone())).collect()

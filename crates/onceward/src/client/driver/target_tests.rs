@@ -15,7 +15,7 @@ fn the_number_of_targets_is_bounded_and_those_in_use_are_forgotten_last() {
         targets.get(&name, &rules, at(name));
     }
     assert_eq!(targets.all().len(), 3);
-    assert!(Arc::ptr_eq(&in_use, &targets.find(&0).unwrap()), "somebody holds it");
+    assert!(Arc::ptr_eq(&in_use, &targets.find(&0).unwrap()), "the test holds it");
     assert!(targets.find(&8).is_some() && targets.find(&9).is_some());
 }
 

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use onceward_core::Key;
 use rusqlite::{Connection, Row, params};
 
-use super::{Pending, ResumeError, Which};
+use super::{CallId, Pending, ResumeError};
 
 /// Another process may be writing.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -59,7 +59,7 @@ impl File {
     /// Whether it was not there before. Another request under the same key is refused: what became of
     /// the one that is there is not known, and would be forgotten with it.
     pub(super) fn keep(&mut self, call: &Pending) -> Result<bool, ResumeError> {
-        let (key, method, uri) = call.which();
+        let (key, method, uri) = call.id();
         let mut insert = self.0.prepare_cached(
             "INSERT INTO calls VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING",
         )?;
@@ -85,7 +85,7 @@ impl File {
         Ok(new == 1)
     }
 
-    pub(super) fn forget(&mut self, (key, method, uri): &Which) -> Result<(), ResumeError> {
+    pub(super) fn forget(&mut self, (key, method, uri): &CallId) -> Result<(), ResumeError> {
         let delete = "DELETE FROM calls WHERE key = ?1 AND method = ?2 AND uri = ?3";
         self.0.prepare_cached(delete)?.execute(params![key, method, uri])?;
         Ok(())
@@ -195,7 +195,7 @@ mod tests {
             (&read.headers, &read.body, read.since),
             (&kept.headers, &kept.body, kept.since)
         );
-        file.forget(&one.which()).unwrap();
+        file.forget(&one.id()).unwrap();
         assert_eq!(file.all().unwrap().len(), 1);
     }
 

@@ -1,8 +1,8 @@
 //! Calls that survive the process: written down before they are first sent.
 //!
-//! A process that dies between sending and hearing does not know whether it happened. With the key it
-//! can ask, but the key was in its memory. So key and request are made durable first, and forgotten
-//! when the outcome is known; what is still there after a restart is sent again under the same key.
+//! A process that dies before it has the answer does not know whether the operation happened. With the key
+//! it could ask, but the key was in its memory. So the client makes key and request durable first, and
+//! forgets them when the outcome is known; after a restart it sends the rest again under the same keys.
 
 mod file;
 
@@ -64,7 +64,7 @@ impl Resume {
     ///
     /// # Errors
     ///
-    /// It cannot be opened, or is something else.
+    /// The file cannot be opened, or is something else.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, ResumeError> {
         Ok(Self(Arc::new(Mutex::new(File::open(path.as_ref())?))))
     }
@@ -78,14 +78,14 @@ impl Resume {
         self.ask(File::all).await
     }
 
-    /// Forgets a call: somebody has found out what became of it.
+    /// Forgets a call whose outcome the caller has found out.
     ///
     /// # Errors
     ///
     /// The file cannot be written.
     pub async fn forget(&self, pending: &Pending) -> Result<(), ResumeError> {
-        let which = pending.which();
-        self.ask(move |file| file.forget(&which)).await
+        let id = pending.id();
+        self.ask(move |file| file.forget(&id)).await
     }
 
     async fn ask<T: Send + 'static>(
@@ -139,11 +139,11 @@ impl Remember for Resume {
     }
 
     fn forget(&self, key: &Key, parts: &Parts) -> BoxFuture<'static, ()> {
-        let which = which(key, &parts.method, &parts.uri);
+        let id = id(key, &parts.method, &parts.uri);
         let resume = self.clone();
         Box::pin(async move {
             // What stays is sent again, with the same key: that does no harm.
-            let _ = resume.ask(move |file| file.forget(&which)).await;
+            let _ = resume.ask(move |file| file.forget(&id)).await;
         })
     }
 }
@@ -213,8 +213,8 @@ impl Pending {
         request
     }
 
-    fn which(&self) -> Which {
-        which(&self.key, &self.method, &self.uri)
+    fn id(&self) -> CallId {
+        id(&self.key, &self.method, &self.uri)
     }
 }
 
@@ -225,9 +225,9 @@ impl fmt::Debug for Pending {
 }
 
 /// Key, method and URI: one key may be used at two servers.
-type Which = (String, String, String);
+type CallId = (String, String, String);
 
-fn which(key: &Key, method: &Method, uri: &Uri) -> Which {
+fn id(key: &Key, method: &Method, uri: &Uri) -> CallId {
     (key.as_str().to_owned(), method.to_string(), uri.to_string())
 }
 

@@ -1,16 +1,16 @@
 //! What became of an operation, and what is promised here: rule 26 of the contract.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use axum::{
     Router,
     extract::{Path, Query, rejection::PathRejection},
     routing::get,
 };
-use http::{HeaderValue, Response, header, request::Parts};
+use http::{Method, Response, StatusCode, header, request::Parts};
 use onceward_core::{
     Digest, Effect, Found, Key, OperationId, OperationName, Record, Scope, State, Status, Stored,
-    Timestamp,
+    Terms, Timestamp,
 };
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ use crate::{
 };
 
 impl Idempotency {
-    /// Routes that tell a caller what became of its operations, to be merged into a router.
+    /// Routes that show a caller what became of its operations, to be merged into a router.
     ///
     /// `GET /.onceward/operations/{reference}`, `GET /.onceward/operations?operation=&key=` and
     /// `GET /.onceward/capabilities`. Put the same authentication around them as around the routes
@@ -49,20 +49,20 @@ impl Idempotency {
         let by_reference = async move |reference: Result<Path<String>, PathRejection>,
                                        parts: Parts| {
             let reference = reference.ok().and_then(|Path(text)| text.parse().ok());
-            let told = async {
+            let response = async {
                 let id = reference.ok_or_else(not_found)?;
                 let scope = scope_of(&by_reference, &parts)?;
                 status(&by_reference, id, None, |record| record.scope == scope).await
             };
-            by_reference.or_refusal(told.await)
+            by_reference.or_refusal(response.await)
         };
         let by_key = async move |Query(query): Query<HashMap<String, String>>, parts: Parts| {
-            let told = async {
+            let response = async {
                 let operation = named(&by_key, &parts, &query)?;
                 let owns = |record: &Record| record.scope == *operation.scope();
                 status(&by_key, operation.digest(), Some(&operation), owns).await
             };
-            by_key.or_refusal(told.await)
+            by_key.or_refusal(response.await)
         };
         let capable = async move || json_response(&capabilities(&capable));
         Router::new()
@@ -71,10 +71,10 @@ impl Idempotency {
             .route(&format!("{path}/capabilities"), get(capable))
     }
 
-    /// What became of an operation, as the status routes tell it, if it belongs to the caller.
+    /// What became of an operation, as the status routes show it, if it belongs to the caller.
     ///
-    /// `operation` is what the caller named by scope, name and key, if it did: then also damage is
-    /// told.
+    /// `operation` is what the caller named by scope, name and key, if it did: then the answer shows
+    /// damage, too.
     pub async fn status(
         &self,
         reference: Digest,
@@ -84,11 +84,11 @@ impl Idempotency {
         self.or_refusal(status(self, reference, operation, owns).await)
     }
 
-    fn or_refusal(&self, told: Result<Response<Body>, Problem>) -> Response<Body> {
-        told.unwrap_or_else(|refusal| refusal.errors(self.options().errors).into_response())
+    fn or_refusal(&self, answer: Result<Response<Body>, Problem>) -> Response<Body> {
+        answer.unwrap_or_else(|refusal| refusal.errors(self.options().errors).into_response())
     }
 
-    /// What is promised for each route, as the status routes tell it.
+    /// What is promised for each route, as the status routes show it.
     #[must_use]
     pub fn capabilities(&self) -> Response<Body> {
         json_response(&capabilities(self))
@@ -104,7 +104,7 @@ impl Idempotency {
     /// idempotency.tell_uncovered("POST /search", &[http::Method::POST]);
     /// # Ok::<(), OptionsError>(())
     /// ```
-    pub fn tell_uncovered(&self, label: &str, methods: &[http::Method]) {
+    pub fn tell_uncovered(&self, label: &str, methods: &[Method]) {
         let route = Uncovered { label: label.to_owned(), methods: methods.to_vec() };
         lock(&self.shared().uncovered).push(route);
     }
@@ -113,7 +113,7 @@ impl Idempotency {
 /// A route that takes no keys.
 pub(crate) struct Uncovered {
     label: String,
-    methods: Vec<http::Method>,
+    methods: Vec<Method>,
 }
 
 fn scope_of(idempotency: &Idempotency, parts: &Parts) -> Result<Scope, Problem> {
@@ -158,7 +158,7 @@ async fn status(
             Status::Expired => Err(not_found().of(id)),
             status => Ok(document(id, &stored, status)),
         },
-        // Damage is not absence; but only who names scope and key has shown that it is theirs.
+        // Damage is not absence; but only a caller that names scope and key has shown that it owns it.
         Found::Unreadable { .. } if operation.is_some() => Ok(json_response(&json!({
             "operation": id.to_string(), "name": null, "state": Status::Unknown.as_str(),
             "attempt": null, "started_at": null, "updated_at": null, "expires_at": null,
@@ -205,49 +205,48 @@ fn document(id: Digest, stored: &Stored, status: Status) -> Response<Body> {
 
 /// What is promised for each route: the tiers of docs/guarantees.md.
 fn capabilities(idempotency: &Idempotency) -> Value {
-    let mut all: Vec<Value> =
-        idempotency.shared().routes().iter().map(|options| capability(options)).collect();
-    all.extend(lock(&idempotency.shared().uncovered).iter().map(no_capability));
+    let shared = idempotency.shared();
+    let mut all: Vec<Value> = shared
+        .routes()
+        .iter()
+        .map(|route| capability(route.label.as_deref(), &route.methods, Some(route)))
+        .collect();
+    let uncovered = lock(&shared.uncovered);
+    all.extend(uncovered.iter().map(|route| capability(Some(&route.label), &route.methods, None)));
     json!({ "routes": all })
 }
 
-fn no_capability(route: &Uncovered) -> Value {
-    json!({
-        "name": route.label,
-        "methods": route.methods.iter().map(http::Method::as_str).collect::<Vec<_>>(),
-        "key": "off",
-        "effect": null,
-        "tier": "none",
-        "lease_ms": null,
-        "retain_ms": null,
-        "on_store_down": null,
-    })
-}
-
-fn capability(options: &Options) -> Value {
-    let (effect, tier) = match options.terms.effect() {
-        Effect::Transactional => ("transactional", "T1"),
-        Effect::Repeatable { .. } => ("repeatable", "T2"),
-        Effect::External => ("external", "T3"),
+/// Without options no layer covers the route.
+fn capability(name: Option<&str>, methods: &[Method], options: Option<&Arc<Options>>) -> Value {
+    let (key, effect, tier) = match options {
+        None => ("off", None, "none"),
+        Some(options) => {
+            let (effect, tier) = match options.terms.effect() {
+                Effect::Transactional => ("transactional", "T1"),
+                Effect::Repeatable { .. } => ("repeatable", "T2"),
+                Effect::External => ("external", "T3"),
+            };
+            (if options.key_required { "required" } else { "optional" }, Some(effect), tier)
+        }
     };
+    let millis = |time: fn(&Terms) -> Duration| {
+        options.and_then(|options| u64::try_from(time(&options.terms).as_millis()).ok())
+    };
+    let passes = options.map(|options| options.pass_when_store_is_down);
     json!({
-        "name": options.label,
-        "methods": options.methods.iter().map(http::Method::as_str).collect::<Vec<_>>(),
-        "key": if options.key_required { "required" } else { "optional" },
+        "name": name,
+        "methods": methods.iter().map(Method::as_str).collect::<Vec<_>>(),
+        "key": key,
         "effect": effect,
         "tier": tier,
-        "lease_ms": u64::try_from(options.terms.lease().as_millis()).ok(),
-        "retain_ms": u64::try_from(options.terms.retain().as_millis()).ok(),
-        "on_store_down": if options.pass_when_store_is_down { "pass" } else { "refuse" },
+        "lease_ms": millis(Terms::lease),
+        "retain_ms": millis(Terms::retain),
+        "on_store_down": passes.map(|passes| if passes { "pass" } else { "refuse" }),
     })
 }
 
 fn json_response(document: &Value) -> Response<Body> {
-    let mut response = Response::new(respond::json(document));
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+    respond::json(StatusCode::OK, document)
 }
 
 fn rfc3339(time: Timestamp) -> Option<String> {

@@ -1,4 +1,4 @@
-//! What a request is told when it gets no answer of its operation: rule 24 of the contract.
+//! What a client gets when there is no answer of its operation: rule 24 of the contract.
 
 pub(super) mod stripe;
 
@@ -14,96 +14,86 @@ use super::{
 };
 use crate::telemetry::RejectReason;
 
-/// The kinds of refusal, with what a client may do about each.
-///
-/// ```
-/// use onceward::server::Code;
-///
-/// assert_eq!(Code::InProgress.as_str(), "in-progress");
-/// assert!(Code::InProgress.is_retryable() && !Code::InProgress.is_new_key_safe());
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Code {
+macro_rules! codes {
+    ($($(#[$doc:meta])* $code:ident = $name:literal, $status:literal, $retryable:literal, $safe:literal;)*) => {
+        /// The kinds of refusal, with what a client may do about each.
+        ///
+        /// ```
+        /// use onceward::server::Code;
+        ///
+        /// assert_eq!(Code::InProgress.as_str(), "in-progress");
+        /// assert!(Code::InProgress.is_retryable() && !Code::InProgress.is_new_key_safe());
+        /// ```
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Code { $($(#[$doc])* $code,)* }
+
+        impl Code {
+            /// All of them, in the order of this enumeration.
+            pub const ALL: [Self; 24] = [$(Self::$code),*];
+
+            /// Name, status, retryable, new key is safe.
+            const fn row(self) -> (&'static str, u16, bool, bool) {
+                match self { $(Self::$code => ($name, $status, $retryable, $safe),)* }
+            }
+        }
+    };
+}
+
+// Each with its name, its usual status, whether the same request with the same key makes sense later, and
+// whether a new key cannot double an effect.
+codes! {
     /// The route needs an `Idempotency-Key`.
-    KeyMissing,
+    KeyMissing = "key-missing", 400, false, true;
     /// The `Idempotency-Key` is malformed.
-    KeyInvalid,
+    KeyInvalid = "key-invalid", 400, false, true;
     /// The key says that it is older than the answers that are kept.
-    KeyExpired,
+    KeyExpired = "key-expired", 400, false, false;
     /// It is not known whose operation this is.
-    ScopeMissing,
+    ScopeMissing = "scope-missing", 401, false, true;
     /// The key was used for a request that means something else.
-    KeyReused,
+    KeyReused = "key-reused", 422, false, true;
     /// Another execution is running.
-    InProgress,
+    InProgress = "in-progress", 409, true, false;
     /// It cannot be proven whether the effect happened.
-    OutcomeUnknown,
+    OutcomeUnknown = "outcome-unknown", 409, false, false;
     /// The operation has ended, but its answer could not be kept.
-    ResultUnavailable,
+    ResultUnavailable = "result-unavailable", 409, false, false;
     /// Another execution took over.
-    LeaseLost,
+    LeaseLost = "lease-lost", 409, true, false;
     /// The request is larger than the route allows.
-    BodyTooLarge,
+    BodyTooLarge = "body-too-large", 413, false, true;
     /// The store does not answer; nothing was run.
-    StoreUnavailable,
+    StoreUnavailable = "store-unavailable", 503, true, false;
     /// The store's clock jumped, and only by that the operation would be forgotten; nothing was run.
-    ClockSuspect,
+    ClockSuspect = "clock-suspect", 503, true, false;
     /// Too much is going on here; nothing was run.
-    Overloaded,
+    Overloaded = "overloaded", 503, true, false;
     /// Too many operations of this caller are running; nothing was run.
-    TooManyOpen,
+    TooManyOpen = "too-many-open", 429, true, false;
     /// Too many of the requests that would run are retries; nothing was run.
-    RetryBudgetExhausted,
+    RetryBudgetExhausted = "retry-budget-exhausted", 429, true, false;
     /// The client's deadline was over before anything was run.
-    DeadlineExceeded,
+    DeadlineExceeded = "deadline-exceeded", 504, true, false;
     /// The handler answered well but did not commit its record.
-    NotCommitted,
+    NotCommitted = "not-committed", 500, true, false;
     /// No complete answer, and another run is safe.
-    UpstreamFailed,
+    UpstreamFailed = "upstream-failed", 502, true, false;
     /// The request could not be sent on; nothing was run.
-    UpstreamUnreachable,
+    UpstreamUnreachable = "upstream-unreachable", 502, true, false;
     /// The caller may not see the stored answer.
-    ReplayForbidden,
+    ReplayForbidden = "replay-forbidden", 403, false, false;
     /// No such operation, or not the caller's.
-    OperationNotFound,
+    OperationNotFound = "operation-not-found", 404, false, false;
     /// The request has a key, and no route takes it; nothing was run.
-    RouteMissing,
+    RouteMissing = "route-missing", 404, false, true;
     /// The request cannot be read.
-    RequestMalformed,
+    RequestMalformed = "request-malformed", 400, false, true;
     /// The service is wired wrongly.
-    Misconfigured,
+    Misconfigured = "misconfigured", 500, false, false;
 }
 
 impl Code {
-    /// All of them, in the order of this enumeration.
-    pub const ALL: [Self; 24] = [
-        Self::KeyMissing,
-        Self::KeyInvalid,
-        Self::KeyExpired,
-        Self::ScopeMissing,
-        Self::KeyReused,
-        Self::InProgress,
-        Self::OutcomeUnknown,
-        Self::ResultUnavailable,
-        Self::LeaseLost,
-        Self::BodyTooLarge,
-        Self::StoreUnavailable,
-        Self::ClockSuspect,
-        Self::Overloaded,
-        Self::TooManyOpen,
-        Self::RetryBudgetExhausted,
-        Self::DeadlineExceeded,
-        Self::NotCommitted,
-        Self::UpstreamFailed,
-        Self::UpstreamUnreachable,
-        Self::ReplayForbidden,
-        Self::OperationNotFound,
-        Self::RouteMissing,
-        Self::RequestMalformed,
-        Self::Misconfigured,
-    ];
-
     /// The word for it in problem documents.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -143,36 +133,6 @@ impl Code {
     fn link(self) -> HeaderValue {
         let link = format!("<{}>; rel=\"describedby\"; type=\"text/html\"", self.doc_url());
         HeaderValue::try_from(link).expect("it is visible ASCII")
-    }
-
-    /// Name, status, retryable, new key is safe.
-    const fn row(self) -> (&'static str, u16, bool, bool) {
-        match self {
-            Self::KeyMissing => ("key-missing", 400, false, true),
-            Self::KeyInvalid => ("key-invalid", 400, false, true),
-            Self::KeyExpired => ("key-expired", 400, false, false),
-            Self::ScopeMissing => ("scope-missing", 401, false, true),
-            Self::KeyReused => ("key-reused", 422, false, true),
-            Self::InProgress => ("in-progress", 409, true, false),
-            Self::OutcomeUnknown => ("outcome-unknown", 409, false, false),
-            Self::ResultUnavailable => ("result-unavailable", 409, false, false),
-            Self::LeaseLost => ("lease-lost", 409, true, false),
-            Self::BodyTooLarge => ("body-too-large", 413, false, true),
-            Self::StoreUnavailable => ("store-unavailable", 503, true, false),
-            Self::ClockSuspect => ("clock-suspect", 503, true, false),
-            Self::Overloaded => ("overloaded", 503, true, false),
-            Self::TooManyOpen => ("too-many-open", 429, true, false),
-            Self::RetryBudgetExhausted => ("retry-budget-exhausted", 429, true, false),
-            Self::DeadlineExceeded => ("deadline-exceeded", 504, true, false),
-            Self::NotCommitted => ("not-committed", 500, true, false),
-            Self::UpstreamFailed => ("upstream-failed", 502, true, false),
-            Self::UpstreamUnreachable => ("upstream-unreachable", 502, true, false),
-            Self::ReplayForbidden => ("replay-forbidden", 403, false, false),
-            Self::OperationNotFound => ("operation-not-found", 404, false, false),
-            Self::RouteMissing => ("route-missing", 404, false, true),
-            Self::RequestMalformed => ("request-malformed", 400, false, true),
-            Self::Misconfigured => ("misconfigured", 500, false, false),
-        }
     }
 }
 
@@ -293,26 +253,16 @@ impl Problem {
         self
     }
 
-    /// Written so.
+    /// Written in this shape.
     #[must_use]
     pub fn errors(mut self, errors: Errors) -> Self {
         self.errors = errors;
         self
     }
 
-    pub(super) fn status_code(&self) -> StatusCode {
-        self.status
-    }
-
-    pub(super) fn is_retryable(&self) -> bool {
-        self.retryable
-    }
-
-    pub(super) fn detail(&self) -> &str {
-        &self.detail
-    }
-
-    /// Says why nothing was run, in the extensions of its response: code that counts refusals reads it there.
+    /// Says why nothing was run, in the extensions of its response.
+    ///
+    /// Code that counts refusals reads it there.
     ///
     /// ```
     /// use onceward::{server::{Code, Problem}, telemetry::RejectReason};
@@ -332,16 +282,11 @@ impl Problem {
         self
     }
 
-    pub(super) fn cause(&self) -> Option<&str> {
-        self.cause.as_deref()
-    }
-
     pub(super) fn location(mut self, location: Option<HeaderValue>) -> Self {
         self.location = location.map(Box::new);
         self
     }
 
-    /// Names the operation.
     pub(super) fn of(mut self, operation: Digest) -> Self {
         self.operation = Some(operation);
         self
@@ -354,12 +299,14 @@ impl Problem {
             Errors::Problem => self.document(),
             Errors::Stripe => stripe::document(&self),
         };
-        let mut response = Response::new(respond::json(&document));
-        *response.status_mut() = self.status;
+        let mut response = respond::json(self.status, &document);
         let headers = response.headers_mut();
-        let json = HeaderValue::from_static("application/problem+json");
-        headers.insert(header::CONTENT_TYPE, json);
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if self.errors == Errors::Problem {
+            let kind = HeaderValue::from_static("application/problem+json");
+            headers.insert(header::CONTENT_TYPE, kind);
+        } else {
+            headers.insert(stripe::SHOULD_RETRY, stripe::should_retry(self.retryable));
+        }
         if let Some(pause) = self.retry_after {
             headers.insert(header::RETRY_AFTER, respond::whole_seconds(pause));
         }
@@ -367,12 +314,9 @@ impl Problem {
             respond::name_operation(headers, operation);
         }
         headers.insert(header::LINK, self.code.link());
-        // 503: it is known, and the store will say it in a moment.
+        // 503: the outcome is known, and the store will give it in a moment.
         if self.code == Code::OutcomeUnknown && self.status != StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(OUTCOME, UNKNOWN);
-        }
-        if self.errors == Errors::Stripe {
-            stripe::add_lines(&self, headers);
         }
         if self.status == StatusCode::UNAUTHORIZED {
             let challenge = self.challenge.map(|challenge| *challenge);

@@ -18,21 +18,20 @@ use crate::{
     engine::{Tracked, open::Slot},
     server::{
         Claim, Code, Deadline, Idempotency, Problem, cause_of,
-        prefer::{Patience, Then},
+        prefer::{AfterWait, Patience},
     },
     telemetry::{self, Answered, event},
 };
 
-/// A clock is set right by a person.
+/// An operator has to set the clock right.
 const CLOCK_PAUSE: Duration = Duration::from_secs(10);
 
-/// What becomes of a request.
 pub(crate) enum Admitted {
     /// This request runs the operation.
     Run { claim: Claim, patience: Patience, counted: Tracked, slot: Slot },
     /// The operation has ended, and this is its answer.
     Replay { recalled: Arc<Recalled>, answered: Answered },
-    /// It is running, and the client would rather be told later.
+    /// It is running, and the client would rather ask later.
     Accepted(Patience),
     /// The store is down, and the route runs without it.
     Unprotected,
@@ -50,16 +49,16 @@ pub(crate) async fn admit(
     loop {
         // In a box: thousands of duplicates may wait below, and few ask at a time.
         let otherwise = match Box::pin(ask(idempotency, request, parts)).await? {
-            // Whoever waited until now has so much less patience left.
-            Said::Run(claim, counted, slot) => {
+            // Its client has waited, and has so much less patience left.
+            StoreAnswer::Run(claim, counted, slot) => {
                 let wait = until.saturating_duration_since(Instant::now());
                 let patience = Patience { wait, ..patience };
                 return Ok(Admitted::Run { claim, patience, counted, slot });
             }
-            Said::Replay(recalled) => return Ok(Admitted::Replay { recalled, answered }),
-            Said::Unprotected => return Ok(Admitted::Unprotected),
-            Said::Wait(otherwise) => otherwise,
-            Said::Changed => continue,
+            StoreAnswer::Replay(recalled) => return Ok(Admitted::Replay { recalled, answered }),
+            StoreAnswer::Unprotected => return Ok(Admitted::Unprotected),
+            StoreAnswer::Wait(otherwise) => otherwise,
+            StoreAnswer::Changed => continue,
         };
         let news = match patience.wait.is_zero() {
             true => None,
@@ -70,14 +69,16 @@ pub(crate) async fn admit(
         };
         answered = Answered::Waited;
         match news {
-            // Only the answer to this very request; otherwise the store will tell.
+            // Only the answer to this very request; otherwise the loop asks the store.
             Some(News::Ended(stored, recalled))
                 if request.fingerprints.under(stored.version()) == Some(stored) =>
             {
                 return Ok(Admitted::Replay { recalled, answered });
             }
             Some(_) => {}
-            None if patience.then == Then::Conflict || otherwise.code() != Code::InProgress => {
+            None if patience.after == AfterWait::Conflict
+                || otherwise.code() != Code::InProgress =>
+            {
                 return Err(otherwise);
             }
             None => return Ok(Admitted::Accepted(patience)),
@@ -85,9 +86,9 @@ pub(crate) async fn admit(
     }
 }
 
-/// What the store says.
-enum Said {
-    /// Counted until its execution is, so that no drain overlooks it.
+/// What the store answers.
+enum StoreAnswer {
+    /// The request counts until its execution does, so that no drain overlooks it.
     Run(Claim, Tracked, Slot),
     Replay(Arc<Recalled>),
     Unprotected,
@@ -97,7 +98,11 @@ enum Said {
     Changed,
 }
 
-async fn ask(idempotency: &Idempotency, request: &Request, parts: &Parts) -> Result<Said, Problem> {
+async fn ask(
+    idempotency: &Idempotency,
+    request: &Request,
+    parts: &Parts,
+) -> Result<StoreAnswer, Problem> {
     let (options, id) = (idempotency.options(), request.operation.digest());
     reject(idempotency, request, parts).await?;
     let deadline = Deadline::within(request.terms.max_run());
@@ -110,36 +115,47 @@ async fn ask(idempotency: &Idempotency, request: &Request, parts: &Parts) -> Res
         {
             shed::refuse_expired(shed::incoming(parts))?;
             telemetry::UNPROTECTED.raise(format_args!("{id} runs unprotected: {error}"));
-            return Ok(Said::Unprotected);
+            return Ok(StoreAnswer::Unprotected);
         }
         Err(error) => return Err(refused(&error)),
     };
     match verdict {
         Verdict::Run(claim) => {
-            refuse_stale_key(idempotency, &claim).await?;
+            if is_stale(idempotency, &claim) {
+                give_back(idempotency, &claim).await;
+                return Err(key_expired());
+            }
             if let Err(shed) = options.traffic.admit(shed::incoming(parts), claim.is_repeat()) {
                 give_back(idempotency, &claim).await;
                 return Err(shed);
             }
-            let slot = take_slot(idempotency, &claim).await?;
+            // Others may have filled the quota meanwhile.
+            let Some(slot) = slot(idempotency, claim.operation().scope()) else {
+                give_back(idempotency, &claim).await;
+                return Err(too_many_open());
+            };
             idempotency.remember(claim.operation().name());
             let by = (deadline, idempotency.memory_for(parts));
-            Ok(Said::Run(Claim::new(idempotency.clone(), claim, by), counted, slot))
+            Ok(StoreAnswer::Run(Claim::new(idempotency.clone(), claim, by), counted, slot))
         }
         Verdict::Replay(replay) => {
             let memory = idempotency.memory_for(parts);
-            Ok(Said::Replay(Arc::new(recall::recall(idempotency, id, replay, memory).await?)))
+            Ok(StoreAnswer::Replay(Arc::new(
+                recall::recall(idempotency, id, replay, memory).await?,
+            )))
         }
-        Verdict::Busy { retry_after } => Ok(Said::Wait(in_progress().retry_after(retry_after))),
+        Verdict::Busy { retry_after } => {
+            Ok(StoreAnswer::Wait(in_progress().retry_after(retry_after)))
+        }
         Verdict::Mismatch => Err(key_reused().status(options.mismatch)),
         Verdict::ClockSuspect => Err(clock_suspect()),
         Verdict::Unknown(None) => Err(outcome_unknown(None)),
         Verdict::Unknown(Some(stored)) => {
             let (route, operation) = ((idempotency, options), Some(&request.operation));
             match unknown::resolve(route, id, operation, &stored).await {
-                true => Ok(Said::Changed),
+                true => Ok(StoreAnswer::Changed),
                 false if stored.answer_awaited().is_some() => {
-                    Ok(Said::Wait(outcome_unknown(Some(&stored))))
+                    Ok(StoreAnswer::Wait(outcome_unknown(Some(&stored))))
                 }
                 false => Err(outcome_unknown(Some(&stored))),
             }
@@ -147,19 +163,7 @@ async fn ask(idempotency: &Idempotency, request: &Request, parts: &Parts) -> Res
     }
 }
 
-/// A key that tells its age and is older than the retention may have run and been forgotten.
-async fn refuse_stale_key(
-    idempotency: &Idempotency,
-    claim: &onceward_core::Claim,
-) -> Result<(), Problem> {
-    if !is_stale(idempotency, claim) {
-        return Ok(());
-    }
-    // It ends by itself, also when nobody waits for it.
-    let _ = idempotency.engine().settle(claim.clone(), Ending::Released).await;
-    Err(key_expired())
-}
-
+/// Whether the key says that it is older than the retention: then it may have run and been forgotten.
 pub(crate) fn is_stale(idempotency: &Idempotency, claim: &onceward_core::Claim) -> bool {
     let options = idempotency.options();
     if !options.stale_keys_refused || claim.attempt() > 1 {
@@ -175,8 +179,8 @@ pub(crate) fn key_expired() -> Problem {
     Problem::new(Code::KeyExpired, text)
 }
 
-/// Refuses a new operation for which there is no room, before it is claimed: whoever floods us shall not
-/// make us write. What runs or has ended is not new.
+/// Refuses a new operation for which there is no room, before the claim: a flood of requests causes no
+/// writes. What runs or has ended is not new.
 async fn reject(
     idempotency: &Idempotency,
     request: &Request,
@@ -193,37 +197,25 @@ async fn reject(
     let Some(reason) = reason else { return Ok(()) };
     let is_new = match engine.read(&request.operation.digest()).await {
         Ok(Found::Nothing) => true,
-        // What would be run, for the first time or again.
+        // It would run, for the first time or again.
         Ok(Found::Record(stored)) => matches!(
             stored.status(),
             Status::Released | Status::Expired | Status::FailedRetryable | Status::Interrupted
         ),
-        // The admission will tell.
+        // The admission decides.
         Ok(Found::Unreadable { .. }) | Err(_) => false,
     };
     if is_new { Err(reason) } else { Ok(()) }
 }
 
-/// Counts an execution; if others were faster to fill the quota, its claim is given back.
-async fn take_slot(
-    idempotency: &Idempotency,
-    claim: &onceward_core::Claim,
-) -> Result<Slot, Problem> {
-    if let Some(slot) = slot(idempotency, claim.operation().scope()) {
-        return Ok(slot);
-    }
-    give_back(idempotency, claim).await;
-    Err(too_many_open())
-}
-
 /// Ends a claim under which nothing was run.
 async fn give_back(idempotency: &Idempotency, claim: &onceward_core::Claim) {
-    // What ran before stays bound to its request.
+    // An operation that ran before stays bound to its request.
     let ending = match claim.attempt() {
         1 => Ending::Released,
         _ => Ending::FailedRetryable,
     };
-    // It ends by itself, also when nobody waits for it.
+    // The engine ends it also when this future is dropped.
     let _ = idempotency.engine().settle(claim.clone(), ending).await;
 }
 

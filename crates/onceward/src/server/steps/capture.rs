@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header, response};
 use onceward_core::{Cause, Effect, Meaning, Policy, Reply};
 use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 
 use super::late::{InDoubt, LateAnswer};
 use crate::{
+    http::ByteBody,
     server::{
-        Body, BoxError, Idempotency,
+        Body, Idempotency,
         body::{self, Unread, Whole},
         commit::Refused,
         memory::{PeerMemory, Reservation},
@@ -18,7 +18,7 @@ use crate::{
     telemetry::event,
 };
 
-/// The length up to which an answer is read without room for it: it has run, and is to be kept.
+/// Up to this length the layer reads an answer without room for it: it has run, and is to be kept.
 const UNCOUNTED: usize = 64 << 10;
 
 /// How long an answer without room waits for one of the few places beyond it.
@@ -39,7 +39,6 @@ pub(crate) enum Captured {
 /// A place for an answer that is kept though there was no room for it.
 pub(crate) type Spare = OwnedSemaphorePermit;
 
-/// Why there is no answer.
 pub(crate) struct Unanswered {
     pub(crate) cause: Cause,
     /// The answer that may still come.
@@ -51,7 +50,7 @@ impl Captured {
         Self::Nothing(Unanswered { cause, late: None })
     }
 
-    /// Why it does not tell what happened, if that is what it means.
+    /// Why it leaves the outcome unknown, if it does.
     pub(crate) fn cause(&self) -> Cause {
         if let Some(InDoubt(cause)) = self.head().and_then(|(_, _, extensions)| extensions.get()) {
             return *cause;
@@ -105,14 +104,11 @@ impl Captured {
     }
 }
 
-pub(crate) async fn capture<R>(
+pub(crate) async fn capture(
     idempotency: &Idempotency,
     memory: &PeerMemory,
-    response: Response<R>,
-) -> Captured
-where
-    R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
-{
+    response: Response<impl ByteBody>,
+) -> Captured {
     let options = idempotency.options();
     let (head, body) = response.into_parts();
     if is_event_stream(&head.headers) {
@@ -160,7 +156,8 @@ async fn spare(idempotency: &Idempotency, is_full: bool) -> Option<Spare> {
     if taken.is_err() {
         tracing::warn!(
             event = event::ANSWER_NOT_KEPT,
-            "an answer is not kept: too many bytes are held in memory here"
+            "an answer is not kept, because too many bytes are held in memory here: its operation has \
+             ended, and replays of it are refused"
         );
     }
     taken.ok()?.ok()

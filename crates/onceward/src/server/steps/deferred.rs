@@ -59,7 +59,7 @@ struct Inner {
     deadline: Deadline,
     memory: PeerMemory,
     incoming: Option<Incoming>,
-    fate: Mutex<DeferredProgress>,
+    progress: Mutex<DeferredProgress>,
 }
 
 /// How far it has come.
@@ -88,8 +88,10 @@ impl Deferred {
         let memory = idempotency.memory_for(parts);
         let deadline = Deadline::within(request.terms.max_run());
         let idempotency = idempotency.clone();
-        let (incoming, fate) = (shed::incoming(parts), Mutex::new(DeferredProgress::Open));
-        Self { inner: Arc::new(Inner { idempotency, request, deadline, memory, incoming, fate }) }
+        let (incoming, progress) = (shed::incoming(parts), Mutex::new(DeferredProgress::Open));
+        Self {
+            inner: Arc::new(Inner { idempotency, request, deadline, memory, incoming, progress }),
+        }
     }
 
     /// What is run.
@@ -174,7 +176,7 @@ impl Deferred {
         self.run_in(OwnTransaction::new(client), effect)
     }
 
-    /// `Err`: it has run before, or must not run; the transaction must be rolled back.
+    /// Inner `Err`: the operation has run before, or must not run; the caller rolls the transaction back.
     async fn claim_in<T: Transaction>(
         &self,
         transaction: &mut T,
@@ -207,7 +209,6 @@ impl Deferred {
         }))
     }
 
-    /// Whether it may run, now that it is claimed.
     fn may_run(&self, claim: &onceward_core::Claim) -> Result<Slot, Problem> {
         let Inner { idempotency, incoming, .. } = &*self.inner;
         if admit::is_stale(idempotency, claim) {
@@ -221,7 +222,7 @@ impl Deferred {
     async fn tell(&self, met: DeferredRefusal) -> Completed {
         let Inner { idempotency, request, memory, .. } = &*self.inner;
         let id = request.operation.digest();
-        let told = match met {
+        let found = match met {
             DeferredRefusal::Refusal(problem) => Err(problem),
             DeferredRefusal::Replay(replay) => {
                 recall::recall(idempotency, id, replay, memory.clone()).await
@@ -235,7 +236,7 @@ impl Deferred {
             }
         };
         // The layer sends it whole, if this caller may see it; the handler need not.
-        let response = match &told {
+        let response = match &found {
             Err(problem) => problem.clone().of(id).into_response(),
             Ok(recalled) => {
                 let mut response = Response::new(Body::empty());
@@ -243,7 +244,7 @@ impl Deferred {
                 response
             }
         };
-        self.becomes(match told {
+        self.becomes(match found {
             Ok(recalled) => DeferredProgress::Replay(Arc::new(recalled)),
             Err(problem) => DeferredProgress::Refused(problem),
         });
@@ -251,25 +252,25 @@ impl Deferred {
     }
 
     fn is_asked_first(&self) -> bool {
-        let mut fate = self.fate();
-        let is_first = matches!(*fate, DeferredProgress::Open);
+        let mut progress = self.progress();
+        let is_first = matches!(*progress, DeferredProgress::Open);
         if is_first {
-            *fate = DeferredProgress::Asked;
+            *progress = DeferredProgress::Asked;
         }
         is_first
     }
 
-    fn fate(&self) -> MutexGuard<'_, DeferredProgress> {
-        self.inner.fate.lock().unwrap_or_else(PoisonError::into_inner)
+    fn progress(&self) -> MutexGuard<'_, DeferredProgress> {
+        self.inner.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives what it was before.
-    fn becomes(&self, fate: DeferredProgress) -> DeferredProgress {
-        mem::replace(&mut *self.fate(), fate)
+    fn becomes(&self, progress: DeferredProgress) -> DeferredProgress {
+        mem::replace(&mut *self.progress(), progress)
     }
 }
 
-/// Runs the handler, detached from its client, and tells what its transaction has become.
+/// Runs the handler, detached from its client, and answers by what its transaction has become.
 pub(crate) async fn answer<S, B>(
     idempotency: &Idempotency,
     request: Request,
@@ -314,7 +315,7 @@ where
 }
 
 impl Deferred {
-    /// What the client is told: by what was committed, whatever the handler says.
+    /// What the client gets: by what was committed, whatever the handler returns.
     async fn end(
         &self,
         captured: Captured,

@@ -1,8 +1,8 @@
 //! Step 4: run the service, detached from its client, with a claim that is renewed.
 //!
-//! Whatever becomes of the client, the execution runs to its end and is settled. A panic is no
-//! answer. After `max_run` the claim is not renewed any more and the client is told that nobody
-//! knows; the service runs on and may still settle late.
+//! The execution runs to its end and is settled, also when its client has gone. A panic is no answer.
+//! After `max_run` the layer stops to renew the claim and answers that the outcome is unknown; the
+//! service runs on and may still settle late.
 
 use std::{
     fmt,
@@ -13,12 +13,11 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use http::{Request, Response, StatusCode, request::Parts};
 use onceward_core::{Cause, Effect, Meaning, Reply};
 use tokio::{
     sync::oneshot,
-    task::AbortHandle,
+    task::JoinSet,
     time::{Instant, sleep_until, timeout, timeout_at},
 };
 use tower_service::Service;
@@ -33,28 +32,28 @@ use super::{
 use crate::{
     Engine,
     engine::{Renewal, open::Slot},
-    server::{Body, BoxError, Claim, Code, Idempotency, PeerMemory, Problem, WholeBody},
+    http::ByteBody,
+    server::{Body, Claim, Code, Idempotency, PeerMemory, Problem, WholeBody},
     telemetry::{self, Begun, Renewed, event},
 };
 
 /// What the client of a running execution waits for.
 pub(crate) type Running = oneshot::Receiver<Result<Response<Body>, Problem>>;
 
-/// Any tower service over `http`.
 pub(crate) trait Served<B>: Send + 'static
 where
     Self: Service<Request<B>, Response = Response<Self::Reply>, Future: Send>,
     Self: Service<Request<B>, Error: fmt::Debug + Send>,
 {
     /// The body of its answers.
-    type Reply: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static;
+    type Reply: ByteBody;
 }
 
 impl<S, B, R> Served<B> for S
 where
     S: Service<Request<B>, Response = Response<R>, Future: Send> + Send + 'static,
     S: Service<Request<B>, Error: fmt::Debug + Send>,
-    R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    R: ByteBody,
 {
     type Reply = R;
 }
@@ -68,7 +67,7 @@ where
     service.call(request).await
 }
 
-/// Starts an execution; it does not need its client any more.
+/// Starts an execution, which does not need its client any more.
 pub(crate) fn detached<S, B>(
     idempotency: &Idempotency,
     (claim, slot): (Claim, Slot),
@@ -85,8 +84,10 @@ where
     let request = Request::from_parts(parts, body);
     let (client, running) = oneshot::channel();
     let (idempotency, tracked) = (idempotency.clone(), idempotency.engine().track());
-    // Started here and not by the execution, whose worker it would wait for.
-    let renewals = Renewals::start(idempotency.engine(), &claim);
+    // In a task of its own, so that a handler that blocks its thread stays the owner. It is started here
+    // and not by the execution, whose worker it would wait for; with the set it ends.
+    let mut renewals = JoinSet::new();
+    renewals.spawn(renew(idempotency.engine().clone(), claim.clone()));
     let execution = async move {
         let (mut client, mut room, mut slot) = (Some(client), Some(room), Some(slot));
         let mut captured = {
@@ -153,22 +154,6 @@ where
     captured
 }
 
-/// Renews a claim in a task of its own, so that a handler that blocks its thread stays the owner.
-struct Renewals(AbortHandle);
-
-impl Renewals {
-    fn start(engine: &Engine, claim: &Claim) -> Self {
-        let task = tokio::spawn(renew(engine.clone(), claim.clone()));
-        Self(task.abort_handle())
-    }
-}
-
-impl Drop for Renewals {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 /// When a claim is renewed.
 struct Rhythm {
     /// How long after the claim, and after each renewal.
@@ -209,11 +194,11 @@ async fn renew(engine: Engine, claim: Claim) {
             // Its lease was not started anew, so that this is tried again before it ends.
             Ok(Ok(Renewal::Held)) => {}
             Ok(Ok(Renewal::Lost(_))) => {
-                tracing::warn!(event = event::LEASE_LOST, %operation, "another execution took over");
+                tracing::warn!(event = event::LEASE_LOST, %operation, "another execution took over, and the answer of this one will not count");
                 return claim.lose();
             }
             Ok(Err(error)) => {
-                let text = "a claim was not renewed and is tried again";
+                let text = "a claim was not renewed, and the renewal is tried again";
                 tracing::warn!(event = event::NOT_RENEWED, %operation, %error, text);
             }
             Err(_) => {
@@ -251,7 +236,7 @@ pub(crate) fn overdue(idempotency: &Idempotency) -> Problem {
     problem.because(says_why.then(|| cause.to_string()))
 }
 
-/// What the first client is told when there is no complete answer.
+/// What the first client gets when there is no complete answer.
 pub(crate) fn no_answer(meaning: Meaning, cause: Cause) -> Problem {
     if matches!(meaning, Meaning::FailedRetryable | Meaning::Released) {
         let text = "the service gave no complete answer, and another run is safe; send the same request \

@@ -76,7 +76,7 @@ fn fingerprint(parts: &Parts, extra: &[HeaderName], body: &[u8]) -> Fingerprint 
     Fingerprint::v1(&head, body)
 }
 
-/// The path that the client asked for: a nested router sees only the rest of it.
+/// The path that the client sent: a nested router sees only the rest of it.
 pub(crate) fn original_uri(parts: &Parts) -> &Uri {
     #[cfg(feature = "axum")]
     if let Some(original) = parts.extensions.get::<axum::extract::OriginalUri>() {

@@ -44,16 +44,13 @@ fn name(options: &Options, parts: &Parts) -> Result<OperationName, Problem> {
         OperationNaming::Fixed(name) => return Ok(name.clone()),
         OperationNaming::By(name) => name(parts),
         OperationNaming::ByRoute => {
-            let name = format!("{} {}", parts.method, template(parts));
+            // The template where the router says it, otherwise the path that the client sent.
+            let template = matched(parts).unwrap_or_else(|| original_uri(parts).path());
+            let name = format!("{} {template}", parts.method);
             OperationName::new(&name).map_err(|error| error.to_string())
         }
     };
     name.map_err(|error| Problem::new(Code::RequestMalformed, error))
-}
-
-/// The route's template where the router says it, otherwise the path that the client asked for.
-fn template(parts: &Parts) -> &str {
-    matched(parts).unwrap_or_else(|| original_uri(parts).path())
 }
 
 #[cfg(feature = "axum")]

@@ -92,10 +92,10 @@ fn location_only(headers: &HeaderMap) -> Vec<Header> {
     location.map(|value| (header::LOCATION.as_str().into(), value.into())).into_iter().collect()
 }
 
-/// What somebody found out about an unknown outcome is kept by the same rules.
+/// What a resolver or an operator found out about an unknown outcome is kept by the same rules.
 pub(crate) fn found_out(options: &Options, mut outcome: Outcome) -> Outcome {
     outcome.headers = options.kept.of(&headers::restore(&outcome.headers)).unwrap_or_default();
-    outcome.headers.retain(|(name, _)| !is_mark(name) && **name != *"content-length");
+    outcome.headers.retain(|(name, _)| **name != *REDACTED.as_str() && **name != *"content-length");
     if matches!(outcome.status, 204 | 205 | 304) && matches!(outcome.body, StoredBody::Inline(_)) {
         outcome.body = StoredBody::Inline(Vec::new());
     }
@@ -107,7 +107,7 @@ pub(crate) fn found_out(options: &Options, mut outcome: Outcome) -> Outcome {
     outcome
 }
 
-/// The same for a record that a service may have ended by SQL before its functions knew what to keep.
+/// The same for a record that a service ended by SQL before its functions knew what to keep.
 pub(crate) fn read_back(options: &Options, outcome: &mut Outcome) {
     if options.status_only && options.terms.effect() == Effect::Transactional {
         outcome.body = StoredBody::Unavailable;
@@ -115,7 +115,7 @@ pub(crate) fn read_back(options: &Options, outcome: &mut Outcome) {
     }
 }
 
-/// Lets the service hide what must not be stored. If it cannot, or fails, nothing is stored of it.
+/// Lets the service hide what must not be stored. If its redaction fails, nothing of the answer is stored.
 fn redact(options: &Options, outcome: &mut Outcome) {
     let Some(redact) = &options.redact else { return };
     let (status, body) = (outcome.status, outcome.body.clone());
@@ -133,7 +133,9 @@ fn redact(options: &Options, outcome: &mut Outcome) {
             leave_only_location(outcome);
         }
         Err(_) => {
-            tracing::error!("a redaction panicked, and its answer is not kept");
+            tracing::error!(
+                "a redaction panicked, and its answer is not kept: correct the redaction"
+            );
             (outcome.body, outcome.headers) = (StoredBody::Unavailable, Vec::new());
             outcome.trailers = Vec::new();
         }
@@ -146,7 +148,7 @@ fn leave_only_location(outcome: &mut Outcome) {
     outcome.trailers = Vec::new();
 }
 
-/// They would be wrong for other bytes, and a digest helps to guess those that were hidden.
+/// These lines would be wrong for other bytes, and a digest helps to guess the hidden ones.
 fn tells_about_the_body((name, _): &Header) -> bool {
     const LINES: [&str; 6] =
         ["content-length", "content-digest", "content-md5", "digest", "etag", "repr-digest"];
@@ -155,11 +157,7 @@ fn tells_about_the_body((name, _): &Header) -> bool {
 
 /// Whether something was hidden in an answer, by the line that says so in its record.
 pub(crate) fn is_redacted(headers: &[Header]) -> bool {
-    headers.iter().any(|(name, _)| is_mark(name))
-}
-
-fn is_mark(name: &str) -> bool {
-    name == REDACTED.as_str()
+    headers.iter().any(|(name, _)| **name == *REDACTED.as_str())
 }
 
 /// Stands in the record for bytes that are kept beside it.

@@ -1,8 +1,8 @@
 //! Answers that come after their time: rule 12 of the contract.
 //!
-//! A service that gave no answer in time may still be working. Its outcome is unknown, and its client
-//! hears that at once. The execution goes on listening, without a lease, until it would have no time left
-//! in any case, and a complete answer then settles over the unknown outcome.
+//! A service that gave no answer in time may still be working. The layer tells the client at once that the
+//! outcome is unknown. The execution goes on listening without a lease until `max_run` is over, and a
+//! complete answer settles the unknown outcome.
 
 use std::{
     fmt,
@@ -22,7 +22,8 @@ use super::{
 };
 use crate::{
     Engine,
-    server::{Body, BoxError, Claim, Idempotency, PeerMemory, Reservation, common::Place},
+    http::ByteBody,
+    server::{Body, Claim, Idempotency, PeerMemory, Reservation, common::ListeningPlace},
     telemetry::event,
 };
 
@@ -31,8 +32,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Put into a response's extensions: there is no answer, for this cause.
 ///
-/// For services inside of the layer that send requests on. What else is in that response counts for
-/// nothing.
+/// For services inside of the layer that send requests on. The layer ignores everything else in that
+/// response.
 ///
 /// ```
 /// use onceward::{server::NoAnswer, protocol::Cause};
@@ -88,7 +89,9 @@ impl fmt::Debug for NoAnswer {
     }
 }
 
-/// Put into a response's extensions: its body has to be complete by then, or counts as no answer in time.
+/// Put into a response's extensions: its body has to be complete by then.
+///
+/// A later one counts as no answer in time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -113,8 +116,9 @@ impl CompleteWithin {
     }
 }
 
-/// Put into a response's extensions beside [`Meaning::Unknown`]: the answer says nothing about an earlier
-/// attempt, whose outcome is unknown for this cause.
+/// In a response's extensions: the outcome of an earlier attempt is unknown, for this cause.
+///
+/// Put it beside [`Meaning::Unknown`], if the answer says nothing about that attempt.
 ///
 /// ```
 /// use onceward::{server::InDoubt, protocol::{Cause, Meaning}};
@@ -131,14 +135,11 @@ pub struct InDoubt(pub Cause);
 pub(crate) type LateAnswer = BoxFuture<'static, Captured>;
 
 /// What came back from a service: an answer, or why there is none yet.
-pub(crate) async fn captured<R>(
+pub(crate) async fn captured(
     idempotency: &Idempotency,
     memory: &PeerMemory,
-    mut response: Response<R>,
-) -> Captured
-where
-    R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
-{
+    mut response: Response<impl ByteBody>,
+) -> Captured {
     let owned = (idempotency.clone(), memory.clone());
     if let Some(no_answer) = response.extensions_mut().remove::<NoAnswer>() {
         let capture = |late| -> LateAnswer { Box::pin(capture_late(owned, late)) };
@@ -176,7 +177,7 @@ pub(crate) struct Listening {
     /// Of the request: the answer's connection may hold what was not sent of it.
     _request: Option<Reservation>,
     /// Of all that may listen in this process.
-    _place: Place,
+    _place: ListeningPlace,
 }
 
 impl Listening {
@@ -189,7 +190,7 @@ impl Listening {
         request: Option<Reservation>,
     ) -> Option<Self> {
         let Captured::Nothing(Unanswered { cause, late }) = captured else { return None };
-        // What is not listened to is closed here.
+        // Dropping the answer closes its connection.
         let answer = late.take()?;
         let Cause::NoAnswer { within, awaited_until } = cause else { return None };
         let policy = &idempotency.options().policy;

@@ -22,7 +22,6 @@ use crate::{
 /// The length of the pieces in which large answers are kept.
 pub(crate) const CHUNK: usize = 256 << 10;
 
-/// The answer of an operation that has ended.
 pub(crate) struct Recalled {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
@@ -31,7 +30,7 @@ pub(crate) struct Recalled {
     pub(crate) expires_at: Option<Timestamp>,
     /// Something was hidden in it before it was stored.
     pub(crate) is_redacted: bool,
-    /// Whose memory an answer takes up that is made again.
+    /// The memory for an answer that a hook rebuilds.
     pub(crate) memory: PeerMemory,
 }
 
@@ -41,7 +40,6 @@ pub(crate) enum RecalledBody {
     Unavailable,
 }
 
-/// Brings back a stored answer.
 pub(crate) async fn recall(
     idempotency: &Idempotency,
     id: Digest,
@@ -76,7 +74,7 @@ pub(crate) async fn recall(
     Ok(Recalled { status, headers, body, completed_at, expires_at, is_redacted, memory })
 }
 
-/// Reads a large answer and checks it; `None`: it is damaged or not to be had.
+/// Reads a large answer and checks it; `None`: it is damaged or missing.
 async fn unspool(
     idempotency: &Idempotency,
     (id, length, digest): (SpoolId, u64, [u8; 32]),

@@ -13,10 +13,11 @@ use super::{
     recall::{Recalled, RecalledBody},
 };
 use crate::{
+    http::ByteBody,
     server::{
-        Body, BoxError, Code, Idempotency, Problem, body, headers, memory,
+        Body, Code, Idempotency, Problem, body, headers, memory,
         options::checked::Options,
-        prefer::{Patience, Then},
+        prefer::{AfterWait, Patience},
     },
     telemetry::{Answered, event},
 };
@@ -28,7 +29,7 @@ pub(crate) fn refused(options: &Options, problem: Problem) -> Response<Body> {
     response
 }
 
-/// A refusal of an operation; where nobody knows what became of it, with the URL to ask at.
+/// A refusal of an operation; if its outcome is unknown, with the URL of its status.
 pub(crate) fn problem(idempotency: &Idempotency, id: Digest, problem: Problem) -> Response<Body> {
     let problem = match problem.code() {
         Code::OutcomeUnknown => problem.location(Some(status_url(idempotency, id))),
@@ -44,9 +45,9 @@ pub(crate) async fn first(
     running: Running,
     patience: Patience,
 ) -> Result<(Answered, Response<Body>), Problem> {
-    let answer = match patience.then {
-        Then::Conflict | Then::Accepted => running.await,
-        Then::Async => match timeout(patience.wait, running).await {
+    let answer = match patience.after {
+        AfterWait::Conflict | AfterWait::Accepted => running.await,
+        AfterWait::Async => match timeout(patience.wait, running).await {
             Ok(answer) => answer,
             Err(_) => return Ok((Answered::Accepted, accepted(idempotency, id, patience))),
         },
@@ -55,9 +56,10 @@ pub(crate) async fn first(
     Ok((Answered::First, answer?))
 }
 
-/// Its execution was dropped with the runtime.
+/// The runtime dropped the execution.
 pub(crate) fn shutting_down() -> Problem {
-    let text = "this process is shutting down; ask with the same key, never with a new one";
+    let text = "this process is shutting down, so that it is not known yet whether it happened; ask with the \
+                same key, never with a new one";
     Problem::new(Code::OutcomeUnknown, text).status(StatusCode::GATEWAY_TIMEOUT)
 }
 
@@ -85,13 +87,16 @@ fn replay_forbidden(reason: &str) -> Problem {
     }
 }
 
-/// What somebody says who is asked for a replay; whoever takes too long is not waited for.
+/// What a hook of a replay answers; `None`: it took too long.
 async fn in_time<T>(asked: impl Future<Output = T>) -> Option<T> {
-    let told = timeout(Idempotency::MAX_ASKING, asked).await.ok();
-    if told.is_none() {
-        tracing::warn!("a hook did not answer within {:?}", Idempotency::MAX_ASKING);
+    let answer = timeout(Idempotency::MAX_ASKING, asked).await.ok();
+    if answer.is_none() {
+        tracing::warn!(
+            "a hook did not answer within {:?}, and its replay was refused",
+            Idempotency::MAX_ASKING
+        );
     }
-    told
+    answer
 }
 
 /// A stored answer, verbatim; it says so if something was hidden in it.
@@ -105,7 +110,7 @@ pub(crate) async fn recalled(
     let body = match &answer.body {
         RecalledBody::Bytes { bytes, trailers } => {
             let declared = body::declared_length(&headers);
-            // A wrong length, as somebody may have written it, would mix up a connection.
+            // A wrong length, as a resolver may have given it, would mix up a connection.
             if declared != Some(bytes.len() as u64) && !capture::has_no_body(answer.status) {
                 headers.remove(header::CONTENT_LENGTH);
             }
@@ -158,7 +163,7 @@ fn rebuilt_content(headers: &mut HeaderMap, rebuilt: Response<Bytes>) -> Bytes {
     bytes
 }
 
-/// 202: it runs, and the status URL tells what becomes of it.
+/// 202: the operation runs, and its status URL shows what becomes of it.
 pub(crate) fn accepted(
     idempotency: &Idempotency,
     id: Digest,
@@ -168,13 +173,10 @@ pub(crate) fn accepted(
     let document = serde_json::json!({
         "operation": id.to_string(),
         "state": "in_progress",
-        "detail": "it is running; ask at the status URL, then send the same request with the same key",
+        "detail": "the operation is running; ask at the status URL, then send the same request with the same key",
     });
-    let mut response = Response::new(json(&document));
-    *response.status_mut() = StatusCode::ACCEPTED;
+    let mut response = json(StatusCode::ACCEPTED, &document);
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::RETRY_AFTER, whole_seconds(Duration::from_secs(1)));
     if patience.is_preferred {
         headers.insert(headers::PREFERENCE_APPLIED, HeaderValue::from_static("respond-async"));
@@ -185,14 +187,11 @@ pub(crate) fn accepted(
 }
 
 /// The answer of a request that ran while the store was down. A refusal in it names the operation.
-pub(crate) fn unprotected<R>(
+pub(crate) fn unprotected(
     idempotency: &Idempotency,
     id: Digest,
-    response: Response<R>,
-) -> Response<Body>
-where
-    R: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
-{
+    response: Response<impl ByteBody>,
+) -> Response<Body> {
     let mut response = match response.extensions().get::<Problem>() {
         Some(refusal) => problem(idempotency, id, refusal.clone()),
         None => {
@@ -229,15 +228,20 @@ pub(crate) fn status_url(idempotency: &Idempotency, id: Digest) -> HeaderValue {
     text(&format!("{}/operations/{id}", idempotency.options().status_path))
 }
 
-/// Rounded up, and at least one: nobody shall come back too early.
+/// Rounded up, and at least one: no client shall come back too early.
 pub(crate) fn whole_seconds(pause: Duration) -> HeaderValue {
     let seconds = pause.as_secs() + u64::from(pause.subsec_nanos() > 0);
     HeaderValue::from(seconds.max(1))
 }
 
-/// A document, with an end of line for people who read it in a terminal.
-pub(crate) fn json(document: &serde_json::Value) -> Body {
-    Body::from(Bytes::from(format!("{document}\n")))
+/// A document that no cache keeps, with an end of line for people who read it in a terminal.
+pub(crate) fn json(status: StatusCode, document: &serde_json::Value) -> Response<Body> {
+    let mut response = Response::new(Body::from(format!("{document}\n")));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 fn insert_date(headers: &mut HeaderMap, name: HeaderName, time: Option<Timestamp>) {
@@ -254,8 +258,8 @@ fn text(ascii: &str) -> HeaderValue {
 
 fn unavailable(status: StatusCode, headers: &HeaderMap) -> Problem {
     let text = format!(
-        "it ended with status {}, but its answer could not be kept; it will not run again: look the \
-         result up instead",
+        "the operation ended with status {}, but its answer could not be kept; it will not run again: \
+         look the result up instead",
         status.as_u16()
     );
     Problem::new(Code::ResultUnavailable, text).location(headers.get(header::LOCATION).cloned())

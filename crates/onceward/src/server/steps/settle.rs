@@ -1,4 +1,4 @@
-//! Step 6: make the end durable, before anybody is told. Rules 10 to 12, 17 and 18.
+//! Step 6: make the end durable before any client hears of it. Rules 10 to 12, 17 and 18.
 
 use std::time::Duration;
 
@@ -19,12 +19,11 @@ use crate::{
     telemetry::{self, Call, event},
 };
 
-/// When a client comes back whose key is free because the service could not handle its request, if the
-/// service does not say it.
+/// When a client shall come back if the service freed its key and named no time.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Ends the claim by what came back, and gives what the first client is told. If that takes long,
-/// `late` is what it is told meanwhile.
+/// Ends the claim by what came back, and gives the answer for the first client. If that takes long,
+/// `late` gets what the client hears meanwhile.
 pub(crate) async fn settle(
     idempotency: &Idempotency,
     claim: &Claim,
@@ -54,11 +53,11 @@ pub(crate) async fn settle_run_in(
         Found::Record(found) if found.record.execution == claim.execution() => {
             match Replay::of(*found) {
                 Some(replay) => ended_by_commit(idempotency, claim, replay, captured).await,
-                // Somebody has committed inside the effect: the claim alone is there.
+                // The effect itself has committed: the claim alone is there.
                 None => settle_open(idempotency, claim, captured, |_| {}).await,
             }
         }
-        // Nobody sees it while the commit is under way.
+        // No reader sees the record while the commit is under way.
         Found::Record(_) | Found::Nothing if claim.is_sent() => Err(not_durable_yet()),
         Found::Record(_) | Found::Nothing => match refusal(&captured) {
             Some(problem) => Ok(respond::problem(idempotency, claim.id(), problem)),
@@ -67,7 +66,7 @@ pub(crate) async fn settle_run_in(
     }
 }
 
-/// The answer of a handler that has committed nothing: it binds nothing, and must not say that it did.
+/// The answer of a handler that has committed nothing. It binds nothing, and must not claim success.
 pub(crate) fn uncommitted(captured: Captured) -> Result<Response<Body>, Problem> {
     answer(captured, Meaning::FailedRetryable, Effect::Transactional)
 }
@@ -83,7 +82,6 @@ async fn ended_by_commit(
     ended(idempotency, claim, replay, captured).await
 }
 
-/// Ends a claim whose record is open.
 async fn settle_open(
     idempotency: &Idempotency,
     claim: &Claim,
@@ -212,7 +210,7 @@ pub(crate) async fn spool(
             written = put().await;
         }
         if let Err(error) = written {
-            tracing::warn!(event = event::ANSWER_NOT_KEPT, %error, "a large answer could not be kept");
+            tracing::warn!(event = event::ANSWER_NOT_KEPT, %error, "a large answer could not be kept: its operation has ended, and replays of it are refused");
             return StoredBody::Unavailable;
         }
     }
@@ -271,7 +269,7 @@ async fn ended(
     respond::recalled(idempotency, id, &recalled).await
 }
 
-/// Reads the record, with a second of patience: what it says decides what the client is told.
+/// Reads the record, with a second of patience: the client's answer depends on it.
 async fn read(engine: &Engine, claim: &Claim) -> Result<Found, Problem> {
     let id = claim.id();
     let reading = async {
@@ -283,20 +281,20 @@ async fn read(engine: &Engine, claim: &Claim) -> Result<Found, Problem> {
         }
     };
     timeout(Engine::SETTLE_PATIENCE, reading).await.map_err(|_| {
-        tracing::warn!(event = event::COMMIT_DOUBTFUL, operation = %id, "it is not known whether a transaction was committed");
+        tracing::warn!(event = event::COMMIT_DOUBTFUL, operation = %id, "the store does not say whether a transaction was committed: the client asks again with the same key");
         not_durable_yet()
     })
 }
 
 pub(crate) fn lease_lost() -> Problem {
-    let text = "another execution took over and its answer counts; ask with the same key";
+    let text = "another execution took over, and its answer counts; ask with the same key";
     Problem::new(Code::LeaseLost, text).retry_after(Duration::from_secs(1))
 }
 
 /// Damage is not absence.
 fn unreadable() -> Problem {
-    let text = "its record is damaged, and nobody knows what became of it; ask with the same key, \
-                never with a new one";
+    let text = "the record of the operation is damaged, so that it is not known what became of it; ask with \
+                the same key, never with a new one";
     Problem::new(Code::OutcomeUnknown, text)
 }
 
@@ -306,17 +304,19 @@ fn not_committed() -> Problem {
     Problem::new(Code::NotCommitted, text)
 }
 
-/// It has run, but an answer that is not durable is no answer.
+/// An answer that is not durable is no answer.
 pub(crate) fn not_durable_yet() -> Problem {
-    ask_again("it has run, but its end is not durable yet; ask with the same key")
+    ask_again("the operation has run, but its end is not durable yet; ask with the same key")
 }
 
 fn no_room() -> Problem {
-    ask_again("it was answered, but too many bytes are held in memory here; ask with the same key")
+    ask_again(
+        "the operation has run, but there is no memory for its answer here; ask with the same key",
+    )
 }
 
 fn not_readable_now() -> Problem {
-    ask_again("it has run, but its answer cannot be read now; ask with the same key")
+    ask_again("the operation has run, but its answer cannot be read now; ask with the same key")
 }
 
 fn ask_again(text: &'static str) -> Problem {

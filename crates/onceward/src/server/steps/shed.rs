@@ -1,7 +1,7 @@
 //! What is not worth running: rules 27 and 28 of the contract.
 //!
-//! Work whose client has gone only keeps others waiting, and that is what keeps an overload alive. And of
-//! all that would run, only so much may be retries. Replays, waits and first attempts are never shed.
+//! Work whose client has gone keeps others waiting, and keeps an overload alive. Of all requests that would
+//! run, only so many may be retries. Replays, waits and first attempts are never shed.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -18,11 +18,10 @@ use crate::{
     telemetry::RejectReason,
 };
 
-/// When it makes sense to come back, and over which time those who do are spread.
+/// When clients shall come back, and over which time they are spread.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 const RETRY_AFTER_SPREAD: Duration = Duration::from_secs(2);
 
-/// Counts what runs, and how much of it was tried before.
 pub(crate) struct Traffic {
     since: Instant,
     counted: Mutex<ShareCounter>,
@@ -38,9 +37,9 @@ impl Traffic {
     /// # Errors
     ///
     /// Its client does not wait for it any more, or it is a retry too many.
-    pub(crate) fn admit(&self, said: Option<Incoming>, is_repeat: bool) -> Result<(), Problem> {
-        refuse_expired(said)?;
-        let is_retry = is_repeat || said.is_some_and(|said| said.attempt > 1);
+    pub(crate) fn admit(&self, incoming: Option<Incoming>, is_repeat: bool) -> Result<(), Problem> {
+        refuse_expired(incoming)?;
+        let is_retry = is_repeat || incoming.is_some_and(|incoming| incoming.attempt > 1);
         let now = self.since.elapsed();
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         if !is_retry {
@@ -66,8 +65,8 @@ pub(crate) fn note(parts: &mut Parts) {
 }
 
 /// Refuses a request whose client does not wait for it any more.
-pub(crate) fn refuse_expired(said: Option<Incoming>) -> Result<(), Problem> {
-    match said.is_some_and(|said| said.is_over()) {
+pub(crate) fn refuse_expired(incoming: Option<Incoming>) -> Result<(), Problem> {
+    match incoming.is_some_and(|incoming| incoming.is_over()) {
         false => Ok(()),
         true => {
             let text =

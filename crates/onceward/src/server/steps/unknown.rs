@@ -79,12 +79,12 @@ pub(crate) async fn resolve(
         }
         Ok(Err(error)) => {
             telemetry::RESOLVER_ANSWERS.add(Resolved::Failed);
-            tracing::warn!(event = event::NOT_RESOLVED, %error, operation = %id, "a resolver failed");
+            tracing::warn!(event = event::NOT_RESOLVED, %error, operation = %id, "a resolver failed: the outcome stays unknown, and the next request asks again");
             return false;
         }
         Err(_) => {
             telemetry::RESOLVER_ANSWERS.add(Resolved::TimedOut);
-            tracing::warn!(event = event::NOT_RESOLVED, operation = %id, "a resolver did not answer within {ASK_INTERVAL:?}");
+            tracing::warn!(event = event::NOT_RESOLVED, operation = %id, "a resolver did not answer within {ASK_INTERVAL:?}: the outcome stays unknown, and the next request asks again");
             return false;
         }
     };
@@ -94,7 +94,7 @@ pub(crate) async fn resolve(
             let mut outcome = keep::found_out(route, outcome);
             if let StoredBody::Inline(bytes) = &outcome.body {
                 if !held.grow_to(bytes.len()) {
-                    tracing::warn!(event = event::NOT_RESOLVED, operation = %id, "there is no memory for what a resolver found; it is asked again");
+                    tracing::warn!(event = event::NOT_RESOLVED, operation = %id, "there is no memory for the answer that a resolver found: the outcome stays unknown, and a later request asks again");
                     return false;
                 }
                 // As other answers: beside the record, if it is too large for that.
@@ -113,7 +113,7 @@ pub(crate) async fn resolve(
     let (kind, why) =
         (RepairKind::Resolve(resolution), RepairRequest { terms, actor, reason, force });
     match idempotency.engine().repair(fence, id, stored, kind, why).await {
-        // A conflict: it was changed by somebody else. Either way there is something new to read.
+        // After a conflict, too: another process has changed it, and there is something new to read.
         Ok(_) => true,
         Err(error) => {
             tracing::info!(event = event::NOT_RESOLVED, %error, operation = %id, "an unknown outcome was not resolved");

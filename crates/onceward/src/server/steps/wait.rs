@@ -1,8 +1,8 @@
 //! Requests that wait for the answer of another one.
 //!
-//! One task for each awaited operation asks the store, often at first and then less; everybody else
-//! only listens to it. A settlement in this process makes it ask at once, and one in another process
-//! where the store can tell. Nobody depends on that: a wake-up may get lost.
+//! One task for each awaited operation asks the store, often at first and then less; all waiters only
+//! listen to it. A settlement in this process makes the task ask at once, and so does one in another
+//! process if the store reports it. No waiter depends on that: a wake-up may get lost.
 
 use std::{
     collections::HashMap,
@@ -26,7 +26,7 @@ use crate::{
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-/// The operations that somebody waits for.
+/// The operations that requests wait for.
 #[derive(Default)]
 pub(crate) struct Waiters {
     awaited: Mutex<HashMap<Digest, Arc<Awaited>>>,
@@ -41,12 +41,12 @@ struct Awaited {
 pub(crate) enum News {
     /// It has ended, and this is the answer to the request of this fingerprint.
     Ended(Fingerprint, Arc<Recalled>),
-    /// It is not running any more: whoever asks may be the one to run it.
+    /// It is not running any more: a request that asks now may run it.
     Changed,
 }
 
 impl Waiters {
-    /// Tells the one who asks for this operation to ask now.
+    /// Makes the task of this operation ask the store now.
     pub(crate) fn wake(&self, id: &Digest) {
         if let Some(awaited) = self.lock().get(id) {
             awaited.settled.notify_one();
@@ -57,7 +57,7 @@ impl Waiters {
         self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins those who wait for an operation; `None`: they are too many.
+    /// Joins the waiters of an operation; `None`: they are too many.
     fn join(
         &self,
         idempotency: &Idempotency,
@@ -78,7 +78,7 @@ impl Waiters {
         Some(receiver)
     }
 
-    /// Whoever joins from now on has a task of their own, which reads afresh.
+    /// A request that joins from now on starts a task of its own, which reads afresh.
     fn forget(&self, id: &Digest, awaited: &Arc<Awaited>, when: impl FnOnce() -> bool) -> bool {
         let mut all = self.lock();
         let forget = all.get(id).is_some_and(|known| Arc::ptr_eq(known, awaited)) && when();
@@ -89,12 +89,11 @@ impl Waiters {
     }
 }
 
-/// The one who asks the store; if it ends in any way, by a panic or with its runtime, whoever waits
-/// hears of it.
+/// The task that asks the store. When it ends, also by a panic or with its runtime, its waiters wake.
 struct Asking {
     idempotency: Idempotency,
     id: Digest,
-    /// Of the first who waits: the answer is held once, for all.
+    /// Of the first waiter: one copy of the answer serves all.
     memory: PeerMemory,
     awaited: Arc<Awaited>,
 }
@@ -105,7 +104,7 @@ impl Drop for Asking {
     }
 }
 
-/// Counts one who waits, also if it leaves before there is news.
+/// Counts a waiter, also if it leaves before there is news.
 struct Waiting {
     begun: Begun,
     _now: LevelGuard,
@@ -126,17 +125,17 @@ pub(crate) async fn wait(
 ) -> Option<News> {
     let mut news = idempotency.engine().common().waiters.join(idempotency, id, memory)?;
     let _waiting = Waiting { begun: Begun::now(), _now: telemetry::WAITERS.hold() };
-    let told = timeout_at(until, news.wait_for(Option::is_some)).await.ok()?;
-    if let Some(news) = told.map_or(None, |news| news.clone()) {
+    let heard = timeout_at(until, news.wait_for(Option::is_some)).await.ok()?;
+    if let Some(news) = heard.map_or(None, |news| news.clone()) {
         return Some(news);
     }
-    // Whoever asked is gone. The store will tell, but not in a hurry: it may be the store's fault.
+    // The task is gone. The waiter asks the store itself, after a pause: the store may be at fault.
     sleep(FIRST_PAUSE).await;
     Some(News::Changed)
 }
 
 impl Asking {
-    /// Asks the store until there is news for all who wait, or nobody waits any more.
+    /// Asks the store until there is news, or no waiter is left.
     async fn until_news(self) {
         let Self { idempotency, id, memory, awaited } = &self;
         let waiters = &idempotency.engine().common().waiters;
@@ -167,7 +166,7 @@ async fn news(idempotency: &Idempotency, id: Digest, memory: &PeerMemory) -> Opt
     let fingerprint = stored.record.fingerprint;
     match stored.status() {
         Status::InProgress => None,
-        // Its owner still listens.
+        // Its owner still listens for the answer.
         Status::Unknown if stored.answer_awaited().is_some() => None,
         Status::Succeeded | Status::FailedFinal => {
             let recalled = recall::recall(idempotency, id, Replay::of(*stored)?, memory.clone());
