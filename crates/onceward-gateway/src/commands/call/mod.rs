@@ -7,8 +7,7 @@ mod screen;
 mod sending;
 
 use std::{
-    fs,
-    io::{self, Read as _, Write as _},
+    io::{self, Write as _},
     path::PathBuf,
     process::ExitCode,
     time::Duration,
@@ -23,12 +22,13 @@ use onceward::{
     retry::{Priority, Rules},
 };
 
-use super::probe::{curl::line, url};
+use super::{
+    arguments::{self, Line, line, url},
+    terminal::{self, BoxError},
+};
 use crate::config::{BackoffRule, CAP, PATIENT_CAP, duration};
 use outcome::Outcome;
 use screen::Screen;
-
-pub(crate) type Trouble = Box<dyn std::error::Error + Send + Sync>;
 
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
@@ -62,7 +62,7 @@ pub(crate) struct Options {
     data: Option<String>,
     /// A line of the request.
     #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = line)]
-    header: Vec<(HeaderName, HeaderValue)>,
+    header: Vec<Line>,
     /// The key, for example of a call that is not known to have happened [default: a new UUID].
     #[arg(long, value_name = "KEY", value_parser = key, requires = "method", conflicts_with = "no_key")]
     key: Option<Key>,
@@ -115,28 +115,14 @@ fn priority(text: &str) -> Result<Priority, String> {
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
-    let rules = match one_key_each(options).and_then(|()| rules(options)) {
-        Ok(rules) => rules,
-        Err(error) => {
-            let _ = writeln!(io::stderr(), "error: {error}");
-            return ExitCode::from(2);
-        }
-    };
-    let done = tokio::runtime::Runtime::new()
-        .map_err(Trouble::from)
-        .and_then(|runtime| runtime.block_on(call(options, rules)));
-    match done {
-        Ok(outcome) => outcome.exit_code(),
-        Err(error) => {
-            // Standard error may be closed as well; then there is nobody to tell.
-            let _ = writeln!(io::stderr(), "error: {error}");
-            ExitCode::FAILURE
-        }
+    match one_key_each(options).and_then(|()| rules(options)) {
+        Ok(rules) => terminal::run(async { Ok(call(options, rules).await?.exit_code()) }),
+        Err(error) => terminal::refused(&error, 2),
     }
 }
 
-async fn call(options: &Options, rules: Rules) -> Result<Outcome, Trouble> {
-    let screen = Screen::new();
+async fn call(options: &Options, rules: Rules) -> Result<Outcome, BoxError> {
+    let screen = Screen::default();
     let mut retry = Retry::with(rules).observe(screen.observer()).whole_answers(MOST);
     if options.no_key {
         retry = retry.without_keys();
@@ -156,7 +142,7 @@ async fn send(
     options: &Options,
     retry: Retry,
     request: Request<Bytes>,
-) -> Result<Outcome, Trouble> {
+) -> Result<Outcome, BoxError> {
     // It is in memory anyhow, so that it can be sent again whatever its length.
     let retry = retry.max_body(request.body().len());
     show(options, &sending::send(&retry, request.map(Body::from)).await?)
@@ -166,7 +152,7 @@ async fn send(
 const MOST: usize = 64 << 20;
 
 /// One key for all that is pending would make one operation of them, and of each a second one.
-fn one_key_each(options: &Options) -> Result<(), Trouble> {
+fn one_key_each(options: &Options) -> Result<(), BoxError> {
     let keyed = options.header.iter().any(|(name, _)| *name == KEY);
     match keyed && options.method.is_none() {
         true => Err("each pending call has its own key: leave out -H 'Idempotency-Key: …'".into()),
@@ -174,7 +160,7 @@ fn one_key_each(options: &Options) -> Result<(), Trouble> {
     }
 }
 
-fn rules(options: &Options) -> Result<Rules, Trouble> {
+fn rules(options: &Options) -> Result<Rules, BoxError> {
     let preset = if options.patient { Rules::patient() } else { Rules::standard() };
     let mut builder = preset.to_builder();
     if let Some(attempts) = options.attempts {
@@ -200,9 +186,9 @@ fn rules(options: &Options) -> Result<Rules, Trouble> {
 }
 
 /// The request of the command line, if there is one.
-fn request(options: &Options) -> Result<Option<Request<Bytes>>, Trouble> {
+fn request(options: &Options) -> Result<Option<Request<Bytes>>, BoxError> {
     let (Some(method), Some(url)) = (&options.method, &options.url) else { return Ok(None) };
-    let data = options.data.as_deref().map(data).transpose()?;
+    let data = options.data.as_deref().map(arguments::data).transpose()?.map(Bytes::from);
     let mut request = Request::new(data.clone().unwrap_or_default());
     *request.method_mut() = method.clone();
     *request.uri_mut() = url.clone();
@@ -220,28 +206,14 @@ fn request(options: &Options) -> Result<Option<Request<Bytes>>, Trouble> {
     Ok(Some(request))
 }
 
-fn data(text: &str) -> Result<Bytes, Trouble> {
-    let Some(file) = text.strip_prefix('@') else { return Ok(text.to_owned().into()) };
-    let mut bytes = Vec::new();
-    let read = match file {
-        "-" => io::stdin().read_to_end(&mut bytes).map(drop),
-        file => fs::read(file).map(|read| bytes = read),
-    };
-    read.map_err(|error| format!("{file} cannot be read: {error}"))?;
-    Ok(bytes.into())
-}
-
-/// Tells how it ended: the answer on standard output, what it means on standard error.
-fn show(options: &Options, ended: &sending::Ended) -> Result<Outcome, Trouble> {
+/// The answer goes to standard output, and what it means to standard error.
+fn show(options: &Options, ended: &sending::Ended) -> Result<Outcome, BoxError> {
     let outcome = Outcome::of(ended);
-    screen::tell(outcome, ended);
+    screen::show_end(outcome, ended);
     let written = match options.json {
         true => document::print(outcome, ended),
         false => io::stdout().write_all(ended.body()),
     };
-    match written {
-        // Who does not read on has heard enough.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(outcome),
-    }
+    terminal::read_enough(written)?;
+    Ok(outcome)
 }

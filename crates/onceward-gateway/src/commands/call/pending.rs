@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request};
 use onceward::client::{Pending, Resume, Retry};
 
-use super::{KEY, Options, Trouble, outcome::Outcome};
+use super::{BoxError, KEY, Options, outcome::Outcome};
 
 /// Sends the request of the command line, or without one all that are in the file.
 pub(super) async fn send(
@@ -15,7 +15,7 @@ pub(super) async fn send(
     file: &Path,
     retry: Retry,
     request: Option<Request<Bytes>>,
-) -> Result<Outcome, Trouble> {
+) -> Result<Outcome, BoxError> {
     let resume = Resume::open(file)?;
     let pending = resume.pending().await?;
     let requests = match request {
@@ -29,7 +29,7 @@ pub(super) async fn send(
     let (mut worst, mut trouble) = (Outcome::Ok, None);
     for request in requests {
         match super::send(options, retry.clone(), request).await {
-            Ok(outcome) => worst = worst.worse(outcome),
+            Ok(outcome) => worst = worst.max(outcome),
             // The others have to be sent all the same.
             Err(error) => {
                 if let Some(before) = trouble.replace(error) {
@@ -49,7 +49,7 @@ pub(super) async fn send(
 }
 
 /// The request, with the key under which it was sent before, if it was.
-fn known(mut request: Request<Bytes>, pending: &[Pending]) -> Result<Request<Bytes>, Trouble> {
+fn known(mut request: Request<Bytes>, pending: &[Pending]) -> Result<Request<Bytes>, BoxError> {
     if request.headers().contains_key(KEY) {
         return Ok(request);
     }

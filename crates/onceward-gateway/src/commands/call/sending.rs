@@ -12,7 +12,7 @@ use onceward::{
 use tower_layer::Layer as _;
 use tower_service::Service as _;
 
-use super::Trouble;
+use super::BoxError;
 
 /// A call that has ended, with an answer or without.
 pub(super) struct Ended {
@@ -45,7 +45,7 @@ impl Ended {
 }
 
 /// Sends it, as often as the policy says.
-pub(super) async fn send(retry: &Retry, request: Request<Body>) -> Result<Ended, Trouble> {
+pub(super) async fn send(retry: &Retry, request: Request<Body>) -> Result<Ended, BoxError> {
     let connector = HttpsConnectorBuilder::new()
         .with_native_roots()?
         .https_or_http()
@@ -60,9 +60,9 @@ pub(super) async fn send(retry: &Retry, request: Request<Body>) -> Result<Ended,
     }
 }
 
-async fn answered<B>(response: Response<B>) -> Result<Ended, Trouble>
+async fn answered<B>(response: Response<B>) -> Result<Ended, BoxError>
 where
-    B: http_body::Body<Error: Into<Trouble>>,
+    B: http_body::Body<Error: Into<BoxError>>,
 {
     let (mut parts, body) = response.into_parts();
     let report = parts.extensions.remove::<Report>().unwrap_or_default();

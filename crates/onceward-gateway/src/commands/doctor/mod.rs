@@ -17,8 +17,8 @@ use std::{
 
 use clap::Args;
 
-use super::{check, keys::DEFAULT_TOKEN};
-use crate::config::{Config, Overrides, Sources};
+use super::{arguments, check, keys::DEFAULT_TOKEN};
+use crate::config::Config;
 use finding::Findings;
 use report::Report;
 
@@ -73,8 +73,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         return clock::trust(options, reason);
     }
     let file = options.config.display().to_string();
-    let sources = Sources::gather(Some(&options.config), Overrides::default());
-    let (written, is_healthy) = match sources.and_then(|sources| Config::load(&sources)) {
+    let (written, is_healthy) = match arguments::load(&options.config) {
         Err(mistakes) if options.json => {
             (writeln!(io::stdout(), "{:#}", report::refused(&file, &mistakes)), false)
         }

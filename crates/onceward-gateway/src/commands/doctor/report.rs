@@ -10,7 +10,7 @@ use super::{
     store::{Promised, StoreFindings},
 };
 use crate::{
-    commands::check::mistake_document,
+    commands::{check::mistake_document, terminal::counted},
     config::{Config, Mistake, Route, Severity as Mistaken, show_duration},
 };
 
@@ -199,11 +199,6 @@ fn promised_line(promised: &Promised) -> String {
             format!("PostgreSQL {}, fsync={fsync}, {standbys}", server.durability.version)
         }
     }
-}
-
-fn counted(count: usize, word: &str) -> String {
-    let ending = if count == 1 { "" } else { "s" };
-    format!("{count} {word}{ending}")
 }
 
 /// A length of time for people: in the largest unit that fits once.
