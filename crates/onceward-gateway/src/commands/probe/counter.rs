@@ -3,10 +3,11 @@
 use http::Uri;
 
 use super::{
+    BoxError,
     answer::Answer,
     chain,
     operation::Operation,
-    wire::{Trouble, Unasked, Wire},
+    wire::{Unasked, Wire},
 };
 
 /// Where effects are counted.
@@ -60,7 +61,7 @@ impl Counter {
         }
     }
 
-    pub(super) async fn mark(&self, wire: &Wire, operation: &Operation) -> Result<Mark, Trouble> {
+    pub(super) async fn mark(&self, wire: &Wire, operation: &Operation) -> Result<Mark, BoxError> {
         Ok(Mark(match self {
             Self::Api(at) => count(wire, operation, at).await?,
             Self::Answers | Self::Blind => 0,
@@ -74,7 +75,7 @@ impl Counter {
         operation: &Operation,
         mark: Mark,
         answers: &[&Answer],
-    ) -> Result<Landed, Trouble> {
+    ) -> Result<Landed, BoxError> {
         match self {
             Self::Api(at) => {
                 let now = count(wire, operation, at).await?;
@@ -101,7 +102,7 @@ fn distinct(answers: &[&Answer]) -> u64 {
     different.len() as u64
 }
 
-async fn count(wire: &Wire, operation: &Operation, at: &CountAt) -> Result<u64, Trouble> {
+async fn count(wire: &Wire, operation: &Operation, at: &CountAt) -> Result<u64, BoxError> {
     let answer = wire.ask(&operation.question(&at.url)).await;
     let answer =
         answer.map_err(|trouble| Unasked(format!("the count URL failed: {}", chain(&*trouble))))?;

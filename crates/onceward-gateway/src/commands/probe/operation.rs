@@ -3,15 +3,13 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, Uri};
+use http::{HeaderName, Method, Uri};
 use serde_json::{Value, value::RawValue};
 
 use super::{catalogue::Profile, curl};
+use crate::commands::arguments::Line;
 
 pub(super) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
-
-/// A line of a request.
-pub(crate) type Line = (HeaderName, HeaderValue);
 
 /// What is sent, as the user said it.
 #[derive(Clone, Debug)]
@@ -133,7 +131,7 @@ impl Attempt {
         self
     }
 
-    /// By another caller, or by nobody.
+    /// By another caller, or without a credential.
     pub(super) fn credential(mut self, credential: Option<&Line>) -> Self {
         self.credential = credential.cloned();
         self.alias = "OTHER_CREDENTIAL";
@@ -252,6 +250,8 @@ fn another_text(value: &Value) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     fn operation(data: &str) -> Operation {

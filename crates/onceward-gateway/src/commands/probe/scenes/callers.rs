@@ -1,9 +1,9 @@
 //! Whose key it is.
 
-use super::{Stage, Verdict, Verdicts, all, fail, pass, skip, unready};
-use crate::commands::probe::{answer::Answer, counter::Landed, operation::Attempt, wire::Trouble};
+use super::{BoxError, Stage, Verdict, Verdicts, all, fail, pass, skip, unready};
+use crate::commands::probe::{answer::Answer, counter::Landed, operation::Attempt};
 
-pub(super) async fn two(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
+pub(super) async fn two(stage: &Stage<'_>) -> Result<Verdicts, BoxError> {
     const IDS: [&str; 2] = ["scope", "unauthenticated"];
     let credentials = &stage.operation.credentials;
     if credentials.is_empty() {
@@ -34,12 +34,12 @@ pub(super) async fn two(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
     Ok(vec![("scope", scope), ("unauthenticated", nobody(stage, &first, attempt).await?)])
 }
 
-async fn is_served(stage: &Stage<'_>, attempt: &Attempt) -> Result<bool, Trouble> {
+async fn is_served(stage: &Stage<'_>, attempt: &Attempt) -> Result<bool, BoxError> {
     Ok(stage.send(attempt).await?.is_success())
 }
 
 /// Whether somebody without a credential gets the answer of who has one.
-async fn nobody(stage: &Stage<'_>, first: &Answer, attempt: Attempt) -> Result<Verdict, Trouble> {
+async fn nobody(stage: &Stage<'_>, first: &Answer, attempt: Attempt) -> Result<Verdict, BoxError> {
     let mark = stage.mark().await?;
     let nobody = stage.send(&attempt.credential(None)).await?;
     let landed = stage.landed(mark, &[]).await?;
@@ -83,7 +83,7 @@ fn apart(first: &Answer, second: &Answer, landed: Landed) -> Verdict {
     }
 }
 
-pub(super) async fn gate(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
+pub(super) async fn gate(stage: &Stage<'_>) -> Result<Verdicts, BoxError> {
     let attempt = stage.operation.fresh();
     let verdict = if stage.operation.credentials.is_empty() {
         skip("give --credential")

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::{Stage, UNCLEAR, Verdict, Verdicts, fail, pass, skip};
-use crate::commands::probe::{answer::Answer, counter::Landed, wire::Trouble};
+use super::{BoxError, Stage, UNCLEAR, Verdict, Verdicts, fail, pass, skip};
+use crate::commands::probe::{answer::Answer, counter::Landed};
 
 pub(super) const IDS: &[&str] = &["concurrent", "in-flight", "retry-after"];
 
 /// A race is not lost every time.
 const ROUNDS: u32 = 3;
 
-pub(super) async fn together(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
+pub(super) async fn together(stage: &Stage<'_>) -> Result<Verdicts, BoxError> {
     let (mut most, mut unclear, mut others) = (0, None, Vec::new());
     for _ in 0..ROUNDS {
         let attempt = stage.operation.fresh();
@@ -65,7 +65,7 @@ pub(super) async fn together(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
 }
 
 /// The answer when the key is no longer busy, or the last one when patience is at its end.
-async fn until_settled(stage: &Stage<'_>, attempt: &super::Attempt) -> Result<Answer, Trouble> {
+async fn until_settled(stage: &Stage<'_>, attempt: &super::Attempt) -> Result<Answer, BoxError> {
     let begun = Instant::now();
     let mut pause = Duration::from_millis(100);
     loop {
@@ -82,7 +82,7 @@ async fn until_settled(stage: &Stage<'_>, attempt: &super::Attempt) -> Result<An
     }
 }
 
-pub(super) async fn leaving(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
+pub(super) async fn leaving(stage: &Stage<'_>) -> Result<Verdicts, BoxError> {
     let mut is_counted = true;
     for after in [Duration::ZERO, stage.usual / 3, stage.usual * 2 / 3] {
         let attempt = stage.operation.fresh();

@@ -11,10 +11,11 @@ mod retry;
 use std::{future::Future, pin::Pin, time::Duration};
 
 use super::{
+    BoxError,
     answer::Answer,
     counter::{Counter, Landed, Mark},
     operation::{Attempt, Operation},
-    wire::{Trouble, Wire},
+    wire::Wire,
 };
 
 /// What a check came to.
@@ -68,7 +69,7 @@ pub(super) struct Stage<'a> {
 }
 
 pub(super) type Verdicts = Vec<(&'static str, Verdict)>;
-type Playing<'a> = Pin<Box<dyn Future<Output = Result<Verdicts, Trouble>> + Send + 'a>>;
+type Playing<'a> = Pin<Box<dyn Future<Output = Result<Verdicts, BoxError>> + Send + 'a>>;
 
 /// Requests that belong together.
 pub(super) struct Scene {
@@ -99,15 +100,15 @@ pub(super) static SCENES: [Scene; 18] = [
 ];
 
 impl Stage<'_> {
-    async fn send(&self, attempt: &Attempt) -> Result<Answer, Trouble> {
+    async fn send(&self, attempt: &Attempt) -> Result<Answer, BoxError> {
         self.wire.send(attempt).await
     }
 
-    async fn mark(&self) -> Result<Mark, Trouble> {
+    async fn mark(&self) -> Result<Mark, BoxError> {
         self.counter.mark(self.wire, self.operation).await
     }
 
-    async fn landed(&self, mark: Mark, answers: &[&Answer]) -> Result<Landed, Trouble> {
+    async fn landed(&self, mark: Mark, answers: &[&Answer]) -> Result<Landed, BoxError> {
         self.counter.landed(self.wire, self.operation, mark, answers).await
     }
 
