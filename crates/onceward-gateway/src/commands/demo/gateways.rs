@@ -1,9 +1,7 @@
 //! The two gateways: children of this process, from this very program, on one store.
 
 use std::{
-    env,
-    error::Error,
-    fs,
+    env, fs,
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::Stdio,
@@ -19,9 +17,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::port::Port;
-
-type BoxError = Box<dyn Error>;
+use super::{BoxError, port::Port};
 
 pub(super) const NAMES: [&str; 2] = ["A", "B"];
 /// The operation's name in the records.
@@ -44,7 +40,7 @@ impl Doors {
         Self(Arc::new(RwLock::new(addresses.into_iter().collect())))
     }
 
-    /// Any of them: nobody knows which one is in good health.
+    /// Any of them: a client does not know which one is in good health.
     pub(super) fn any(&self, random: &mut Rng) -> SocketAddr {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
         all[random.usize(..all.len())]
@@ -60,13 +56,6 @@ pub(super) struct Gateways {
     pub(super) doors: Doors,
     both: [Gateway; 2],
     directory: PathBuf,
-}
-
-/// How the gateways stopped.
-#[derive(Debug, Default)]
-pub(super) struct Stopped {
-    /// What a gateway that did not stop well has said.
-    pub(super) complaints: Vec<String>,
 }
 
 impl Gateways {
@@ -122,7 +111,7 @@ impl Gateways {
         Ok(())
     }
 
-    /// A gateway that has ended though nobody ended it.
+    /// A gateway that has ended by itself.
     pub(super) fn fallen(&mut self) -> Option<&'static str> {
         let has_ended = |gateway: &mut Gateway| {
             (!matches!(gateway.child.try_wait(), Ok(None))).then_some(gateway.name)
@@ -130,11 +119,11 @@ impl Gateways {
         self.both.iter_mut().find_map(has_ended)
     }
 
-    /// Lets both settle what is under way and end.
-    pub(super) async fn stop(self) -> Stopped {
+    /// Lets both settle what is under way and end; says which of them did not end well.
+    pub(super) async fn stop(self) -> Vec<String> {
         let [one, other] = self.both;
         let (one, other) = tokio::join!(one.stop(), other.stop());
-        Stopped { complaints: one.into_iter().chain(other).collect() }
+        one.into_iter().chain(other).collect()
     }
 }
 
@@ -236,7 +225,7 @@ async fn until_it_listens(lines: &mut Lines<BufReader<ChildStderr>>) -> Result<S
     Err(said.join("; "))
 }
 
-/// Reads on, so that the gateway never waits for somebody to listen; keeps the beginning.
+/// Reads on, so that the gateway never waits for its reader; keeps the beginning.
 async fn listen_to(mut lines: Lines<BufReader<ChildStderr>>) -> Vec<String> {
     let mut said = Vec::new();
     while let Ok(Some(line)) = lines.next_line().await {

@@ -1,7 +1,6 @@
 //! The worst moment of the demo: a gateway is killed with everything that it was doing.
 
 use std::{
-    error::Error,
     fmt,
     time::{Duration, SystemTime},
 };
@@ -12,12 +11,16 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-use super::gateways::{Gateways, NAMES};
+use super::{
+    BoxError,
+    gateways::{Gateways, NAMES},
+};
+use crate::commands::terminal::millis;
 
 /// Which of the gateways it meets.
 const VICTIM: usize = 1;
-/// How long it stays away: a little longer than its lease and its longest run, so that it may be
-/// told "never" when it asks what became of its charges.
+/// How long it stays away: a little longer than its lease and its longest run, so that the upstream may
+/// answer "never" when it asks what became of its charges.
 const AWAY: Duration = Duration::from_millis(1200);
 
 /// A gateway that was killed and came back.
@@ -35,7 +38,7 @@ pub(super) struct Kill {
     pub(super) address: String,
 }
 
-/// What is told while it happens.
+/// What the screen shows while it happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum News {
     Killed { gateway: &'static str, process: u32 },
@@ -62,7 +65,7 @@ pub(super) async fn kill(
     started: Instant,
     at: Instant,
     news: UnboundedSender<News>,
-) -> Result<Kill, Box<dyn Error>> {
+) -> Result<Kill, BoxError> {
     sleep_until(at).await;
     let gateway = NAMES[VICTIM];
     let address = gateways.address(VICTIM).to_string();
@@ -79,13 +82,9 @@ pub(super) async fn kill(
         gateway,
         process,
         next_process,
-        after_ms: in_ms(killed_at - started),
-        away_ms: in_ms(away),
+        after_ms: millis(killed_at - started),
+        away_ms: millis(away),
         at: clock,
         address,
     })
-}
-
-fn in_ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

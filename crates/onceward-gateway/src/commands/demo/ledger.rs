@@ -23,7 +23,7 @@ struct Book {
     /// How many requests are being worked on, also those whose client is gone.
     under_way: u64,
     runs: HashMap<String, Run>,
-    /// Executions of which somebody was told that they never happened: they never will.
+    /// The upstream has answered that these executions never happened: they never will.
     never: HashSet<String>,
     asked: HashMap<String, SystemTime>,
 }
@@ -62,7 +62,7 @@ pub(super) struct Run {
 
 /// What became of an execution, as far as the ledger knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum Ended {
     /// It was charged, and this is the answer.
     Applied(Bytes),
     /// It was not charged, and never will be.
@@ -71,7 +71,7 @@ pub(super) enum Fate {
     Unknown,
 }
 
-/// An execution that somebody asked about.
+/// An execution that a gateway asked about.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) execution: String,
@@ -81,7 +81,7 @@ pub(super) struct Asked {
 }
 
 impl Ledger {
-    /// Begins to work on a request; `None`: it comes too late, because somebody was told that it
+    /// Begins to work on a request; `None`: it comes too late, because a gateway has the answer that it
     /// never happened.
     pub(super) fn enter(&self, asker: Asker) -> Option<Work> {
         let mut book = self.lock();
@@ -96,23 +96,23 @@ impl Ledger {
         Some(Work { ledger: self.clone(), asker })
     }
 
-    /// Says what became of an execution; whoever is told `Never` may rely on it.
-    pub(super) fn fate(&self, execution: &str) -> Fate {
+    /// Says what became of an execution; a gateway may rely on `Never`.
+    pub(super) fn fate(&self, execution: &str) -> Ended {
         let mut book = self.lock();
         book.asked.entry(execution.to_owned()).or_insert_with(SystemTime::now);
         match book.runs.get(execution) {
             Some(Run { charge: Some(index), .. }) => {
-                Fate::Applied(book.charges[*index].answer.clone())
+                Ended::Applied(book.charges[*index].answer.clone())
             }
-            Some(Run { is_under_way: true, .. }) => Fate::Unknown,
+            Some(Run { is_under_way: true, .. }) => Ended::Unknown,
             _ => {
                 book.never.insert(execution.to_owned());
-                Fate::Never
+                Ended::Never
             }
         }
     }
 
-    /// The executions that somebody asked about.
+    /// The executions that a gateway asked about.
     pub(super) fn asked(&self) -> Vec<Asked> {
         let book = self.lock();
         let asked = book.asked.iter().map(|(execution, first_at)| Asked {
@@ -128,7 +128,6 @@ impl Ledger {
         self.lock().charges.clone()
     }
 
-    /// How often anybody was charged.
     pub(super) fn charges(&self) -> u64 {
         self.lock().charges.len() as u64
     }
@@ -206,7 +205,7 @@ mod tests {
     #[test]
     fn what_never_arrived_never_happens_once_that_was_said() {
         let ledger = Ledger::default();
-        assert_eq!(ledger.fate("e1"), Fate::Never);
+        assert_eq!(ledger.fate("e1"), Ended::Never);
         assert!(ledger.enter(asker("e1")).is_none());
         assert!(ledger.enter(asker("e2")).is_some(), "another execution may run");
     }
@@ -215,11 +214,11 @@ mod tests {
     fn what_is_being_worked_on_is_unknown_until_it_has_ended() {
         let ledger = Ledger::default();
         let (one, other) = (ledger.enter(asker("e1")).unwrap(), ledger.enter(asker("e2")).unwrap());
-        assert_eq!((ledger.fate("e1"), ledger.fate("e2")), (Fate::Unknown, Fate::Unknown));
+        assert_eq!((ledger.fate("e1"), ledger.fate("e2")), (Ended::Unknown, Ended::Unknown));
         one.charge(500, Bytes::from_static(b"ch_1"));
         drop((one, other));
-        assert_eq!(ledger.fate("e1"), Fate::Applied(Bytes::from_static(b"ch_1")));
-        assert_eq!(ledger.fate("e2"), Fate::Never);
+        assert_eq!(ledger.fate("e1"), Ended::Applied(Bytes::from_static(b"ch_1")));
+        assert_eq!(ledger.fate("e2"), Ended::Never);
         assert!(ledger.is_quiet());
     }
 

@@ -18,7 +18,6 @@ mod upstream;
 mod verify;
 
 use std::{
-    error::Error,
     future::Future,
     io::{self, Write as _},
     pin::{Pin, pin},
@@ -26,8 +25,9 @@ use std::{
 };
 
 use clap::{Args, value_parser};
-use tokio::signal;
+use tokio::signal::unix::{SignalKind, signal};
 
+use super::terminal::{self, BoxError};
 use reconciled::Reconciled;
 use screen::{Screen, Unwritable};
 use service::Service;
@@ -74,20 +74,12 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
-    let shown = match tokio::runtime::Runtime::new() {
-        Ok(runtime) => runtime.block_on(show(options)),
-        Err(error) => Err(error.into()),
-    };
-    shown.unwrap_or_else(|error| {
-        // Standard error may be closed as well; then there is nobody to tell.
-        let _ = writeln!(io::stderr(), "error: {error}");
-        ExitCode::FAILURE
-    })
+    terminal::run(show(options))
 }
 
-async fn show(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
+async fn show(options: &Options) -> Result<ExitCode, BoxError> {
     let stopped = pin!(stopped()?);
-    let mut screen = if options.json { Screen::stderr() } else { Screen::stdout() };
+    let mut screen = Screen::open(options.json);
     let setting = Setting {
         seed: options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000)),
         protected: !options.unprotected,
@@ -96,7 +88,7 @@ async fn show(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     let mut service = Service::start(setting).await?;
     let played = play(options, setting, &mut service, &mut screen, stopped).await;
     // Whatever has happened: no gateway and no file stays.
-    let complaints = service.stop().await.complaints;
+    let complaints = service.stop().await;
     let Played { code, was_tried } = played?;
     if !complaints.is_empty() {
         return Err(complaints.join("\n").into());
@@ -120,7 +112,7 @@ async fn play(
     service: &mut Service,
     screen: &mut Screen,
     mut stopped: Pin<&mut impl Future<Output = ()>>,
-) -> Result<Played, Box<dyn Error>> {
+) -> Result<Played, BoxError> {
     open(screen, service, options).map_err(Unwritable)?;
     let storm = Storm::new(options, setting.seed, service);
     let weathered = tokio::select! {
@@ -145,7 +137,9 @@ async fn play(
         _ => None,
     };
     let findings = verify::verify(&receipts, &service.ledger().charged());
-    let summary = Summary::of(storm.tally(), service.ledger(), setting, ordeal, findings);
+    let unluckiest = storm.tally().unluckiest_story();
+    let numbers = storm.tally().numbers(service.ledger());
+    let summary = Summary { numbers, setting, ordeal, findings, unluckiest };
     summary.show(screen).map_err(Unwritable)?;
     if options.json {
         writeln!(io::stdout(), "{}", serde_json::to_string(&summary)?).map_err(Unwritable)?;
@@ -174,33 +168,23 @@ fn open(screen: &mut Screen, service: &Service, options: &Options) -> io::Result
         }
         None => format!("{api}, WITHOUT Onceward."),
     };
-    let fate = if options.unprotected { "" } else { "Half-way gateway B is killed. " };
+    let kill = if options.unprotected { "" } else { "Half-way gateway B is killed. " };
     screen.line(screen.strong(&title))?;
     screen.line(format_args!(
         "{clients} clients tap \"Pay\" for {seconds} s. The network cuts them off and loses answers;\n\
          people tap twice; phones restart. The API is slow, unready or away at times,\n\
-         or breaks off. {fate}Each tap has one key,\n\
+         or breaks off. {kill}Each tap has one key,\n\
          and its client retries until it has an answer.\n"
     ))
 }
 
 /// Ends with Ctrl-C, or when the process is asked to terminate or loses its terminal; listens from now on.
-#[cfg(unix)]
 fn stopped() -> io::Result<impl Future<Output = ()>> {
-    use signal::unix::{SignalKind, signal};
-    let mut interrupted = signal(SignalKind::interrupt())?;
-    let mut terminated = signal(SignalKind::terminate())?;
-    let mut hung_up = signal(SignalKind::hangup())?;
+    let (stopped, mut hung_up) = (terminal::stopped()?, signal(SignalKind::hangup())?);
     Ok(async move {
         tokio::select! {
-            _ = interrupted.recv() => {}
+            () = stopped => {}
             _ = hung_up.recv() => {}
-            _ = terminated.recv() => {}
         }
     })
-}
-
-#[cfg(not(unix))]
-fn stopped() -> io::Result<impl Future<Output = ()>> {
-    Ok(async { drop(signal::ctrl_c().await) })
 }

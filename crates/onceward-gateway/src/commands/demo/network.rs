@@ -13,7 +13,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::upstream::CALLER;
+use super::{BoxError, upstream::CALLER};
 
 /// What a tap sends, the same on every attempt.
 #[derive(Clone, Debug)]
@@ -54,11 +54,11 @@ impl Answer {
     }
 }
 
-/// Why nothing arrived. The client cannot tell whether the server did the work, unless nobody was
+/// Why no answer arrived. The client cannot know whether the server did the work, unless no server was
 /// there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loss {
-    NobodyThere,
+    Refused,
     CutOff,
     AnswerLost,
     TimedOut,
@@ -102,14 +102,10 @@ async fn exchange(server: SocketAddr, order: &Order) -> Result<Answer, Loss> {
 }
 
 async fn connect(server: SocketAddr) -> Result<TcpStream, Loss> {
-    TcpStream::connect(server).await.map_err(|_| Loss::NobodyThere)
+    TcpStream::connect(server).await.map_err(|_| Loss::Refused)
 }
 
-async fn ask(
-    stream: TcpStream,
-    server: SocketAddr,
-    order: &Order,
-) -> Result<Answer, Box<dyn std::error::Error + Send + Sync>> {
+async fn ask(stream: TcpStream, server: SocketAddr, order: &Order) -> Result<Answer, BoxError> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let request = order.to_request(server)?;
     let answer = async {

@@ -1,7 +1,6 @@
-//! Which outcomes nobody knew until the upstream was asked, as the store's own trail tells it.
+//! Which outcomes stayed unknown until a gateway asked the upstream, by the store's own trail.
 
 use std::{
-    error::Error,
     path::Path,
     time::{Duration, SystemTime},
 };
@@ -13,7 +12,7 @@ use onceward::{
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::{kill::Kill, ledger::Asked};
+use super::{BoxError, kill::Kill, ledger::Asked};
 
 /// How many outcomes were open, and have ended because the upstream was asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -32,7 +31,7 @@ impl Reconciled {
         records: &Path,
         asked: &[Asked],
         kill: &Kill,
-    ) -> Result<Self, Box<dyn Error>> {
+    ) -> Result<Self, BoxError> {
         let store = SqliteStore::open(records)?;
         let mut reconciled = Self::default();
         for asked in asked {
