@@ -76,7 +76,7 @@ const RIGHT: f64 = 570.0;
 const TOP: f64 = 48.0;
 const BOTTOM: f64 = 348.0;
 
-/// Told apart also by those who do not see red and green, on white and on black (after Okabe and Ito).
+/// Readers who do not see red and green can distinguish them, on white and on black (after Okabe and Ito).
 const COLOURS: [&str; 9] = [
     "#999999", "#56b4e9", "#009e73", "#cc79a7", "#e69f00", "#0072b2", "#8c6bb1", "#b8860b",
     "#4daf4a",
@@ -99,6 +99,10 @@ const STYLE: &str = "\
 ";
 
 impl Chart {
+    pub(super) fn new(file: &str, title: &str, x: Axis, y: Axis, lines: Vec<Line>) -> Self {
+        Self { file: file.to_owned(), title: title.to_owned(), x, y, lines, shade: None }
+    }
+
     pub(super) fn svg(&self) -> String {
         let frame = Frame::of(self);
         let mut svg = format!(
@@ -295,17 +299,12 @@ mod tests {
             ours,
             points: points.to_vec(),
         };
-        Chart {
-            file: "x".to_owned(),
-            title: "a < b".to_owned(),
-            x: Axis::linear("clients"),
-            y: Axis::logarithmic("calls"),
-            lines: vec![
-                line("ours", true, &[(0.0, 1.0), (10.0, 100.0)]),
-                line("peer", false, &[(0.0, 1.0), (5.0, f64::NAN), (10.0, 1000.0)]),
-            ],
-            shade: Some((2.0, 3.0, "outage")),
-        }
+        let lines = vec![
+            line("ours", true, &[(0.0, 1.0), (10.0, 100.0)]),
+            line("peer", false, &[(0.0, 1.0), (5.0, f64::NAN), (10.0, 1000.0)]),
+        ];
+        let (x, y) = (Axis::linear("clients"), Axis::logarithmic("calls"));
+        Chart { shade: Some((2.0, 3.0, "outage")), ..Chart::new("x", "a < b", x, y, lines) }
     }
 
     #[test]

@@ -11,7 +11,6 @@ use super::{
     Setting,
     agenda::{Agenda, MILLISECOND, Nanos, SECOND},
     chart::{Axis, Chart, Line},
-    ours::{self, Ours},
     peers::{self, Limits},
     policy::{Contender, Next, Ongoing, Origin, Outcome, Policy, Start},
     random::Random,
@@ -24,9 +23,10 @@ const LASTS: Nanos = 60 * SECOND;
 
 pub(super) fn run(setting: &mut Setting<'_>) -> Findings {
     let attempts = setting.attempts.unwrap_or(3);
+    let limits = Limits { attempts, attempt_timeout: 10 * SECOND, deadline: Nanos::MAX };
     let mut rows = Vec::new();
     let mut lines = Vec::new();
-    for (number, contender) in contenders(attempts).iter().enumerate() {
+    for (number, contender) in peers::beside_ours(limits).iter().enumerate() {
         let by_depth: Vec<f64> = (1..=LAYERS)
             .map(|depth| {
                 setting.progress(contender.name);
@@ -45,23 +45,11 @@ pub(super) fn run(setting: &mut Setting<'_>) -> Findings {
             points: points.map(|(depth, times)| (depth as f64 + 1.0, *times)).collect(),
         });
     }
-    let chart = Chart {
-        file: "layers-amplification".to_owned(),
-        title: "A dead backend: what it gets for each request".to_owned(),
-        x: Axis::linear("layers that retry"),
-        y: Axis::logarithmic("requests to the backend / request"),
-        lines,
-        shade: None,
-    };
+    let title = "A dead backend: what it gets for each request";
+    let (x, y) = ("layers that retry", "requests to the backend / request");
+    let (x, y) = (Axis::linear(x), Axis::logarithmic(y));
+    let chart = Chart::new("layers-amplification", title, x, y, lines);
     Findings { rows, charts: vec![chart] }
-}
-
-fn contenders(attempts: u32) -> Vec<Contender> {
-    let limits = Limits { attempts, attempt_timeout: 10 * SECOND, deadline: Nanos::MAX };
-    let mut all = vec![peers::none(limits)];
-    all.extend(peers::all(limits));
-    all.push(Contender::new("onceward", move |_| Ours::new(&ours::standard(attempts))).ours());
-    all
 }
 
 enum Event {

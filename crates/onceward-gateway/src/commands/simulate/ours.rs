@@ -30,7 +30,7 @@ pub(super) fn unbroken(rules: &Rules) -> Rules {
     built(rules.to_builder().without_breaker())
 }
 
-/// Nothing but the backoff: the study asks how waits spread, and everybody writes in the end.
+/// Nothing but the backoff: the study asks how waits spread, and every client writes in the end.
 pub(super) fn contention(base: Nanos, cap: Nanos) -> Rules {
     let backoff =
         Backoff::Full { base: Duration::from_nanos(base), cap: Duration::from_nanos(cap) };
@@ -85,7 +85,7 @@ impl Ours {
         self.context(call).hedge_won();
     }
 
-    /// A request that was sent is over, also one that nobody waited for.
+    /// A request that was sent is over, also one that no call waited for.
     pub(super) fn landed(&mut self) {
         self.target.landed();
     }

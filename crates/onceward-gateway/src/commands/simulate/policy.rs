@@ -1,4 +1,4 @@
-//! What a client asks before and after each attempt, whoever answers it.
+//! What a client asks its policy before and after each attempt.
 
 use onceward::retry;
 

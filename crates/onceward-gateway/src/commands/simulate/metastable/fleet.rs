@@ -10,7 +10,7 @@ use crate::commands::simulate::{
 
 use super::{CLIENTS, GAP, LASTS, turn};
 
-/// What the server does with requests for which nobody waits any more.
+/// What the server does with requests for which no client waits any more.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expired {
     Kept,
@@ -186,7 +186,7 @@ impl Fleet<'_> {
 
     fn ended(&mut self, call: usize, attempt: u32, outcome: Outcome, now: Nanos) {
         let called = &mut self.calls[call];
-        // Nobody waits any more for what comes too late.
+        // The client does not wait any more for what comes too late.
         if called.waits_for.take_if(|waited| *waited == attempt).is_none() {
             return;
         }

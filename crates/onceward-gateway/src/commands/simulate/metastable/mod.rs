@@ -3,8 +3,8 @@
 //! A hundred client processes send 850 requests a second, as chance will have it, to a server that can
 //! take 1,000. For ten seconds it takes a fifth of that. An attempt times out after 200 ms, a call after
 //! 1 s. In front of the server is a queue, first in first out and without end; a request leaves it when
-//! it is its turn and is answered then, so that all latency is waiting. Where nobody tells the server
-//! about time-outs, it works off requests for which nobody waits any more, and with retries there are
+//! it is its turn and is answered then, so that all latency is waiting. A server that does not know
+//! the time-outs works off requests for which no client waits any more, and with retries there are
 //! always more of them: the metastable state. A server that knows each attempt's deadline drops what has
 //! expired when its turn comes, which costs it nothing.
 //!
@@ -130,33 +130,22 @@ fn charts(courses: &[(Contender, Course)]) -> Vec<Chart> {
         };
         courses.iter().map(line).collect()
     };
-    let chart = |file: &str, title: &str, y, lines| Chart {
-        file: format!("metastable-{file}"),
-        title: format!("Brown-out of 10 s: {title}"),
-        x: Axis::linear("seconds"),
-        y,
-        lines,
-        shade: Some((seconds(TRIGGER.0), seconds(TRIGGER.1), "1/5 capacity")),
+    let shade = Some((seconds(TRIGGER.0), seconds(TRIGGER.1), "1/5 capacity"));
+    let chart = |file: &str, title: &str, y, lines| {
+        let (file, title) = (format!("metastable-{file}"), format!("Brown-out of 10 s: {title}"));
+        let (x, y) = (Axis::linear("seconds"), Axis::linear(y));
+        Chart { shade, ..Chart::new(&file, &title, x, y, lines) }
     };
+    let attempts = lines(|course, second| per_second(&course.attempts, second));
+    let succeeded = lines(|course, second| per_second(&course.succeeded, second));
+    let (by_time, latency) = (
+        "requests that succeed, by the time they were made",
+        "time to the end of a call, 99th percentile",
+    );
     vec![
-        chart(
-            "load",
-            "attempts that reach the server",
-            Axis::linear("attempts / s"),
-            lines(|course, second| per_second(&course.attempts, second)),
-        ),
-        chart(
-            "goodput",
-            "requests that succeed, by the time they were made",
-            Axis::linear("requests / s"),
-            lines(|course, second| per_second(&course.succeeded, second)),
-        ),
-        chart(
-            "latency",
-            "time to the end of a call, 99th percentile",
-            Axis::linear("ms"),
-            lines(Course::latency_p99),
-        ),
+        chart("load", "attempts that reach the server", "attempts / s", attempts),
+        chart("goodput", by_time, "requests / s", succeeded),
+        chart("latency", latency, "ms", lines(Course::latency_p99)),
     ]
 }
 

@@ -7,10 +7,11 @@ mod budgets;
 
 use super::{
     agenda::{MILLISECOND, Nanos, SECOND},
+    ours::{self, Ours},
     policy::{Contender, Next, Ongoing, Origin, Outcome, Policy, Start},
     random::Random,
 };
-use budgets::{Bucket, Quota, Refilled, Throttle};
+use budgets::{Bucket, Throttle};
 pub(super) use budgets::{Budget, Unlimited, Window};
 
 /// What a scenario gives all policies alike.
@@ -31,7 +32,7 @@ pub(super) struct Peer<B> {
 pub(super) enum Backoff {
     /// At once.
     None,
-    /// `base · 2^n`, the same for everybody.
+    /// `base · 2^n`, the same for all.
     Exponential { base: Nanos, cap: Nanos },
     /// Half of that, and chance for the other half.
     Equal { base: Nanos, cap: Nanos },
@@ -121,6 +122,15 @@ impl<B: Budget> Policy for Peer<B> {
     }
 }
 
+/// All of them, the one that never retries, and the shipped code.
+pub(super) fn beside_ours(limits: Limits) -> Vec<Contender> {
+    let mut all = vec![none(limits)];
+    all.extend(self::all(limits));
+    let rules = ours::standard(limits.attempts);
+    all.push(Contender::new("onceward", move |_| Ours::new(&rules)).ours());
+    all
+}
+
 /// All of them but the one that never retries.
 pub(super) fn all(limits: Limits) -> Vec<Contender> {
     vec![
@@ -159,16 +169,16 @@ fn tower(limits: Limits, random: &mut Random) -> Peer<Window> {
 
 /// The AWS SDKs' standard mode before 2026: a bucket of 500; a retry costs 5, after a time-out 10; a
 /// success returns what its retry cost, or 1. Waits: chance × 2^n seconds up to 20 s.
-fn aws_2_0(limits: Limits) -> Peer<Quota> {
+fn aws_2_0(limits: Limits) -> Peer<Bucket> {
     let backoff = Backoff::Full { base: SECOND, cap: 20 * SECOND };
-    Peer::new(limits, backoff, Quota::new(5.0, 10.0))
+    Peer::new(limits, backoff, Bucket::aws(5.0, 10.0))
 }
 
 /// The AWS SDKs' "retry behaviour 2.1" (`AWS_NEW_RETRIES_2026`): the same bucket, a transient failure
 /// costs 14; waits start at 50 ms.
-fn aws_2_1(limits: Limits) -> Peer<Quota> {
+fn aws_2_1(limits: Limits) -> Peer<Bucket> {
     let backoff = Backoff::Full { base: 50 * MILLISECOND, cap: 20 * SECOND };
-    Peer::new(limits, backoff, Quota::new(14.0, 14.0))
+    Peer::new(limits, backoff, Bucket::aws(14.0, 14.0))
 }
 
 /// gRPC's proposal A6 with the numbers of its examples: `maxTokens` 10, `tokenRatio` 0.1; no retries at
@@ -179,17 +189,17 @@ fn grpc(limits: Limits) -> Peer<Throttle> {
 }
 
 /// Brooker 2022: a success puts a tenth of a token into a bucket of 5, a retry takes a whole one, and
-/// nobody waits. His program pays in as a call starts instead, which is worth 0.1 at a total outage;
+/// comes at once. His program pays in as a call starts instead, which is worth 0.1 at a total outage;
 /// this is his text.
 fn brooker(limits: Limits) -> Peer<Bucket> {
-    Peer::new(limits, Backoff::None, Bucket::new(5.0, 0.1))
+    Peer::new(limits, Backoff::None, Bucket::new(5.0, 0.1, 0.0))
 }
 
 /// tower-resilience 0.13: its token bucket holds 100, gains 10 a second and 1 for each success, and a
 /// retry takes 1. Waits: 100 ms · 2^n without jitter.
-fn tower_resilience(limits: Limits) -> Peer<Refilled> {
+fn tower_resilience(limits: Limits) -> Peer<Bucket> {
     let backoff = Backoff::Exponential { base: 100 * MILLISECOND, cap: Nanos::MAX };
-    Peer::new(limits, backoff, Refilled::new(100.0, 10.0))
+    Peer::new(limits, backoff, Bucket::new(100.0, 1.0, 10.0))
 }
 
 #[cfg(test)]

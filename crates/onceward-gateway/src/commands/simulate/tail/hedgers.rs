@@ -65,7 +65,7 @@ impl Hedger for Never {
     }
 }
 
-/// After a time that somebody has chosen.
+/// After a time that the operator has chosen.
 struct Fixed {
     after: Nanos,
     most: u32,

@@ -70,7 +70,7 @@ struct Run<'a> {
     random: &'a mut Random,
 }
 
-/// What is told of it.
+/// What the run is judged by.
 struct Measured {
     /// From this request on.
     from: usize,
@@ -224,22 +224,11 @@ impl Measured {
 }
 
 fn charts() -> Vec<Chart> {
-    vec![
-        Chart {
-            file: "tail-latency".to_owned(),
-            title: "A long tail: latency by quantile".to_owned(),
-            x: Axis::linear("nines of the quantile (1 is 90 %, 3 is 99.9 %)"),
-            y: Axis::logarithmic("ms"),
-            lines: Vec::new(),
-            shade: None,
-        },
-        Chart {
-            file: "tail-shift".to_owned(),
-            title: "Every answer 200 ms later: requests sent on top".to_owned(),
-            x: Axis::linear("seconds"),
-            y: Axis::linear("extra requests, %"),
-            lines: Vec::new(),
-            shade: Some((20.0, 60.0, "+200 ms")),
-        },
-    ]
+    let title = "A long tail: latency by quantile";
+    let nines = Axis::linear("nines of the quantile (1 is 90 %, 3 is 99.9 %)");
+    let latency = Chart::new("tail-latency", title, nines, Axis::logarithmic("ms"), Vec::new());
+    let title = "Every answer 200 ms later: requests sent on top";
+    let (x, y) = (Axis::linear("seconds"), Axis::linear("extra requests, %"));
+    let shade = Some((20.0, 60.0, "+200 ms"));
+    vec![latency, Chart { shade, ..Chart::new("tail-shift", title, x, y, Vec::new()) }]
 }
