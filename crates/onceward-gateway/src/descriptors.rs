@@ -50,7 +50,6 @@ impl Descriptors {
         ((self.limit - 2 * self.own()) / 3).min(MOST_UPSTREAM)
     }
 
-    /// Connections of clients.
     pub(crate) fn clients(self) -> usize {
         (self.limit - 2 * self.own() - self.upstream()).min(MOST_CLIENTS)
     }

@@ -11,7 +11,6 @@ use http::{HeaderName, HeaderValue, Uri};
 use super::terminal::BoxError;
 use crate::config::{Config, Mistake, Overrides, Sources};
 
-/// A line of a request.
 pub(crate) type Line = (HeaderName, HeaderValue);
 
 pub(super) fn url(text: &str) -> Result<Uri, String> {
@@ -25,7 +24,6 @@ pub(super) fn url(text: &str) -> Result<Uri, String> {
     }
 }
 
-/// A header as curl takes it.
 pub(super) fn line(text: &str) -> Result<Line, String> {
     let (name, value) = text.split_once(':').ok_or("write it as `Name: value`")?;
     let name = name.trim().parse().map_err(|_| format!("`{name}` is not a name of a header"))?;

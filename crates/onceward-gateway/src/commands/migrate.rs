@@ -23,9 +23,9 @@ use crate::config::{PostgresUrl, StoreUrl};
 /// `onceward_app`. A SQLite file gets a write-ahead log (`journal_mode = wal`), if it has none.
 ///
 /// The records live beside the tables of the application, so that an effect and its record commit
-/// together. A store that is opened does the same by itself, unless it was told not to
-/// (`without_migrations`): then this command runs before a new version is started. All of it is done
-/// or nothing, older processes may be running meanwhile, and a second run changes nothing.
+/// together. A store does the same by itself when a process opens it, except with `without_migrations`:
+/// then run this command before you start a new version. It does all or nothing, older processes may be
+/// running meanwhile, and a second run changes nothing.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

@@ -50,7 +50,6 @@ const STALL: Duration = Duration::from_secs(60);
 /// How often records are looked for whose time is over.
 const SWEEP: Duration = Duration::from_secs(60);
 
-/// How often the keys for tokens are read again.
 const REFRESH: Duration = Duration::from_secs(60);
 
 /// Makes an API in any language safe to retry: a gateway in front of it.

@@ -17,7 +17,6 @@ use tokio::{
 
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Runs a command in a runtime of its own.
 pub(super) fn run(command: impl Future<Output = Result<ExitCode, BoxError>>) -> ExitCode {
     ended(Runtime::new().map_err(BoxError::from).and_then(|runtime| runtime.block_on(command)))
 }
@@ -32,7 +31,6 @@ pub(super) fn refused(error: &dyn Display, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Writes a line for people.
 pub(super) fn tell(text: impl Display) {
     // Standard error may be closed; then no operator reads it.
     let _ = writeln!(io::stderr(), "{text}");

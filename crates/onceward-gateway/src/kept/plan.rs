@@ -9,7 +9,6 @@ use super::{
 };
 use crate::config::{Config, Names, Pattern, Route, is_of_path, template_of};
 
-/// What is to be decided, and then what was.
 pub(super) struct Plan {
     pub(super) rows: Vec<KeptRoute>,
     pub(super) wants: Vec<PlannedName>,
@@ -18,7 +17,6 @@ pub(super) struct Plan {
     upstream: String,
 }
 
-/// One method of one route.
 pub(super) struct PlannedName {
     /// Where it stands in the configuration.
     pub(super) route: usize,
@@ -30,12 +28,10 @@ pub(super) struct PlannedName {
     standing: StoredName,
 }
 
-/// What the store knows of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StoredName {
     /// The same names, whatever parameters are called now.
     Same,
-    /// Other names.
     Changed,
     /// Nothing: the route is new, or its records are older than such rows.
     Unheard,

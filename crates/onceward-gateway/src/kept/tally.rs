@@ -8,7 +8,6 @@ use crate::config::{Config, is_of_path, template_of};
 /// What tells records apart.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Named {
-    /// The name of the operation.
     Operation(String),
     /// The paths of one template, each of which is a name of its own: too many to list them.
     Paths(String),

@@ -21,7 +21,6 @@ struct Document<'a> {
     key: Option<&'a str>,
     /// The server has said that it does not keep the key.
     unprotected: bool,
-    /// Why there was no further attempt.
     stop: Option<&'static str>,
     error: Option<&'a str>,
     retry_after_ms: Option<u64>,

@@ -88,7 +88,7 @@ pub(crate) struct Options {
     /// Statuses after which not to try again, although that is usual, as 500,502.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     no_retry_status: Vec<u16>,
-    /// For work that nobody waits for: more attempts, and more time for them.
+    /// For work that no person waits for: more attempts, and more time for them.
     #[arg(long)]
     patient: bool,
     /// Follows a 202 of Onceward until the operation has ended.
@@ -137,7 +137,6 @@ async fn call(options: &Options, rules: Rules) -> Result<Outcome, BoxError> {
     }
 }
 
-/// One call, and what is told of it.
 async fn send(
     options: &Options,
     retry: Retry,
@@ -185,7 +184,6 @@ fn rules(options: &Options) -> Result<Rules, BoxError> {
     Ok(builder.build()?)
 }
 
-/// The request of the command line, if there is one.
 fn request(options: &Options) -> Result<Option<Request<Bytes>>, BoxError> {
     let (Some(method), Some(url)) = (&options.method, &options.url) else { return Ok(None) };
     let data = options.data.as_deref().map(arguments::data).transpose()?.map(Bytes::from);

@@ -16,7 +16,6 @@ pub(super) enum Outcome {
     Refused,
     /// No answer settles it, and the client waits for none any more.
     GaveUp,
-    /// It may have happened.
     Unknown,
 }
 

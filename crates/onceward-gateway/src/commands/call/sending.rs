@@ -14,11 +14,9 @@ use tower_service::Service as _;
 
 use super::BoxError;
 
-/// A call that has ended, with an answer or without.
 pub(super) struct Ended {
     report: Report,
     answer: Option<(Parts, Bytes)>,
-    /// Why there is no answer.
     pub(super) error: Option<String>,
 }
 

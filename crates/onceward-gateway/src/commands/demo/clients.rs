@@ -29,16 +29,13 @@ const FAIR_FROM: u32 = 12;
 const CUSTOMERS: [&str; 8] =
     ["ada", "alan", "barbara", "donald", "edsger", "grace", "leslie", "tony"];
 
-/// What a tap came to.
 #[derive(Clone, Debug)]
 pub(super) struct Receipt {
     pub(super) key: String,
     pub(super) cents: u32,
     /// The body of the first answer that reached the client.
     pub(super) answer: Option<Bytes>,
-    /// How many later answers had other bytes.
     pub(super) other_answers: u32,
-    /// Whether the same key was accepted for another amount.
     pub(super) other_amount_accepted: bool,
 }
 
@@ -52,7 +49,6 @@ impl Receipt {
     }
 }
 
-/// All clients that tap.
 #[derive(Clone)]
 pub(super) struct Clients {
     pub(super) doors: Doors,
@@ -118,7 +114,6 @@ fn order(client: u16, random: &mut Rng) -> Order {
     }
 }
 
-/// The attempts of one tap.
 struct Attempts<'a> {
     clients: &'a Clients,
     order: Order,
@@ -158,7 +153,6 @@ impl Attempts<'_> {
         }
     }
 
-    /// Two requests of one tap at the same time.
     async fn tap_twice(&mut self) {
         self.story.steps.push(Step::TappedTwice);
         let later = Duration::from_millis(self.random.u64(0..=8));

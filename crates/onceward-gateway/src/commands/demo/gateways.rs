@@ -20,15 +20,12 @@ use tokio::{
 use super::{BoxError, port::Port};
 
 pub(super) const NAMES: [&str; 2] = ["A", "B"];
-/// The operation's name in the records.
 pub(super) const OPERATION: &str = "charge.create";
 const RECORDS: &str = "onceward.db";
 const CONFIGURATION: &str = "onceward.toml";
-/// How long a gateway may take to start.
 const START: Duration = Duration::from_secs(15);
 /// How long it may take to stop; it has a patience of its own, which is shorter.
 const STOP: Duration = Duration::from_secs(45);
-/// How much of what a gateway says is kept.
 const SAID: usize = 20;
 
 /// Where clients may go. A gateway that comes back may have moved.
@@ -51,7 +48,6 @@ impl Doors {
     }
 }
 
-/// Two gateways on one store.
 pub(super) struct Gateways {
     pub(super) doors: Doors,
     both: [Gateway; 2],

@@ -17,13 +17,11 @@ use super::{
 };
 use crate::commands::terminal::millis;
 
-/// Which of the gateways it meets.
 const VICTIM: usize = 1;
 /// How long it stays away: a little longer than its lease and its longest run, so that the upstream may
 /// answer "never" when it asks what became of its charges.
 const AWAY: Duration = Duration::from_millis(1200);
 
-/// A gateway that was killed and came back.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Kill {
     pub(super) gateway: &'static str,
@@ -33,12 +31,10 @@ pub(super) struct Kill {
     pub(super) away_ms: u64,
     #[serde(skip)]
     pub(super) at: SystemTime,
-    /// Where it had listened.
     #[serde(skip)]
     pub(super) address: String,
 }
 
-/// What the screen shows while it happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum News {
     Killed { gateway: &'static str, process: u32 },
@@ -59,7 +55,6 @@ impl fmt::Display for News {
     }
 }
 
-/// Kills one gateway at that moment, and starts it again.
 pub(super) async fn kill(
     gateways: &mut Gateways,
     started: Instant,

@@ -11,7 +11,6 @@ use bytes::Bytes;
 /// How far back the charges of a tap are looked for while it rains.
 const RECENT: usize = 10_000;
 
-/// Clones are the same.
 #[derive(Clone, Default)]
 pub(super) struct Ledger(Arc<Mutex<Book>>);
 
@@ -28,7 +27,6 @@ struct Book {
     asked: HashMap<String, SystemTime>,
 }
 
-/// Money that was taken.
 #[derive(Clone, Debug)]
 pub(super) struct Charge {
     /// The `Idempotency-Key` under which it was taken: only the verifier looks at it.
@@ -46,7 +44,6 @@ pub(super) struct Asker {
     pub(super) caller: String,
     /// `Onceward-Execution`: which run of which operation this is, if a gateway asks.
     pub(super) execution: Option<String>,
-    /// The gateway's address.
     pub(super) via: Option<String>,
 }
 
@@ -54,7 +51,6 @@ pub(super) struct Asker {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Run {
     pub(super) via: Option<String>,
-    /// The upstream broke off its own answer.
     pub(super) broke_off: bool,
     is_under_way: bool,
     charge: Option<usize>,
@@ -67,7 +63,6 @@ pub(super) enum Ended {
     Applied(Bytes),
     /// It was not charged, and never will be.
     Never,
-    /// It is being worked on.
     Unknown,
 }
 
@@ -112,7 +107,6 @@ impl Ledger {
         }
     }
 
-    /// The executions that a gateway asked about.
     pub(super) fn asked(&self) -> Vec<Asked> {
         let book = self.lock();
         let asked = book.asked.iter().map(|(execution, first_at)| Asked {
@@ -123,7 +117,6 @@ impl Ledger {
         asked.collect()
     }
 
-    /// Everything that was charged so far.
     pub(super) fn charged(&self) -> Vec<Charge> {
         self.lock().charges.clone()
     }
@@ -137,7 +130,6 @@ impl Ledger {
         self.lock().charges.iter().rev().take(RECENT).filter(|charge| charge.key == key).count()
     }
 
-    /// How often the work was begun.
     pub(super) fn executions(&self) -> u64 {
         self.lock().executions
     }
@@ -163,7 +155,6 @@ impl Work {
         self.ledger.lock().executions += 1;
     }
 
-    /// Takes the money.
     pub(super) fn charge(&self, cents: u32, answer: Bytes) {
         let Asker { key, caller, execution, .. } = self.asker.clone();
         let mut book = self.ledger.lock();
@@ -174,7 +165,6 @@ impl Work {
         }
     }
 
-    /// Notes that the answer will not arrive.
     pub(super) fn break_off(&self) {
         self.change_run(|run| run.broke_off = true);
     }

@@ -102,7 +102,6 @@ async fn show(options: &Options) -> Result<ExitCode, BoxError> {
 
 struct Played {
     code: ExitCode,
-    /// It served on until it was stopped.
     was_tried: bool,
 }
 

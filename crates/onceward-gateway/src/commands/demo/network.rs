@@ -29,16 +29,15 @@ pub(super) struct Order {
 pub(super) enum Weather {
     /// It lets the answer through, if it comes in time.
     Fair {
-        /// How long the client waits for it.
         time_out: Duration,
     },
-    /// The connection breaks in the middle of the request.
     CutsOff,
     /// The connection breaks so long after the request was sent; the answer is never read.
-    LosesAnswer { after: Duration },
+    LosesAnswer {
+        after: Duration,
+    },
 }
 
-/// What arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
@@ -47,7 +46,6 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// The code of a problem document.
     pub(super) fn problem(&self) -> Option<String> {
         let document: serde_json::Value = serde_json::from_slice(&self.body).ok()?;
         Some(document["code"].as_str()?.to_owned())
@@ -64,7 +62,6 @@ pub(super) enum Loss {
     TimedOut,
 }
 
-/// Sends one request.
 pub(super) async fn send(
     server: SocketAddr,
     order: &Order,

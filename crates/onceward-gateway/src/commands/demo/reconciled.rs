@@ -17,16 +17,13 @@ use super::{BoxError, kill::Kill, ledger::Asked};
 /// How many outcomes were open, and have ended because the upstream was asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Reconciled {
-    /// They died with the gateway.
     pub(super) left_by_the_kill: u64,
-    /// The upstream broke off its answer.
     pub(super) broken_off: u64,
     /// Anything else, as a computer so busy that a lease was over before it was renewed.
     pub(super) otherwise: u64,
 }
 
 impl Reconciled {
-    /// Reads it from the records.
     pub(super) async fn read(
         records: &Path,
         asked: &[Asked],

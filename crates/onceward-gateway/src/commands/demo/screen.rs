@@ -21,12 +21,10 @@ const STORIES: usize = 6;
 const STORY_EVERY: Duration = Duration::from_millis(350);
 const PLAIN_EVERY: Duration = Duration::from_secs(1);
 
-/// How it is going.
 pub(super) struct Progress {
     pub(super) elapsed: Duration,
     pub(super) whole: Duration,
     pub(super) numbers: Vec<(&'static str, u64)>,
-    /// The gateway that is dead.
     pub(super) down: Option<&'static str>,
     /// A tap that was answered lately, after how many charges it has.
     pub(super) story: Option<(usize, Story)>,
@@ -82,7 +80,6 @@ impl Screen {
         self.line(format_args!("{:>3} s: {numbers}", progress.elapsed.as_secs()))
     }
 
-    /// What became of a gateway.
     pub(super) fn news(&mut self, elapsed: Duration, news: &News) -> io::Result<()> {
         if !self.live {
             return self.line(format_args!("{:>5.1} s: {news}", elapsed.as_secs_f64()));

@@ -23,7 +23,6 @@ use super::{
     tally::Tally,
 };
 
-/// How often the picture is drawn.
 const TICK: Duration = Duration::from_millis(80);
 
 pub(super) struct Storm {
@@ -34,10 +33,8 @@ pub(super) struct Storm {
     ledger: Ledger,
 }
 
-/// What is left when it is over.
 pub(super) struct Wreckage {
     pub(super) receipts: Vec<Receipt>,
-    /// `None`: there was no gateway.
     pub(super) kill: Option<Kill>,
 }
 

@@ -27,14 +27,12 @@ pub(super) struct Summary {
     pub(super) unluckiest: Option<Story>,
 }
 
-/// What was asked for.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Setting {
     pub(super) seed: u64,
     pub(super) protected: bool,
 }
 
-/// What the gateways went through.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Ordeal {
     pub(super) kill: Kill,
@@ -143,7 +141,6 @@ impl Ordeal {
     }
 }
 
-/// The whole story in one sentence.
 impl fmt::Display for Summary {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Numbers { taps, requests, lost, charges, .. } = self.numbers;

@@ -18,17 +18,14 @@ pub(super) struct Numbers {
     pub(super) lost: u64,
     /// 502 and 503: the upstream was away or not ready, and did nothing.
     pub(super) unready: u64,
-    /// 409: the first request was still running.
     pub(super) conflicts: u64,
     /// 409 and 504: the gateway did not know at that moment whether it had happened.
     pub(super) unknown: u64,
-    /// 422: the key was used for another amount.
     pub(super) refused: u64,
     pub(super) replays: u64,
     /// How often the upstream began to charge a customer.
     pub(super) executions: u64,
     pub(super) charges: u64,
-    /// Taps whose client restarted.
     pub(super) restarts: u64,
 }
 
@@ -95,7 +92,6 @@ impl Tally {
         Underway { tally: self, answered: false }
     }
 
-    /// Remembers the most eventful stories.
     pub(super) fn remember(&self, story: Story) {
         let mut state = self.state();
         if state.latest.as_ref().is_none_or(|best| story.requests >= best.requests) {
@@ -111,7 +107,6 @@ impl Tally {
         self.state().latest.take()
     }
 
-    /// The tap that needed the most requests.
     pub(super) fn unluckiest_story(&self) -> Option<Story> {
         self.state().unluckiest.clone()
     }
@@ -121,7 +116,6 @@ impl Tally {
     }
 }
 
-/// What one tap went through.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Story {
     pub(super) tap: u64,

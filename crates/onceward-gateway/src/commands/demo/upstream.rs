@@ -45,7 +45,6 @@ pub(super) const CALLER: &str = "x-api-key";
 /// How long the upstream is away when it goes away.
 const AWAY: Duration = Duration::from_millis(60);
 
-/// The upstream, running. It stops when this is dropped.
 pub(super) struct Upstream {
     pub(super) address: SocketAddr,
     pub(super) ledger: Ledger,
@@ -225,7 +224,6 @@ async fn reconcile(
     })
 }
 
-/// What this caller was charged.
 async fn charges(
     State(payments): State<Payments>,
     headers: HeaderMap,

@@ -16,7 +16,6 @@ pub(super) struct Finding {
 /// The worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Wrong {
-    /// The tap's key is in the ledger more than once.
     ChargedOften,
     /// The tap has an answer or gave up, and the ledger does not know it.
     NeverCharged,
@@ -25,11 +24,9 @@ pub(super) enum Wrong {
     /// Two answers of the tap differ, or one is not what the upstream had said.
     OtherAnswer,
     OtherAmountAccepted,
-    /// No tap asked for this charge.
     NoTap,
 }
 
-/// Compares what the clients know with what the upstream did.
 pub(super) fn verify(receipts: &[Receipt], ledger: &[Charge]) -> Vec<Finding> {
     let mut charges: HashMap<&str, Vec<&Charge>> = HashMap::new();
     for charge in ledger {

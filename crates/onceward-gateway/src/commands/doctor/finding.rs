@@ -23,7 +23,6 @@ impl Severity {
     }
 }
 
-/// One thing that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
@@ -31,7 +30,6 @@ pub(super) struct Finding {
     pub(super) code: &'static str,
     /// The parts that it concerns: `store`, `listen`, or routes as in `match`.
     pub(super) about: Vec<String>,
-    /// What was found.
     pub(super) what: String,
     /// What it means for the data.
     pub(super) means: String,
@@ -77,14 +75,12 @@ impl Findings {
     }
 }
 
-/// What, what it means and how to mend it.
 pub(super) struct Texts {
     what: String,
     means: String,
     mend: String,
 }
 
-/// The three texts of a finding.
 pub(super) fn texts(
     what: impl Into<String>,
     means: impl Into<String>,

@@ -24,9 +24,9 @@ use report::Report;
 
 /// Says which guarantee each route really has, and what endangers it.
 ///
-/// The store is looked into and nothing in it is changed or created; a gateway may be running on it. A
-/// write-ahead log that a killed gateway left behind is put into the file and removed, as SQLite does for
-/// everybody who opens it. Run it as the user and with the environment of the gateway: permissions, tokens and
+/// It looks into the store, and changes and creates nothing in it; a gateway may be running on it. SQLite
+/// puts a write-ahead log that a killed gateway left behind into the file and removes it, as for every
+/// process that opens it. Run it as the user and with the environment of the gateway: permissions, tokens and
 /// `ONCEWARD_…` variables count as they do there.
 #[derive(Args)]
 #[command(after_help = "\

@@ -15,10 +15,9 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// A process pauses so long now and then: its claim would be over though it lives.
 const SHORT_LEASE: Duration = Duration::from_secs(5);
 
-/// Longer than anybody waits for a key that a killed gateway has left.
+/// Longer than a client waits for a key that a killed gateway has left.
 const LONG_LEASE: Duration = Duration::from_secs(10 * 60);
 
-/// `has_operators`: there is a listener for them.
 pub(super) fn examine(route: &Route, has_operators: bool, findings: &mut Findings) {
     let about = route.match_text();
     keys(route, &about, findings);
@@ -70,8 +69,8 @@ fn place(route: &Route) -> String {
 fn scope(route: &Route, about: &str, findings: &mut Findings) {
     if route.authorize == Authorize::None {
         let texts = texts(
-            "nobody checks again before a stored answer is sent",
-            "whoever has scope and key sees it, also after they lost their rights",
+            "the gateway does not check again before it sends a stored answer",
+            "a caller with scope and key sees it, also after losing the right to",
             "authorize = \"jwt\"; or \"mtls\", or a URL that is asked with the caller's headers",
         );
         findings.note("authorize-none", about, texts);
@@ -87,8 +86,8 @@ fn scope(route: &Route, about: &str, findings: &mut Findings) {
     }
     if route.scope.contains(&ScopePart::Secret(header::AUTHORIZATION)) {
         let texts = texts(
-            "the caller is told by `secret:authorization`",
-            "with a refreshed token a retry belongs to somebody else, and runs again",
+            "`secret:authorization` stands for the caller",
+            "with a refreshed token a retry belongs to another caller, and runs again",
             "scope = [\"jwt:sub\"], unless it is an API key that never changes",
         );
         findings.warning("scope-authorization", about, texts);
@@ -96,9 +95,9 @@ fn scope(route: &Route, about: &str, findings: &mut Findings) {
     let cookie = route.scope.iter().find(|part| matches!(part, ScopePart::Cookie(_)));
     if let Some(cookie) = cookie {
         let texts = texts(
-            format!("the caller is told by `{cookie}`"),
+            format!("`{cookie}` stands for the caller"),
             "it is your word that the cookie keeps its value: with a session that is renewed a retry \
-             belongs to somebody else, and runs again",
+             belongs to another caller, and runs again",
             "scope = [\"jwt:sub\"], or what else names the caller for longer than a session",
         );
         findings.note("scope-cookie", about, texts);
@@ -143,7 +142,7 @@ fn meaning(route: &Route, about: &str, findings: &mut Findings) {
             about,
             texts(
                 "profile \"stripe\": every complete answer but a 400 is final, also 502, 503 and 504",
-                "a proxy before the upstream may have sent it: the client is told of a failure, \
+                "a proxy before the upstream may have sent it: the client sees a failure, \
                  though it may have happened",
                 "profile = \"strict\", if there is such a proxy",
             ),
@@ -185,15 +184,15 @@ fn unknown(route: &Route, about: &str, has_operators: bool, findings: &mut Findi
     if !has_operators {
         let texts = texts(
             "an outcome can become unknown, and neither `reconcile` nor an operator can say what it was",
-            "its retries are refused until an operator uses `onceward keys resolve` on its store, also while \
-             the gateway runs",
+            "the gateway refuses its retries until an operator uses `onceward keys resolve` on its store, \
+             also while the gateway runs",
             "admin = \"127.0.0.1:8081\", or reconcile = \"http://127.0.0.1:3000/did-it-happen\"",
         );
         findings.warning("no-way-out", about, texts);
     } else if route.effect == RouteEffect::External {
         let texts = texts(
-            "no service is asked what became of an unknown outcome",
-            "each waits for a person (`onceward keys resolve`); until then its retries are refused",
+            "the gateway asks no service what became of an unknown outcome",
+            "each waits for a person (`onceward keys resolve`); until then the gateway refuses its retries",
             "reconcile = \"http://127.0.0.1:3000/did-it-happen\", where the service can tell",
         );
         findings.note("no-reconcile", about, texts);
@@ -219,13 +218,13 @@ fn retention(route: &Route, about: &str, findings: &mut Findings) {
             let texts = texts(
                 format!("answers are forgotten after {retain}"),
                 "clients of public APIs and queues retry for a day: a retry after that runs again",
-                "retain = \"24h\", or retry_window = the longest time in which anybody retries",
+                "retain = \"24h\", or retry_window = the longest time in which a client retries",
             );
             findings.warning("short-retain", about, texts);
         }
         None => {
             let texts = texts(
-                "it is not said how long clients, queues and people may retry",
+                "the configuration does not say how long clients, queues and people may retry",
                 format!("a retry later than {retain} after the answer runs again"),
                 format!("retry_window = \"{retain}\", or less: a shorter `retain` is then refused"),
             );

@@ -21,7 +21,6 @@ use crate::{
     records::{self, Tables},
 };
 
-/// How long one question may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A page of 500 lines is far smaller.

@@ -59,7 +59,6 @@ impl Which {
         self.key.is_some() || self.operation.is_some()
     }
 
-    /// The reference of the one operation that the operator means.
     pub(super) async fn one(&self, admin_client: &AdminClient) -> Result<String, BoxError> {
         if let Some(reference) = &self.operation {
             if !self.filter().is_empty() {

@@ -32,7 +32,7 @@ pub(crate) use admin_client::{AdminClient, DEFAULT_TOKEN};
     arg_required_else_help = true,
     after_help = "\
 Examples:
-  onceward keys list --state unknown --older 1h          what somebody has to look at
+  onceward keys list --state unknown --older 1h          what an operator has to look at
   onceward keys show --key 8e03978e-40d5-43dd            one operation, with its trail
   onceward keys resolve --operation REF --applied --reason \"charge ch_7 is in the ledger\"
   onceward keys resolve --state unknown --older 1d --not-applied --reason \"provider was down\"
@@ -130,7 +130,7 @@ struct Show {
 #[derive(Args)]
 #[command(group = ArgGroup::new("outcome").args(["applied", "not_applied"]).required(true))]
 struct Resolve {
-    /// It happened: duplicates get the response, or are told that it cannot be shown.
+    /// It happened: duplicates get the response, or the answer that it cannot be shown.
     #[arg(long)]
     applied: bool,
     /// It did not happen and cannot any more: the key may be used again.

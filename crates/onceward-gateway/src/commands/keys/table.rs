@@ -13,7 +13,6 @@ const COLUMNS: [(&str, &str); 6] = [
     ("SCOPE", "scope"),
 ];
 
-/// One line each, below a head.
 pub(super) fn lines(operations: &[Value]) -> String {
     let mut rows = vec![COLUMNS.map(|(head, _)| head.to_owned())];
     rows.extend(operations.iter().map(|one| COLUMNS.map(|(_, name)| cell(name, &one[name]))));
@@ -27,7 +26,6 @@ fn cell(name: &str, value: &Value) -> String {
     }
 }
 
-/// Without the microseconds.
 pub(super) fn seconds(time: &str) -> &str {
     time.split_once('.').map_or(time, |(whole, _)| whole)
 }

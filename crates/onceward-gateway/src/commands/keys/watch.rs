@@ -22,12 +22,10 @@ const PAGE: usize = 500;
 /// How many are followed that still have to end.
 const MAX_FOLLOWED: usize = 500;
 
-/// How many are remembered as seen.
 const MAX_SEEN: usize = 10_000;
 
 const OPEN: [&str; 3] = ["in_progress", "interrupted", "unknown"];
 
-/// What is known of the operations that were seen, by their references.
 #[derive(Default)]
 struct WatchedOperations(HashMap<String, Value>);
 

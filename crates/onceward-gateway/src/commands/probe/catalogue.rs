@@ -15,7 +15,6 @@ pub(super) enum Profile {
     Onceward,
 }
 
-/// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Severity {
     /// Good to know; it does not count.
@@ -62,7 +61,6 @@ impl fmt::Display for Severity {
     }
 }
 
-/// One question.
 pub(super) struct Check {
     pub(super) id: &'static str,
     pub(super) title: &'static str,
@@ -70,9 +68,8 @@ pub(super) struct Check {
     severity: [Option<Severity>; 3],
     /// Whether it passes only if something is refused.
     pub(super) is_refusal: bool,
-    /// What happens to people when it fails.
     pub(super) harm: &'static str,
-    /// What whoever makes the API can do.
+    /// What the makers of the API can do.
     pub(super) fix: &'static str,
 }
 
@@ -99,7 +96,7 @@ pub(super) static CHECKS: [Check; 30] = [
         title: "A retry with the same key does not land again",
         severity: everywhere(Critical),
         is_refusal: false,
-        harm: "Whoever retries after a lost answer pays, orders or books twice.",
+        harm: "A client that retries after a lost answer pays, orders or books twice.",
         fix: "Store a record under the key before the work is done, and answer retries from it.",
     },
     Check {
@@ -163,7 +160,7 @@ pub(super) static CHECKS: [Check; 30] = [
         title: "Answers say how long a retry is safe, and always the same",
         severity: [None, None, Some(Minor)],
         is_refusal: false,
-        harm: "Nobody knows when a retry becomes a second order.",
+        harm: "A client does not know when its retry becomes a second order.",
         fix: "Send Idempotency-Expires with first answers and replays, from the record.",
     },
     Check {
@@ -176,7 +173,7 @@ pub(super) static CHECKS: [Check; 30] = [
     },
     Check {
         id: "in-flight",
-        title: "A duplicate of what is running waits, or is told so with 409 or 202",
+        title: "A duplicate of what is running waits, or gets 409 or 202",
         severity: everywhere(Major),
         is_refusal: false,
         harm: "Clients take an error for a failure of the operation, and start another one.",
@@ -185,7 +182,7 @@ pub(super) static CHECKS: [Check; 30] = [
     },
     Check {
         id: "retry-after",
-        title: "Who is told to come back is told when",
+        title: "A client that shall come back learns when",
         severity: [None, None, Some(Minor)],
         is_refusal: false,
         harm: "Clients come back at once and again and again.",
@@ -204,7 +201,7 @@ pub(super) static CHECKS: [Check; 30] = [
         title: "The same key for another request is refused",
         severity: everywhere(Critical),
         is_refusal: true,
-        harm: "A client with a bug is told that its payment of 20 was made, and it was the one of 10.",
+        harm: "A client with a bug believes that its payment of 20 was made, and it was the one of 10.",
         fix: "Store a digest of the request with the key, and compare it first.",
     },
     Check {
@@ -265,10 +262,10 @@ pub(super) static CHECKS: [Check; 30] = [
     },
     Check {
         id: "unauthenticated",
-        title: "Nobody gets a stored answer without a credential",
+        title: "A caller without a credential gets no stored answer",
         severity: everywhere(Critical),
         is_refusal: false,
-        harm: "Whoever guesses or reads a key gets the answer.",
+        harm: "A stranger who guesses or reads a key gets the answer.",
         fix: "Authenticate and authorise before the key is looked up.",
     },
     Check {
@@ -308,7 +305,7 @@ pub(super) static CHECKS: [Check; 30] = [
         title: "An empty key is no key that all share",
         severity: everywhere(Major),
         is_refusal: false,
-        harm: "Everybody whose client forgot the key gets the answer of the first of them.",
+        harm: "All callers whose client forgot the key get the answer of the first of them.",
         fix: "Refuse an empty key with 400.",
     },
     Check {
@@ -324,7 +321,7 @@ pub(super) static CHECKS: [Check; 30] = [
         title: "What happens without a key",
         severity: everywhere(Info),
         is_refusal: false,
-        harm: "A client that forgets the key has no protection, and nobody notices.",
+        harm: "A client that forgets the key has no protection, and its makers do not notice.",
         fix: "Require the key where a second effect costs money: 400 without it.",
     },
     Check {

@@ -10,7 +10,6 @@ use super::{
     wire::{Unasked, Wire},
 };
 
-/// Where effects are counted.
 #[derive(Clone, Debug)]
 pub(super) struct CountAt {
     pub(super) url: Uri,
@@ -18,21 +17,18 @@ pub(super) struct CountAt {
     pub(super) pointer: String,
 }
 
-/// How effects are told.
+/// How the probe knows that there was another effect.
 #[derive(Clone, Debug)]
 pub(super) enum Counter {
     Api(CountAt),
     /// Two pieces of work have different answers, so answers that are alike are one.
     Answers,
-    /// All answers are alike.
     Blind,
 }
 
-/// The count before something is sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark(u64);
 
-/// How often it landed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Landed {
     Exactly(u64),
@@ -54,9 +50,12 @@ impl Counter {
     pub(super) fn shown(&self) -> String {
         match self {
             Self::Api(at) => format!("effects counted at {}", at.url),
-            Self::Answers => "effects told by different answers; --count-url is surer".to_owned(),
+            Self::Answers => {
+                "effects counted by different answers; --count-url is surer".to_owned()
+            }
             Self::Blind => {
-                "effects cannot be told: all answers are alike, and no --count-url".into()
+                "effects cannot be counted: all answers are alike, and there is no --count-url"
+                    .into()
             }
         }
     }
@@ -68,7 +67,6 @@ impl Counter {
         }))
     }
 
-    /// How often something landed since the mark, of which these are the answers.
     pub(super) async fn landed(
         &self,
         wire: &Wire,

@@ -48,11 +48,9 @@ pub(super) fn is_secret(name: &HeaderName) -> bool {
     known.contains(name) || parts.iter().any(|part| name.as_str().contains(part))
 }
 
-/// What must not be printed, wherever it comes from: an API may repeat what it was sent.
 pub(super) struct Secrets(Vec<String>);
 
 impl Secrets {
-    /// Of credentials, and of headers whose names say so.
     pub(super) fn of<'a>(
         credentials: impl IntoIterator<Item = &'a Line>,
         headers: impl IntoIterator<Item = &'a Line>,

@@ -263,7 +263,6 @@ fn show_plan(rehearsal: &[String], findings: &[Finding]) -> io::Result<()> {
     Ok(())
 }
 
-/// An error with its causes, in one line.
 fn chain(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |&error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")

@@ -11,7 +11,6 @@ use crate::commands::arguments::Line;
 
 pub(super) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// What is sent, as the user said it.
 #[derive(Clone, Debug)]
 pub(super) struct Operation {
     pub(super) url: Uri,
@@ -35,14 +34,11 @@ pub(super) struct Attempt {
     pub(super) alias: &'static str,
     pub(super) keys: Vec<String>,
     pub(super) body: Option<Bytes>,
-    /// Whether the body goes without its length.
     pub(super) chunked: bool,
-    /// What stands for the placeholders in this piece of work.
     fresh: String,
 }
 
 impl Operation {
-    /// A new piece of work, with a new key.
     pub(super) fn fresh(&self) -> Attempt {
         let fresh = new();
         let body = self.data.as_ref().map(|data| fill(data, &fresh));
@@ -96,7 +92,6 @@ impl Operation {
         is_said && self.data.as_ref().is_some_and(|data| members(&fill(data, &new())).is_some())
     }
 
-    /// The same key for something else.
     pub(super) fn other(&self, attempt: &Attempt) -> Attempt {
         let body = match (&self.other_data, &attempt.body) {
             (Some(data), _) => fill(data, &attempt.fresh),
@@ -143,7 +138,6 @@ impl Attempt {
         self
     }
 
-    /// With one more parameter in the query.
     pub(super) fn query(mut self, pair: &str) -> Self {
         let path = self.url.path_and_query().map_or("/", |path| path.as_str());
         let joint = if path.contains('?') { '&' } else { '?' };
@@ -163,7 +157,6 @@ impl Attempt {
         Some(self)
     }
 
-    /// The same JSON, written in another way.
     pub(super) fn respelled(mut self) -> Option<Self> {
         let members = members(self.body.as_deref()?)?;
         let lines: Vec<String> = members
@@ -185,7 +178,6 @@ impl Attempt {
     }
 }
 
-/// What no other piece of work has.
 fn new() -> String {
     let new = uuid::Builder::from_random_bytes(fastrand::u128(..).to_be_bytes());
     new.into_uuid().to_string()

@@ -12,7 +12,6 @@ use super::{
 };
 use crate::commands::arguments::{self, Line};
 
-/// The operation that the command line describes.
 pub(super) fn operation(options: &Options) -> Result<Operation, BoxError> {
     let read = |data: &Option<String>| data.as_deref().map(data_of).transpose();
     let data = read(&options.data)?;
@@ -73,12 +72,9 @@ pub(super) async fn is_here(url: &Uri) -> bool {
     }
 }
 
-/// What two first requests tell about the operation.
 pub(super) struct Rehearsed {
     pub(super) counter: Counter,
-    /// How long it takes.
     pub(super) usual: Duration,
-    /// Whether it is answered with 202.
     pub(super) is_accepting: bool,
 }
 

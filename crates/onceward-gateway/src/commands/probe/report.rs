@@ -18,12 +18,10 @@ const GOOD: Style = AnsiColor::Green.on_default();
 const ODD: Style = AnsiColor::Yellow.on_default();
 const BAD: Style = AnsiColor::Red.on_default().bold();
 
-/// A check that was asked.
 pub(super) struct Finding {
     pub(super) check: &'static Check,
     pub(super) severity: Severity,
     pub(super) verdict: Verdict,
-    /// The requests that it was seen with, as commands.
     pub(super) requests: Vec<String>,
 }
 
@@ -80,7 +78,6 @@ impl Report {
         (passed * 100).checked_div(passed + failed)
     }
 
-    /// The worst failure.
     pub(super) fn worst(&self) -> Option<Severity> {
         self.of("fail").iter().map(|finding| finding.severity).max()
     }

@@ -30,7 +30,6 @@ use tokio_rustls::{
 
 use super::{BoxError, answer::Answer, chain, curl, operation::Attempt};
 
-/// How much of an answer is read.
 const MAX_ANSWER: usize = 32 << 20;
 
 type Sent = Result<Answer, BoxError>;
@@ -49,7 +48,6 @@ impl fmt::Display for Unasked {
 
 impl Error for Unasked {}
 
-/// Where requests go out.
 pub(super) struct Wire {
     limits: Limits,
     /// Made when the first `https` URL is met.
@@ -57,14 +55,10 @@ pub(super) struct Wire {
     state: Mutex<State>,
 }
 
-/// How much is sent, and how fast.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Of one request.
     pub(super) time_out: Duration,
-    /// Requests in a second.
     pub(super) rate: u32,
-    /// Requests in all.
     pub(super) most: u32,
     /// Nothing is sent, and every request is taken for a success.
     pub(super) is_dry: bool,
@@ -89,7 +83,6 @@ impl Wire {
         self.limits.is_dry
     }
 
-    /// How many requests were sent.
     pub(super) fn sent(&self) -> u32 {
         self.state().sent
     }
@@ -99,7 +92,6 @@ impl Wire {
         std::mem::take(&mut self.state().seen)
     }
 
-    /// Sends one and reads its answer.
     pub(super) async fn send(&self, attempt: &Attempt) -> Sent {
         self.admit(1, attempt, String::new()).await?;
         let sent = self.ask(attempt).await;
@@ -238,7 +230,6 @@ fn passing(sent: &Sent) -> Option<String> {
     }
 }
 
-/// The same of a connection.
 fn gone(trouble: &BoxError) -> Option<String> {
     use std::io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset};
     let first: &(dyn Error + 'static) = &**trouble;

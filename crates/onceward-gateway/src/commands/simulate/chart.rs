@@ -4,9 +4,7 @@ use std::fmt::Write as _;
 
 use super::row::Row;
 
-/// Lines over a common pair of axes.
 pub(super) struct Chart {
-    /// The file's name, without its ending.
     pub(super) file: String,
     pub(super) title: String,
     pub(super) x: Axis,
@@ -38,7 +36,6 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// One for each policy, in the order in which they come.
     pub(super) fn by_policy(rows: &[Row], point: impl Fn(&Row) -> Option<(f64, f64)>) -> Vec<Self> {
         let mut lines: Vec<Self> = Vec::new();
         for row in rows {
@@ -171,7 +168,6 @@ impl Chart {
     }
 }
 
-/// Where values are on the paper.
 struct Frame {
     x: Range,
     y: Range,
@@ -181,7 +177,6 @@ struct Range {
     scale: Scale,
     least: f64,
     most: f64,
-    /// Where they are drawn.
     from: f64,
     to: f64,
 }

@@ -58,10 +58,8 @@ enum Event {
     Ended { call: usize, outcome: Outcome },
 }
 
-/// A call of one layer to the next.
 struct Called {
     layer: usize,
-    /// The call of the layer above that waits for this one.
     above: Option<usize>,
     nested: bool,
     ongoing: Ongoing,
@@ -142,7 +140,6 @@ impl<'a> Stack<'a> {
         }
     }
 
-    /// A layer answers the one above.
     fn answer(&mut self, call: usize, outcome: Outcome, now: Nanos) {
         if let Some(above) = self.calls[call].above {
             self.agenda.note(now, Event::Ended { call: above, outcome });

@@ -13,19 +13,16 @@ use super::{
     random::Random,
 };
 
-/// The shipped defaults, but for the attempts of the scenario.
 pub(super) fn standard(attempts: u32) -> Rules {
     built(Rules::standard().to_builder().attempts(attempts))
 }
 
-/// The shipped defaults with the times of a scenario.
 pub(super) fn timed(attempts: u32, attempt_timeout: Nanos, deadline: Nanos) -> Rules {
     let timeout = Duration::from_nanos(attempt_timeout);
     let rules = Rules::standard().to_builder().attempts(attempts).attempt_timeout(timeout);
     built(rules.deadline(Duration::from_nanos(deadline)))
 }
 
-/// What the same rules do without a breaker.
 pub(super) fn unbroken(rules: &Rules) -> Rules {
     built(rules.to_builder().without_breaker())
 }
@@ -49,7 +46,6 @@ fn built(rules: RulesBuilder) -> Rules {
     rules.build().expect("a scenario's rules make sense, as its test shows")
 }
 
-/// One client process with one target.
 pub(super) struct Ours {
     rules: Rules,
     target: Target,

@@ -22,7 +22,6 @@ use crate::{
 /// Fewer old versions are no trouble, whatever their share.
 const MANY_ROWS: u64 = 100_000;
 
-/// What it says about itself.
 pub(crate) struct Server {
     pub(crate) durability: Durability,
     pub(crate) condition: Condition,
@@ -48,7 +47,7 @@ pub(super) async fn examine(
         refused(error, findings);
         None
     };
-    // What a server promises is told below, and is no reason not to look at the rest.
+    // A weak promise of the server is a finding below, and no reason not to look at the rest.
     let builder = match PostgresStore::builder(url.with_password()) {
         Ok(builder) => builder.without_migrations().accept_relaxed(),
         Err(error) => return refuse(&error, findings),
@@ -169,7 +168,7 @@ fn check_rights(condition: &Condition, config: &Config, findings: &mut Findings)
     if condition.is_superuser {
         let texts = texts(
             "the user of the gateway is a superuser",
-            "whoever has its password has all databases of that server",
+            "a thief of its password has all databases of that server",
             "a role of its own, with the GRANTs of docs/postgres.md#roles",
         );
         findings.note("store-superuser", "store", texts);

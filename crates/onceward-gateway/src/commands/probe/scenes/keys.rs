@@ -1,6 +1,6 @@
 //! How keys are read.
 
-use super::{BoxError, Stage, Verdict, Verdicts, fail, pass, requests::same, skip};
+use super::{ALIKE, BoxError, Stage, Verdict, Verdicts, fail, pass, requests::same, skip};
 use crate::commands::probe::{answer::Answer, counter::Landed, operation::Attempt};
 
 /// Over the 255 that a key may have.
@@ -85,7 +85,7 @@ async fn separate(
     }
     let landed = stage.landed(mark, &[&first, &second]).await?;
     Ok(Ok(match landed {
-        Landed::Unclear => skip("the answers are alike, so it cannot be told; give --count-url"),
+        Landed::Unclear => skip(ALIKE),
         Landed::Exactly(0 | 1) | Landed::Seen(0 | 1) => {
             fail(format!("the second key got the answer of the first: {}", second.shown()))
         }

@@ -17,12 +17,9 @@ pub(crate) enum Expired {
     Dropped,
 }
 
-/// What happens to a request whose turn has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Service {
-    /// It is answered.
     AtItsTurn,
-    /// It is worked on, and answered after that.
     TakesTime,
 }
 
@@ -33,7 +30,6 @@ pub(crate) struct Course {
     pub(crate) succeeded: Vec<u32>,
     /// Retries of the last calls that come after the end of the run are in the last bin.
     pub(crate) attempts: Vec<u32>,
-    /// Of the calls that arrived in each second, how long they took.
     latencies: Vec<Vec<Nanos>>,
 }
 
@@ -94,7 +90,6 @@ struct Fleet<'a> {
     queue: VecDeque<Request>,
     expired: Expired,
     service: Service,
-    /// When the server can take another.
     free: Nanos,
     course: Course,
     random: &'a mut Random,

@@ -26,7 +26,6 @@ use super::{
 use fleet::{Course, Expired, Service};
 
 pub(super) const CLIENTS: u32 = 100;
-/// The mean time between two requests of the whole fleet: 850 a second.
 pub(super) const GAP: Nanos = SECOND / 850;
 pub(super) const LASTS: Nanos = 120 * SECOND;
 const TRIGGER: (Nanos, Nanos) = (10 * SECOND, 20 * SECOND);
@@ -34,7 +33,6 @@ const GOOD: f64 = 0.985;
 /// In the steps of the bins of a course.
 const A_SECOND: usize = (SECOND / Course::BIN) as usize;
 
-/// The time from one turn to the next.
 pub(super) fn turn(now: Nanos) -> Nanos {
     if (TRIGGER.0..TRIGGER.1).contains(&now) { 5 * MILLISECOND } else { MILLISECOND }
 }
@@ -111,7 +109,6 @@ fn recovery(course: &Course) -> Option<Nanos> {
     }
 }
 
-/// The worst second from one second after the trigger on.
 fn goodput(course: &Course) -> f64 {
     let first = (TRIGGER.1 / Course::BIN) as usize + A_SECOND;
     let shares = (first..=course.arrived.len() - A_SECOND).map(|bin| share(course, bin));

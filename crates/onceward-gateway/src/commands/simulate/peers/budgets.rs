@@ -6,7 +6,6 @@ use crate::commands::simulate::{
 };
 
 pub(crate) trait Budget {
-    /// A call starts.
     fn opened(&mut self, _now: Nanos) {}
     fn succeeded(&mut self, _call: &Ongoing, _now: Nanos) {}
     fn failed(&mut self, _now: Nanos) {}
@@ -14,7 +13,6 @@ pub(crate) trait Budget {
     fn pay(&mut self, outcome: Outcome, now: Nanos) -> Option<f64>;
 }
 
-/// Every retry may be.
 pub(crate) struct Unlimited;
 
 impl Budget for Unlimited {
@@ -29,7 +27,6 @@ pub(crate) struct Window {
     share: f64,
     by_request: bool,
     slots: [f64; SLOTS],
-    /// The second of the newest slot.
     newest: u64,
 }
 
@@ -41,7 +38,6 @@ impl Window {
     /// 10 a second, over the 10 s that the window has.
     const RESERVE: f64 = 100.0;
 
-    /// 20 % of the requests.
     pub(crate) fn new(by_request: bool) -> Self {
         Self::of_share(0.2, by_request)
     }
@@ -112,7 +108,6 @@ impl Bucket {
         Self { tokens: most, most, refund, a_second, cost: 1.0, timeout_cost: 1.0, filled: 0 }
     }
 
-    /// That of the AWS SDKs.
     pub(crate) fn aws(cost: f64, timeout_cost: f64) -> Self {
         Self { refund: Refund::OfRetry, cost, timeout_cost, ..Self::new(500.0, 0.0, 0.0) }
     }

@@ -30,19 +30,34 @@ pub(super) struct Peer<B> {
 }
 
 pub(super) enum Backoff {
-    /// At once.
     None,
     /// `base · 2^n`, the same for all.
-    Exponential { base: Nanos, cap: Nanos },
+    Exponential {
+        base: Nanos,
+        cap: Nanos,
+    },
     /// Half of that, and chance for the other half.
-    Equal { base: Nanos, cap: Nanos },
+    Equal {
+        base: Nanos,
+        cap: Nanos,
+    },
     /// Anything up to that.
-    Full { base: Nanos, cap: Nanos },
+    Full {
+        base: Nanos,
+        cap: Nanos,
+    },
     /// Three times the last wait at most.
-    Decorrelated { base: Nanos, cap: Nanos },
+    Decorrelated {
+        base: Nanos,
+        cap: Nanos,
+    },
     /// tower 0.5 `ExponentialBackoff`: chance is added to the bound and cut off at the cap. Its generator
     /// is cloned for each call, so that all calls of a process draw the same numbers.
-    Tower { base: Nanos, cap: Nanos, draws: Vec<f64> },
+    Tower {
+        base: Nanos,
+        cap: Nanos,
+        draws: Vec<f64>,
+    },
 }
 
 impl Backoff {
@@ -51,7 +66,6 @@ impl Backoff {
         Self::Tower { base, cap, draws: (0..8).map(|_| random.unit()).collect() }
     }
 
-    /// The wait after `count` attempts.
     pub(super) fn wait(&self, count: u32, before: Nanos, random: &mut Random) -> Nanos {
         let bound = |base: Nanos, cap: Nanos| {
             base.saturating_mul(1_u64.checked_shl(count - 1).unwrap_or(u64::MAX)).min(cap)

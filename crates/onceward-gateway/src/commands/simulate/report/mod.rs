@@ -8,7 +8,6 @@ use super::{Options, Scenario, row::Row};
 use crate::commands::terminal::columns;
 use published::study;
 
-/// Everything that is said about a run.
 pub(super) fn words(options: &Options, rows: &[Row]) -> String {
     let scenario = options.scenario;
     let (title, observation) = heading(scenario);

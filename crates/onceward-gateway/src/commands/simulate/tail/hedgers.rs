@@ -13,12 +13,9 @@ use crate::commands::simulate::{
 /// ten times that.
 const STRETCH: f64 = 3.0;
 
-/// How a request was answered.
 pub(crate) struct Answered {
     pub(crate) request: usize,
-    /// Requests sent for it in all.
     pub(crate) sent: u32,
-    /// By a hedge.
     pub(crate) hedge: bool,
     pub(crate) took: Nanos,
 }
@@ -26,7 +23,6 @@ pub(crate) struct Answered {
 pub(crate) trait Hedger {
     /// A first request is sent; after which time it may be hedged.
     fn begin(&mut self, request: usize, now: Nanos, random: &mut Random) -> Option<Nanos>;
-    /// That time has come.
     fn may_hedge(&mut self, _request: usize, _now: Nanos) -> bool {
         true
     }
@@ -182,7 +178,6 @@ impl Histogram {
     }
 }
 
-/// The shipped rules with hedging on.
 struct Own {
     ours: Ours,
     calls: Vec<Ongoing>,

@@ -58,7 +58,6 @@ struct Request {
     answered: bool,
 }
 
-/// One policy, for the whole time.
 struct Run<'a> {
     agenda: Agenda<Event>,
     hedger: Box<dyn Hedger>,
@@ -70,15 +69,11 @@ struct Run<'a> {
     random: &'a mut Random,
 }
 
-/// What the run is judged by.
 struct Measured {
-    /// From this request on.
     from: usize,
     latencies: Vec<Nanos>,
     hedged: u32,
-    /// In each second, requests and hedges.
     seconds: Vec<(u32, u32)>,
-    /// The second of the first request that counts.
     from_second: usize,
 }
 
