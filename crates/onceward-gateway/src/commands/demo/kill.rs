@@ -83,3 +83,12 @@ pub(super) async fn kill(
         address,
     })
 }
+
+#[cfg(test)]
+impl Kill {
+    /// Of the gateway that listens on 127.0.0.1:2.
+    pub(super) fn example(at: SystemTime) -> Self {
+        let (process, next_process, address) = (11, 12, "127.0.0.1:2".into());
+        Self { gateway: "B", process, next_process, after_ms: 2500, away_ms: 1260, at, address }
+    }
+}

@@ -84,18 +84,6 @@ mod tests {
 
     const BEFORE: &str = "01900000-0000-7000-8000-000000000000";
 
-    fn kill(at: SystemTime) -> Kill {
-        Kill {
-            gateway: "B",
-            process: 1,
-            next_process: 2,
-            after_ms: 2500,
-            away_ms: 1200,
-            at,
-            address: "127.0.0.1:2".into(),
-        }
-    }
-
     fn counted(via: Option<&str>, kill: &Kill) -> Reconciled {
         let ledger = Ledger::default();
         if via.is_some() {
@@ -110,12 +98,12 @@ mod tests {
 
     #[test]
     fn only_what_went_through_the_killed_gateway_before_is_counted_as_left_by_the_kill() {
-        let killed = kill(SystemTime::now() - Duration::from_secs(1));
+        let killed = Kill::example(SystemTime::now() - Duration::from_secs(1));
         for via in [None, Some("127.0.0.1:2")] {
             assert_eq!(counted(via, &killed).left_by_the_kill, 1, "{via:?}");
         }
         assert_eq!(counted(Some("127.0.0.1:1"), &killed).otherwise, 1);
-        let later = kill(SystemTime::now() + Duration::from_secs(1));
+        let later = Kill::example(SystemTime::now() + Duration::from_secs(1));
         assert_eq!(counted(None, &later).otherwise, 1, "it was asked about before the kill");
     }
 }

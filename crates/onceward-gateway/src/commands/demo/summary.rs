@@ -166,15 +166,7 @@ mod tests {
 
     fn summary(findings: Vec<Finding>) -> Summary {
         let setting = Setting { seed: 7, protected: true };
-        let kill = Kill {
-            gateway: "B",
-            process: 11,
-            next_process: 12,
-            after_ms: 2500,
-            away_ms: 1260,
-            at: std::time::SystemTime::now(),
-            address: "127.0.0.1:2".into(),
-        };
+        let kill = Kill::example(std::time::SystemTime::now());
         let reconciled = Reconciled { left_by_the_kill: 3, broken_off: 4, otherwise: 0 };
         let ordeal = Some(Ordeal { kill, reconciled });
         Summary { numbers: Numbers::default(), setting, ordeal, findings, unluckiest: None }

@@ -1,7 +1,10 @@
 //! What the doctor has to say, and how much it matters.
 
+use serde::Serialize;
+
 /// How much it matters; the worst first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Severity {
     /// Nothing can be served, or what is promised is not kept.
     Problem,
@@ -23,7 +26,7 @@ impl Severity {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
     /// A name that stays the same, for machines.

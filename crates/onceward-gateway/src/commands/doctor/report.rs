@@ -49,7 +49,7 @@ impl Report {
             "check": self.config.notes.iter().map(mistake_document).collect::<Vec<_>>(),
             "store": store_document(&self.config, self.store.as_ref()),
             "routes": self.config.routes.iter().map(route_document).collect::<Vec<_>>(),
-            "findings": self.findings.iter().map(finding_document).collect::<Vec<_>>(),
+            "findings": self.findings,
         })
     }
 
@@ -62,18 +62,6 @@ fn route_document(route: &Route) -> Value {
     let Promise { tier, promise, why } = Promise::of(route);
     let (matched, name) = (route.match_text(), &route.name);
     json!({ "match": matched, "name": name, "tier": tier, "promise": promise, "why": why })
-}
-
-fn finding_document(finding: &Finding) -> Value {
-    let Finding { severity, code, about, what, means, mend } = finding;
-    json!({
-        "severity": severity.as_str(),
-        "code": code,
-        "about": about,
-        "what": what,
-        "means": means,
-        "mend": mend,
-    })
 }
 
 fn store_document(config: &Config, seen: Option<&StoreFindings>) -> Value {

@@ -33,27 +33,19 @@ pub(super) fn examine(route: &Route, has_operators: bool, findings: &mut Finding
 }
 
 fn keys(route: &Route, about: &str, findings: &mut Findings) {
-    match route.key {
-        KeyRule::Required => {}
-        KeyRule::Optional => findings.note(
-            "key-optional",
-            about,
-            texts(
-                format!("requests without a key{} pass", place(route)),
-                "they are not protected: each of their retries runs again",
-                "key = \"required\"",
-            ),
-        ),
-        KeyRule::Off => findings.note(
-            "key-off",
-            about,
-            texts(
-                "it takes no keys",
-                "every retry runs again",
-                "key = \"required\", with `scope` and `authorize`",
-            ),
-        ),
-    }
+    let (code, texts) = match route.key {
+        KeyRule::Required => return,
+        KeyRule::Optional => {
+            let what = format!("requests without a key{} pass", place(route));
+            let means = "they are not protected: each of their retries runs again";
+            ("key-optional", texts(what, means, "key = \"required\""))
+        }
+        KeyRule::Off => {
+            let mend = "key = \"required\", with `scope` and `authorize`";
+            ("key-off", texts("it takes no keys", "every retry runs again", mend))
+        }
+    };
+    findings.note(code, about, texts);
 }
 
 /// Where a key belongs, if not in the usual header.
@@ -116,55 +108,47 @@ fn meaning(route: &Route, about: &str, findings: &mut Findings) {
         );
         findings.note("rerun-within", about, texts);
     }
-    match route.profile_in_force() {
-        None | Some(RouteProfile::Strict) => {}
-        Some(RouteProfile::Standard) => findings.note(
+    let profile = match route.profile_in_force() {
+        None | Some(RouteProfile::Strict) => None,
+        Some(RouteProfile::Standard) => Some((
             "profile-standard",
-            about,
-            texts(
-                "profile \"standard\": a 503 frees the key",
-                "the upstream is trusted to send it only when it did not handle the request (RFC 9110): \
-                 if a proxy sends it after the upstream has begun, a retry doubles the effect",
-                "profile = \"strict\", if there is such a proxy",
-            ),
-        ),
-        Some(RouteProfile::Rerun) => findings.note(
+            "profile \"standard\": a 503 frees the key",
+            "the gateway trusts the upstream to send it only when it did not handle the request (RFC 9110): \
+             if a proxy sends it after the upstream has begun, a retry doubles the effect",
+            "profile = \"strict\", if there is such a proxy",
+        )),
+        Some(RouteProfile::Rerun) => Some((
             "profile-rerun",
-            about,
-            texts(
-                "profile \"rerun\": server errors and lost answers are run again",
-                "no server error is ever final: a client that stops retrying leaves it undone",
-                "profile = \"strict\", if the errors of the upstream are final",
-            ),
-        ),
-        Some(RouteProfile::Stripe) => findings.note(
+            "profile \"rerun\": server errors and lost answers are run again",
+            "no server error is ever final: a client that stops retrying leaves it undone",
+            "profile = \"strict\", if the errors of the upstream are final",
+        )),
+        Some(RouteProfile::Stripe) => Some((
             "profile-stripe",
-            about,
-            texts(
-                "profile \"stripe\": every complete answer but a 400 is final, also 502, 503 and 504",
-                "a proxy before the upstream may have sent it: the client sees a failure, \
-                 though it may have happened",
-                "profile = \"strict\", if there is such a proxy",
-            ),
-        ),
+            "profile \"stripe\": every complete answer but a 400 is final, also 502, 503 and 504",
+            "a proxy before the upstream may have sent it: the client sees a failure, though it may have \
+             happened",
+            "profile = \"strict\", if there is such a proxy",
+        )),
+    };
+    if let Some((code, what, means, mend)) = profile {
+        findings.note(code, about, texts(what, means, mend));
     }
-    if !route.not_applied.is_empty() {
-        let texts = texts(
-            format!("not_applied = {:?}: these answers free the key", route.not_applied),
-            "it is your word that they are sent only before anything is done: if not, a retry \
-             doubles the effect",
-            "not_applied = []",
-        );
-        findings.note("not-applied", about, texts);
-    }
-    if !route.released.is_empty() {
-        let texts = texts(
-            format!("released = {:?}: these answers free the key", route.released),
-            "it is your word that they are sent only when nothing was done: if not, a retry doubles the \
-             effect",
-            "released = []",
-        );
-        findings.note("released", about, texts);
+    for (code, option, answers, when) in [
+        ("not-applied", "not_applied", &route.not_applied, "before anything is done"),
+        ("released", "released", &route.released, "when nothing was done"),
+    ] {
+        if !answers.is_empty() {
+            let texts = texts(
+                format!("{option} = {answers:?}: these answers free the key"),
+                format!(
+                    "it is your word that the upstream sends them only {when}: if not, a retry doubles \
+                     the effect"
+                ),
+                format!("{option} = []"),
+            );
+            findings.note(code, about, texts);
+        }
     }
     if !route.finals.is_empty() {
         let texts = texts(

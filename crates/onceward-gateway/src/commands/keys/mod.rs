@@ -49,8 +49,22 @@ enum Command {
     List(List),
     Show(Show),
     Resolve(Resolve),
-    Release(Release),
-    Purge(Purge),
+    /// Gives a key back, so that another request may use it.
+    ///
+    /// For what was interrupted or may be run again, when no retry will come. Unknown outcomes are resolved
+    /// instead, and what has ended is purged. With --force also what is running, or may have had its effect.
+    #[command(after_help = "\
+Example:
+  onceward keys release --operation REF --reason \"the client gave up\"")]
+    Release(Change),
+    /// Deletes the record of what has ended: its key is new after that, and the trail stays.
+    ///
+    /// Not within a minute of its last change, and not what is running or unknown. With --force also a
+    /// damaged record, once you know what became of it.
+    #[command(after_help = "\
+Example:
+  onceward keys purge --key order-6 --reason \"a charge of a test\"")]
+    Purge(Change),
     Watch(Watch),
 }
 
@@ -147,33 +161,6 @@ struct Resolve {
     change: Change,
 }
 
-/// Gives a key back, so that another request may use it.
-///
-/// For what was interrupted or may be run again, when no retry will come. Unknown outcomes are resolved
-/// instead, and what has ended is purged. With --force also what is running, or may have had its effect.
-#[derive(Args)]
-#[command(after_help = "\
-Example:
-  onceward keys release --operation REF --reason \"the client gave up\"")]
-struct Release {
-    #[command(flatten)]
-    change: Change,
-}
-
-/// Deletes the record of what has ended: its key is new after that, and the trail stays.
-///
-/// Not within a minute of its last change, and not what is running or unknown. With --force also a
-/// damaged record, once you know what became of it.
-#[derive(Args)]
-#[command(after_help = "\
-Example:
-  onceward keys purge --key order-6 --reason \"a charge of a test\"")]
-struct Purge {
-    #[command(flatten)]
-    change: Change,
-}
-
-/// One change and why.
 #[derive(Args)]
 struct Change {
     #[command(flatten)]
@@ -210,8 +197,8 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             Command::List(list) => list.run().await,
             Command::Show(show) => show.run().await,
             Command::Resolve(resolve) => resolve.run().await,
-            Command::Release(Release { change }) => change.run("release").await,
-            Command::Purge(Purge { change }) => change.run("purge").await,
+            Command::Release(change) => change.run("release").await,
+            Command::Purge(change) => change.run("purge").await,
             Command::Watch(watch) => watch.run().await,
         }
         .map(|()| ExitCode::SUCCESS)

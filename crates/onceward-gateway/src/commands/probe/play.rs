@@ -31,6 +31,10 @@ const IMPLIED: [(&str, &[&str], &str); 2] = [
     ("mismatch", &["mismatch-query", "mismatch-tail"], "no other request is refused"),
 ];
 
+/// They pass only if the API refuses something.
+const REFUSALS: [&str; 6] =
+    ["mismatch", "mismatch-status", "mismatch-query", "mismatch-tail", "key-lines", "problem-json"];
+
 /// Plays a scene, if the profile and the user ask for one of its checks.
 pub(super) async fn play(stage: &Stage<'_>, scene: &Scene, options: &Options) -> Vec<Finding> {
     let wanted = wanted(scene, options);
@@ -97,7 +101,7 @@ pub(super) fn leave_out_what_says_nothing(findings: &mut [Finding]) {
         }
         for finding in &mut *findings {
             let is_empty = match &finding.verdict {
-                Verdict::Pass(_) => cause == "once" && !finding.check.is_refusal,
+                Verdict::Pass(_) => cause == "once" && !REFUSALS.contains(&finding.check.id),
                 Verdict::Fail(_) => implied.contains(&finding.check.id),
                 Verdict::Skip(_) => false,
             };

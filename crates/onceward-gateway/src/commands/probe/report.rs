@@ -9,7 +9,7 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
 use super::{
-    catalogue::{Check, Profile, Severity},
+    catalogue::{Check, Profile, Severity, name},
     scenes::Verdict,
 };
 
@@ -18,9 +18,12 @@ const GOOD: Style = AnsiColor::Green.on_default();
 const ODD: Style = AnsiColor::Yellow.on_default();
 const BAD: Style = AnsiColor::Red.on_default().bold();
 
+#[derive(Serialize)]
 pub(super) struct Finding {
+    #[serde(flatten)]
     pub(super) check: &'static Check,
     pub(super) severity: Severity,
+    #[serde(flatten)]
     pub(super) verdict: Verdict,
     pub(super) requests: Vec<String>,
 }
@@ -38,23 +41,11 @@ pub(super) struct Report {
 #[derive(Serialize)]
 struct Document<'a> {
     url: &'a str,
-    profile: &'a str,
+    profile: Profile,
     score: Option<u32>,
     requests: u32,
     counted: &'a str,
-    checks: Vec<Row<'a>>,
-}
-
-#[derive(Serialize)]
-struct Row<'a> {
-    id: &'a str,
-    title: &'a str,
-    severity: &'a str,
-    result: &'a str,
-    detail: &'a str,
-    harm: &'a str,
-    fix: &'a str,
-    requests: &'a [String],
+    checks: &'a [Finding],
 }
 
 impl Finding {
@@ -85,17 +76,17 @@ impl Report {
     pub(super) fn json(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(&Document {
             url: &self.url,
-            profile: self.profile.name(),
+            profile: self.profile,
             score: self.score(),
             requests: self.sent,
             counted: &self.counted,
-            checks: self.findings.iter().map(Row::of).collect(),
+            checks: &self.findings,
         })
     }
 
     pub(super) fn show(&self, out: &mut dyn Write) -> io::Result<()> {
         let Self { url, profile, sent, took, counted, .. } = self;
-        writeln!(out, "{STRONG}{url}, profile {}{STRONG:#}", profile.name())?;
+        writeln!(out, "{STRONG}{url}, profile {}{STRONG:#}", name(profile))?;
         writeln!(out, "{sent} requests in {:.1} s; {counted}\n", took.as_secs_f64())?;
         let mut failures = self.of("fail");
         failures.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
@@ -139,15 +130,6 @@ impl Report {
                 format!("no score, because nothing of weight could be asked: {found} ({asked})")
             }
         }
-    }
-}
-
-impl<'a> Row<'a> {
-    fn of(finding: &'a Finding) -> Self {
-        let (result, detail) = finding.result();
-        let Check { id, title, harm, fix, .. } = finding.check;
-        let (severity, requests) = (finding.severity.name(), &finding.requests[..]);
-        Self { id, title, severity, result, detail, harm, fix, requests }
     }
 }
 

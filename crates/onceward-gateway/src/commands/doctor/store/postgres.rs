@@ -95,20 +95,18 @@ fn refused(error: &OpenError, findings: &mut Findings) {
             return;
         }
         OpenError::Newer { .. } => {
-            ("store-newer", "use the newer software again; nothing goes back".to_owned())
+            ("store-newer", "use the newer software again; nothing goes back")
         }
         OpenError::Unreachable(_) => (
             "store-unreachable",
-            "psql with the same address; name all servers of a cluster in it, as host1,host2"
-                .to_owned(),
+            "psql with the same address; name all servers of a cluster in it, as host1,host2",
         ),
         OpenError::Refused(_) => (
             "store-refused",
-            "correct user, password or database in `store`, or pg_hba.conf of the server"
-                .to_owned(),
+            "correct user, password or database in `store`, or pg_hba.conf of the server",
         ),
-        OpenError::NotAllowed(_) => ("store-not-allowed", migrate.to_owned()),
-        _ => ("store-unusable", "correct the cause, and look again".to_owned()),
+        OpenError::NotAllowed(_) => ("store-not-allowed", migrate),
+        _ => ("store-unusable", "correct the cause, and look again"),
     };
     findings.problem(code, "store", texts(error.to_string(), stopped, mend));
 }

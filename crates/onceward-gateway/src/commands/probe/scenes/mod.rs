@@ -10,6 +10,8 @@ mod retry;
 
 use std::{future::Future, pin::Pin, time::Duration};
 
+use serde::Serialize;
+
 use super::{
     BoxError,
     answer::Answer,
@@ -18,7 +20,8 @@ use super::{
     wire::Wire,
 };
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "result", content = "detail", rename_all = "lowercase")]
 pub(super) enum Verdict {
     Pass(String),
     Fail(String),
