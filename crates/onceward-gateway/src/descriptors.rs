@@ -40,7 +40,6 @@ impl Descriptors {
         OWN.min(self.limit / 4)
     }
 
-    /// Connections of operators, whatever clients do.
     pub(crate) fn operators(self) -> usize {
         self.own()
     }

@@ -21,10 +21,8 @@ const BUSY: Duration = Duration::from_secs(2);
 
 /// A store with everything that the gateway asks of one.
 pub(crate) trait Records: Inspect + Trail + Spool {
-    /// Counts what is open: for metrics.
     fn census(&self) -> BoxFuture<'_, Result<Census, StoreError>>;
 
-    /// The names under which the routes of gateways keep their records.
     fn routes(&self) -> BoxFuture<'_, Result<Vec<KeptRoute>, StoreError>>;
 
     /// Writes the names of a route, if what is stored for it is still `before`; returns whether it was.
@@ -34,7 +32,6 @@ pub(crate) trait Records: Inspect + Trail + Spool {
         route: &'a KeptRoute,
     ) -> BoxFuture<'a, Result<bool, StoreError>>;
 
-    /// Which names live records have, page by page.
     fn living(&self, after: Option<Cursor>) -> BoxFuture<'_, Result<Living, StoreError>>;
 
     /// What is suspected of the store's clock.

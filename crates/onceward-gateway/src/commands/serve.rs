@@ -289,36 +289,34 @@ async fn reload_on_hangup(
 ) {
     while hangups.recv().await.is_some() {
         let sources = Sources::gather(file.as_deref(), overrides.clone());
-        match sources.and_then(|sources| Config::load(&sources)) {
-            Ok(config) => {
-                for name in gateway.needs_restart(&config) {
-                    tell(&format!("warning: another `{name}` counts only after a restart"));
-                }
-                match reload(&gateway, config).await {
-                    Ok(has_news) => {
-                        telemetry::RELOADS.add(Reloaded::Ok);
-                        tell("the routes were read again");
-                        let (config, store) = (gateway.config(), gateway.shared_store());
-                        tokio::spawn(kept::tell_of_the_uncovered(config, store, has_news));
-                    }
-                    Err(error) => {
-                        telemetry::RELOADS.add(Reloaded::Refused);
-                        tell(&format!("the old routes stay: {error}"));
-                    }
-                }
-            }
+        let reloaded = match sources.and_then(|sources| Config::load(&sources)) {
+            Ok(config) => reload(&gateway, config).await.map_err(|error| format!(": {error}")),
             Err(mistakes) => {
                 mistakes.iter().for_each(|mistake| tell(&mistake.to_string()));
+                Err(String::new())
+            }
+        };
+        match reloaded {
+            Ok(has_news) => {
+                telemetry::RELOADS.add(Reloaded::Ok);
+                tell("the routes were read again");
+                let (config, store) = (gateway.config(), gateway.shared_store());
+                tokio::spawn(kept::tell_of_the_uncovered(config, store, has_news));
+            }
+            Err(why) => {
                 telemetry::RELOADS.add(Reloaded::Refused);
-                tell("the old routes stay");
+                tell(&format!("the old routes stay{why}"));
             }
         }
     }
 }
 
-/// A configuration by which live records would not be found any more is as wrong as one with mistakes. Tells
+/// A configuration by which live records would not be found any more is as wrong as one with mistakes. Returns
 /// whether something about the names of routes is new.
 async fn reload(gateway: &Gateway, config: Config) -> Result<bool, BoxError> {
+    for name in gateway.needs_restart(&config) {
+        tell(&format!("warning: another `{name}` counts only after a restart"));
+    }
     let settled = kept::settle(config, gateway.store()).await;
     let Settled { config, has_news } = settled.map_err(|refused| logged(&refused))?;
     gateway.reload(config)?;

@@ -24,7 +24,6 @@ const TRIES: usize = 10;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) route: String,
-    /// How its live records are kept, and how many there are, in words.
     pub(crate) kept: String,
     pub(crate) now: String,
     pub(crate) is_accepted: bool,

@@ -18,7 +18,6 @@ pub(super) struct Plan {
 }
 
 pub(super) struct PlannedName {
-    /// Where it stands in the configuration.
     pub(super) route: usize,
     pub(super) method: usize,
     pub(super) takes_keys: bool,

@@ -13,7 +13,6 @@ pub(super) enum Named {
     Paths(String),
 }
 
-/// The counts of live records by operation and by the names of their scope's parts.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     groups: BTreeMap<(Named, String), u64>,

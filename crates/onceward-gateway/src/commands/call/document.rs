@@ -15,7 +15,6 @@ struct Document<'a> {
     exit_code: u8,
     status: Option<u16>,
     headers: Vec<(&'a str, String)>,
-    /// The body, if it is text; otherwise it is in `body_base64`.
     body: Option<&'a str>,
     body_base64: Option<String>,
     key: Option<&'a str>,

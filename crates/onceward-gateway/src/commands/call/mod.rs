@@ -204,7 +204,6 @@ fn request(options: &Options) -> Result<Option<Request<Bytes>>, BoxError> {
     Ok(Some(request))
 }
 
-/// The answer goes to standard output, and what it means to standard error.
 fn show(options: &Options, ended: &sending::Ended) -> Result<Outcome, BoxError> {
     let outcome = Outcome::of(ended);
     screen::show_end(outcome, ended);

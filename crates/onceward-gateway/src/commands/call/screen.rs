@@ -17,7 +17,6 @@ use super::{outcome::Outcome, sending::Ended};
 
 const CLEAR: &str = "\r\x1b[2K";
 
-/// Shows each attempt as it happens.
 #[derive(Clone, Default)]
 pub(super) struct Screen {
     /// The key that was shown last: the screen shows it once.
@@ -86,7 +85,6 @@ fn style(attempt: &Attempt) -> Style {
     color.on_default()
 }
 
-/// Says what the end means, and what to do.
 pub(super) fn show_end(outcome: Outcome, ended: &Ended) {
     show_for_now(CLEAR);
     let report = ended.report();

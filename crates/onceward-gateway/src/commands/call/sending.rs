@@ -42,7 +42,6 @@ impl Ended {
     }
 }
 
-/// Sends it, as often as the policy says.
 pub(super) async fn send(retry: &Retry, request: Request<Body>) -> Result<Ended, BoxError> {
     let connector = HttpsConnectorBuilder::new()
         .with_native_roots()?

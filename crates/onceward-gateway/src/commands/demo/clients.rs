@@ -166,7 +166,6 @@ impl Attempts<'_> {
         self.take(other);
     }
 
-    /// Sends to any gateway: a retry often meets the other one.
     async fn send(&self, weather: Weather, mut random: Rng) -> Result<Answer, Loss> {
         let underway = self.clients.tally.send();
         self.sent.fetch_add(1, Ordering::Relaxed);

@@ -55,7 +55,6 @@ pub(super) struct Gateways {
 }
 
 impl Gateways {
-    /// Starts both in front of an upstream, their store and configuration in this directory.
     pub(super) async fn start(directory: &Path, upstream: SocketAddr) -> Result<Self, BoxError> {
         let file = directory.join(CONFIGURATION);
         fs::write(&file, configuration(upstream))

@@ -37,7 +37,6 @@ pub(super) struct Charge {
     pub(super) answer: Bytes,
 }
 
-/// Who asks for a charge.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Asker {
     pub(super) key: String,
@@ -47,7 +46,6 @@ pub(super) struct Asker {
     pub(super) via: Option<String>,
 }
 
-/// What is known of an execution that reached the upstream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Run {
     pub(super) via: Option<String>,
@@ -59,9 +57,7 @@ pub(super) struct Run {
 /// What became of an execution, as far as the ledger knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// It was charged, and this is the answer.
     Applied(Bytes),
-    /// It was not charged, and never will be.
     Never,
     Unknown,
 }

@@ -15,7 +15,6 @@ use tokio::{
 
 use super::{BoxError, upstream::CALLER};
 
-/// What a tap sends, the same on every attempt.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
     pub(super) key: String,
@@ -24,7 +23,6 @@ pub(super) struct Order {
     pub(super) cents: u32,
 }
 
-/// What the network does to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Weather {
     /// It lets the answer through, if it comes in time.

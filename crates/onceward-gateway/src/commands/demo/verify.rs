@@ -9,11 +9,9 @@ use super::{clients::Receipt, ledger::Charge};
 pub(super) struct Finding {
     pub(super) wrong: Wrong,
     pub(super) key: String,
-    /// How often it was charged.
     pub(super) times: usize,
 }
 
-/// The worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Wrong {
     ChargedOften,

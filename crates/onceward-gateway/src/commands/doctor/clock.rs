@@ -112,7 +112,6 @@ fn runtime() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
-/// The command that the operator says it with.
 fn command(options: &Options) -> String {
     let place = match &options.admin {
         Some(url) => format!("--admin {url}"),
@@ -140,7 +139,6 @@ fn address(config: &Config, admin: SocketAddr) -> String {
     format!("{scheme}://{}", local(admin))
 }
 
-/// As this machine reaches it.
 fn local(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(match address.is_ipv4() {

@@ -34,9 +34,7 @@ pub(super) struct Finding {
     /// The parts that it concerns: `store`, `listen`, or routes as in `match`.
     pub(super) about: Vec<String>,
     pub(super) what: String,
-    /// What it means for the data.
     pub(super) means: String,
-    /// The line to write, or the command to run.
     pub(super) mend: String,
 }
 

@@ -19,7 +19,6 @@ pub(super) struct Report {
     pub(super) config: Config,
     /// `None`: it could not be looked into, and a finding says why.
     pub(super) store: Option<StoreFindings>,
-    /// The worst first.
     pub(super) findings: Vec<Finding>,
 }
 

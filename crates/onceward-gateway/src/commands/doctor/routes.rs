@@ -48,7 +48,6 @@ fn keys(route: &Route, about: &str, findings: &mut Findings) {
     findings.note(code, about, texts);
 }
 
-/// Where a key belongs, if not in the usual header.
 fn place(route: &Route) -> String {
     let source = &route.key_source;
     match (source.key_header(), source.key_from()) {

@@ -16,7 +16,6 @@ use super::{
 };
 use crate::commands::terminal::tell;
 
-/// How many of the newest operations are looked at each time.
 const PAGE: usize = 500;
 
 /// How many are followed that still have to end.

@@ -93,7 +93,6 @@ impl Answer {
         self.is_marked() && !first.is_marked()
     }
 
-    /// Names of the headers that a replay has lost or changed.
     pub(super) fn lost_in(&self, replay: &Self) -> Vec<HeaderName> {
         let values = |answer: &Self, name: &HeaderName| -> Vec<Vec<u8>> {
             answer.headers.get_all(name).iter().map(|value| value.as_bytes().to_vec()).collect()
@@ -107,7 +106,6 @@ impl Answer {
         names.filter(|name| self.headers.get_all(*name).iter().count() > 1).cloned().collect()
     }
 
-    /// The status and the start of the body, for people.
     pub(super) fn shown(&self) -> String {
         const MOST: usize = 120;
         let text = String::from_utf8_lossy(&self.body);

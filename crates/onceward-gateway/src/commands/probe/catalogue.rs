@@ -5,7 +5,6 @@ use std::fmt;
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// What an API is measured by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Profile {

@@ -32,7 +32,6 @@ pub(super) struct Mark(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Landed {
     Exactly(u64),
-    /// By the answers: each that differs is one.
     Seen(u64),
     Unclear,
 }

@@ -8,7 +8,6 @@ use crate::commands::arguments::Line;
 /// What a body may have before it is only described.
 const MOST: usize = 2_000;
 
-/// One line for a shell. Secrets are not in it: the reader has them.
 pub(super) fn command(attempt: &Attempt) -> String {
     let mut words = vec!["curl -i".to_owned()];
     if attempt.method != "POST" || attempt.body.is_none() {
@@ -79,22 +78,15 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{catalogue::Profile, operation::Operation};
+    use super::super::operation::Operation;
     use super::*;
     use crate::commands::arguments::line;
 
     #[test]
     fn a_command_has_everything_but_the_credential() {
-        let operation = Operation {
-            url: "http://h/pay".parse().unwrap(),
-            method: http::Method::POST,
-            headers: vec![line("X-Shop: it's").unwrap()],
-            credentials: vec![line("X-Api-Key: secret").unwrap()],
-            data: Some("{}".into()),
-            other_data: None,
-            bad_data: None,
-            profile: Profile::Onceward,
-        };
+        let mut operation = Operation::example("http://h/pay", "{}");
+        operation.headers.push(line("X-Shop: it's").unwrap());
+        operation.credentials.push(line("X-Api-Key: secret").unwrap());
         let attempt = operation.fresh().keys(&["", "k"]);
         assert_eq!(
             command(&attempt),

@@ -29,9 +29,8 @@ use super::{
 use catalogue::{CHECKS, Profile, Severity};
 use curl::Secrets;
 use operation::Operation;
-use rehearsal::Rehearsed;
 use report::{Finding, Report};
-use scenes::{SCENES, Stage};
+use scenes::SCENES;
 use wire::{Limits, Wire};
 
 /// Checks from outside whether an API is safe to retry.
@@ -193,19 +192,8 @@ async fn examine(
         most: options.max_requests,
         is_dry: options.dry_run,
     });
-    let Rehearsed { counter, usual, is_accepting } =
-        rehearsal::rehearse(options, operation, &wire).await?;
-    let rehearsal = wire.take_seen();
-    let begun = Instant::now();
-    let stage = Stage {
-        operation,
-        wire: &wire,
-        counter: &counter,
-        duplicates: options.duplicates,
-        patience: Duration::from_secs(options.patience),
-        usual,
-        is_accepting,
-    };
+    let stage = rehearsal::rehearse(options, operation, &wire).await?;
+    let (rehearsal, begun) = (wire.take_seen(), Instant::now());
     let mut findings = Vec::new();
     for scene in &SCENES {
         findings.extend(play::play(&stage, scene, options).await);
@@ -225,7 +213,7 @@ async fn examine(
         findings,
         sent: wire.sent(),
         took: begun.elapsed(),
-        counted: counter.shown(),
+        counted: stage.counter.shown(),
     };
     if options.json {
         read_enough(report.show(&mut anstream::stderr()))?;

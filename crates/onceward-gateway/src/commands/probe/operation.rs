@@ -105,7 +105,6 @@ impl Operation {
         Attempt { body: Some(body), ..attempt.clone() }
     }
 
-    /// A new piece of work that the API should refuse.
     pub(super) fn bad(&self) -> Attempt {
         let attempt = self.fresh();
         let body = match &self.bad_data {
@@ -171,7 +170,6 @@ impl Attempt {
         })
     }
 
-    /// All lines but those that HTTP itself needs.
     pub(super) fn lines(&self) -> Vec<Line> {
         let keys = self.keys.iter().filter_map(|key| Some((KEY, key.parse().ok()?)));
         self.headers.iter().cloned().chain(self.credential.clone()).chain(keys).collect()
@@ -199,12 +197,10 @@ fn fill(text: &str, fresh: &str) -> Bytes {
     text.replace("{{uuid}}", fresh).replace("{{number}}", &number.to_string()).into()
 }
 
-/// The members of an object, as they are written.
 fn members(body: &[u8]) -> Option<BTreeMap<String, &RawValue>> {
     serde_json::from_slice(body).ok()
 }
 
-/// A body that means something else: another number, or another text.
 fn changed(body: &Bytes) -> Bytes {
     let Ok(mut value) = serde_json::from_slice::<Value>(body) else {
         return [body, &b"1"[..]].concat().into();
@@ -241,14 +237,10 @@ fn another_text(value: &Value) -> Option<Value> {
 }
 
 #[cfg(test)]
-mod tests {
-    use http::HeaderValue;
-
-    use super::*;
-
-    fn operation(data: &str) -> Operation {
-        Operation {
-            url: Uri::from_static("http://127.0.0.1:1/pay?a=1"),
+impl Operation {
+    pub(super) fn example(url: &'static str, data: &str) -> Self {
+        Self {
+            url: Uri::from_static(url),
             method: Method::POST,
             headers: Vec::new(),
             credentials: Vec::new(),
@@ -257,6 +249,17 @@ mod tests {
             bad_data: None,
             profile: Profile::Onceward,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn operation(data: &str) -> Operation {
+        Operation::example("http://127.0.0.1:1/pay?a=1", data)
     }
 
     fn text(attempt: &Attempt) -> String {

@@ -8,6 +8,7 @@ use super::{
     BoxError, Options, chain,
     counter::{CountAt, Counter},
     operation::{self, Operation},
+    scenes::Stage,
     wire::Wire,
 };
 use crate::commands::arguments::{self, Line};
@@ -60,7 +61,6 @@ fn data_of(text: &str) -> Result<String, BoxError> {
     Ok(String::from_utf8(arguments::data(text)?)?)
 }
 
-/// Whether every address of the host is one of this computer.
 pub(super) async fn is_here(url: &Uri) -> bool {
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     if let Ok(address) = host.parse::<IpAddr>() {
@@ -72,18 +72,12 @@ pub(super) async fn is_here(url: &Uri) -> bool {
     }
 }
 
-pub(super) struct Rehearsed {
-    pub(super) counter: Counter,
-    pub(super) usual: Duration,
-    pub(super) is_accepting: bool,
-}
-
 /// Two pieces of work: does it work at all, do answers differ, and how long does it take?
-pub(super) async fn rehearse(
+pub(super) async fn rehearse<'a>(
     options: &Options,
-    operation: &Operation,
-    wire: &Wire,
-) -> Result<Rehearsed, BoxError> {
+    operation: &'a Operation,
+    wire: &'a Wire,
+) -> Result<Stage<'a>, BoxError> {
     let count_at = options.count_url.clone().zip(options.count_json.clone());
     let api = count_at.map(|(url, pointer)| Counter::Api(CountAt { url, pointer }));
     let before = match &api {
@@ -115,8 +109,12 @@ pub(super) async fn rehearse(
         }
     }
     let by_answers = if one.is_like(&two) { Counter::Blind } else { Counter::Answers };
-    Ok(Rehearsed {
+    Ok(Stage {
+        operation,
+        wire,
         counter: api.unwrap_or(by_answers),
+        duplicates: options.duplicates,
+        patience: Duration::from_secs(options.patience),
         usual: one.took.min(two.took),
         is_accepting: one.status == StatusCode::ACCEPTED,
     })

@@ -34,7 +34,6 @@ pub(super) struct Report {
     pub(super) findings: Vec<Finding>,
     pub(super) sent: u32,
     pub(super) took: Duration,
-    /// How the probe counted effects.
     pub(super) counted: String,
 }
 
@@ -133,7 +132,6 @@ impl Report {
     }
 }
 
-/// What was skipped for the same reason stands together.
 fn by_reason<'a>(skipped: &[&'a Finding]) -> Vec<(&'a str, Vec<&'a str>)> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for finding in skipped {

@@ -87,7 +87,6 @@ impl Wire {
         self.state().sent
     }
 
-    /// What was sent since this was last asked.
     pub(super) fn take_seen(&self) -> Vec<String> {
         std::mem::take(&mut self.state().seen)
     }
@@ -123,7 +122,6 @@ impl Wire {
         bounded(self.limits.time_out, exchange).await
     }
 
-    /// Sends so many of the same in one moment.
     pub(super) async fn send_together(&self, attempt: &Attempt, count: u32) -> Vec<Sent> {
         if let Err(trouble) =
             self.admit(count, attempt, format!("   # {count} at the same time")).await

@@ -8,7 +8,6 @@ pub(super) type Nanos = u64;
 pub(super) const MILLISECOND: Nanos = 1_000_000;
 pub(super) const SECOND: Nanos = 1_000 * MILLISECOND;
 
-/// Rounded; a negative time is none.
 pub(super) fn from_ms(ms: f64) -> Nanos {
     (ms * MILLISECOND as f64).round().max(0.0) as Nanos
 }

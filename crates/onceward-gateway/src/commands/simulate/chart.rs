@@ -80,7 +80,6 @@ const COLOURS: [&str; 9] = [
 ];
 const OURS: &str = "#d55e00";
 
-/// Text and axes take the colour of the page that they are on.
 const STYLE: &str = "\
 <style>
   svg { color: #1f2328; background: #ffffff }

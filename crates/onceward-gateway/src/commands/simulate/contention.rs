@@ -117,7 +117,6 @@ fn contend(contender: &Contender, clients: u32, random: &mut Random) -> (u64, Na
 }
 
 impl Client {
-    /// When it tries again, unless it is done.
     fn ended(&mut self, outcome: Outcome, now: Nanos, random: &mut Random) -> Option<Nanos> {
         let Next::Attempt { wait } = self.policy.ended(&mut self.call, outcome, now, random) else {
             return None;

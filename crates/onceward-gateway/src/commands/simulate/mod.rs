@@ -89,13 +89,11 @@ impl Scenario {
         }
     }
 
-    /// Whether the number of attempts is a part of it that can be changed.
     fn has_attempts(self) -> bool {
         !matches!(self, Self::Contention | Self::Tail)
     }
 }
 
-/// What a scenario runs with, and what shows how far it is.
 struct Setting<'a> {
     seed: u64,
     attempts: Option<u32>,

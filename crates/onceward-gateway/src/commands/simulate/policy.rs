@@ -4,7 +4,6 @@ use onceward::retry;
 
 use super::{agenda::Nanos, random::Random};
 
-/// How an attempt ended, as its client saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Success,
@@ -17,10 +16,7 @@ pub(super) enum Outcome {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// Send it, and wait for so long.
-    Permit {
-        timeout: Nanos,
-    },
+    Permit { timeout: Nanos },
     Stop,
 }
 

@@ -13,10 +13,8 @@ use crate::{
     config::Config,
 };
 
-/// Below this the store takes no new claims.
 const RESERVE: u64 = 16 << 20;
 
-/// Below this it is time to make room.
 const LITTLE: u64 = 1 << 30;
 
 pub(super) async fn examine(

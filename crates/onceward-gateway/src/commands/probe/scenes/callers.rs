@@ -62,7 +62,6 @@ async fn anonymous(
     })
 }
 
-/// Whether the second caller was served for itself.
 fn apart(first: &Answer, second: &Answer, landed: Landed) -> Verdict {
     let is_replay = second.is_like(first) || second.is_marked_after(first);
     match (second.status.as_u16(), landed) {

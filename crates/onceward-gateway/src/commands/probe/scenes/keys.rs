@@ -64,7 +64,6 @@ fn refused(answer: &Answer) -> Verdict {
     }
 }
 
-/// Whether two keys are two. `Err` if already the first was not accepted.
 async fn separate(
     stage: &Stage<'_>,
     one: &Attempt,

@@ -57,7 +57,7 @@ const ALIKE: &str = "the answers are alike, so they prove nothing; give --count-
 pub(super) struct Stage<'a> {
     pub(super) operation: &'a Operation,
     pub(super) wire: &'a Wire,
-    pub(super) counter: &'a Counter,
+    pub(super) counter: Counter,
     pub(super) duplicates: u32,
     /// How long a key may be busy after its client has left.
     pub(super) patience: Duration,

@@ -99,7 +99,6 @@ async fn after(
     })
 }
 
-/// The changed request as a piece of work of its own.
 fn other_alone(stage: &Stage<'_>) -> Attempt {
     stage.operation.other(&stage.operation.fresh())
 }
@@ -143,7 +142,6 @@ pub(super) async fn chunked(stage: &Stage<'_>) -> Result<Verdicts, BoxError> {
     Ok(vec![("chunked", verdict)])
 }
 
-/// Whether the second is taken for a retry of the first.
 pub(super) async fn same(
     stage: &Stage<'_>,
     attempt: &Attempt,

@@ -23,7 +23,6 @@ pub(crate) enum Service {
     TakesTime,
 }
 
-/// What happened, in bins of a tenth of a second.
 pub(crate) struct Course {
     pub(crate) arrived: Vec<u32>,
     /// By the time they arrived, not by the time they were answered.

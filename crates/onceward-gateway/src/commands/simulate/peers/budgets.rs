@@ -94,7 +94,6 @@ pub(crate) struct Bucket {
     filled: Nanos,
 }
 
-/// What a success pays in.
 enum Refund {
     Always(f64),
     /// What its last retry cost, or 1 without one.

@@ -73,7 +73,6 @@ impl Table {
         Self(vec![head.map(|name| (*name).to_owned()).collect()])
     }
 
-    /// Ours is marked.
     fn add(
         &mut self,
         policy: &str,

@@ -21,7 +21,6 @@ pub(crate) struct Answered {
 }
 
 pub(crate) trait Hedger {
-    /// A first request is sent; after which time it may be hedged.
     fn begin(&mut self, request: usize, now: Nanos, random: &mut Random) -> Option<Nanos>;
     fn may_hedge(&mut self, _request: usize, _now: Nanos) -> bool {
         true
