@@ -26,7 +26,7 @@ const CONFIGURATION: &str = "onceward.toml";
 const START: Duration = Duration::from_secs(15);
 /// How long it may take to stop; it has a patience of its own, which is shorter.
 const STOP: Duration = Duration::from_secs(45);
-const SAID: usize = 20;
+const MAX_KEPT_LINES: usize = 20;
 
 /// Where clients may go. A gateway that comes back may have moved.
 #[derive(Clone)]
@@ -129,22 +129,23 @@ struct Gateway {
     /// Its standard input is held open by its handle: a gateway ends when that is closed, which
     /// happens also if this process is killed.
     child: Child,
-    said: JoinHandle<Vec<String>>,
+    output: JoinHandle<Vec<String>>,
 }
 
 impl Gateway {
     async fn start(name: &'static str, file: &Path) -> Result<Self, BoxError> {
         let port = Port::free().map_err(|error| format!("no port can be had: {error}"))?;
-        let (child, address, said) = launch(name, file, port.address).await?;
-        Ok(Self { name, port, address, child, said })
+        let (child, address, output) = launch(name, file, port.address).await?;
+        Ok(Self { name, port, address, child, output })
     }
 
     async fn start_again(&mut self, file: &Path) -> Result<(), BoxError> {
-        (self.child, self.address, self.said) = launch(self.name, file, self.port.address).await?;
+        (self.child, self.address, self.output) =
+            launch(self.name, file, self.port.address).await?;
         Ok(())
     }
 
-    /// `Some`: it did not end as it should, and this is what it said.
+    /// `Some`: it did not end as it should, and this is what it wrote.
     async fn stop(mut self) -> Option<String> {
         drop(self.child.stdin.take());
         let ended = timeout(STOP, self.child.wait()).await;
@@ -152,9 +153,10 @@ impl Gateway {
         if ended.is_err() {
             let _ = self.child.kill().await;
         }
-        let said = self.said.await.unwrap_or_default();
-        let is_settled = !said.iter().any(|line| line.contains("not settled in time"));
-        let complaint = || format!("gateway {} did not stop well: {}", self.name, said.join("; "));
+        let output = self.output.await.unwrap_or_default();
+        let is_settled = !output.iter().any(|line| line.contains("not settled in time"));
+        let complaint =
+            || format!("gateway {} did not stop well: {}", self.name, output.join("; "));
         (!ended_well || !is_settled).then(complaint)
     }
 }
@@ -177,7 +179,7 @@ async fn launch(
         let mut lines = BufReader::new(stderr).lines();
         match timeout(START, until_it_listens(&mut lines)).await {
             Ok(Ok(address)) => return Ok((child, address, tokio::spawn(listen_to(lines)))),
-            Ok(Err(said)) => reason = said,
+            Ok(Err(output)) => reason = output,
             Err(_) => reason = format!("it does not listen after {START:?}"),
         }
         let _ = child.kill().await;
@@ -206,29 +208,29 @@ fn command(file: &Path, listen: SocketAddr) -> std::io::Result<Command> {
     Ok(command)
 }
 
-/// The address where it listens, or what it said instead.
+/// The address where it listens, or what it wrote instead.
 async fn until_it_listens(lines: &mut Lines<BufReader<ChildStderr>>) -> Result<SocketAddr, String> {
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     while let Ok(Some(line)) = lines.next_line().await {
         let listening = line.strip_prefix("listening on http://");
         let address = listening.and_then(|rest| rest.split(',').next()?.parse().ok());
         match address {
             Some(address) => return Ok(address),
-            None => said.push(line),
+            None => output.push(line),
         }
     }
-    Err(said.join("; "))
+    Err(output.join("; "))
 }
 
 /// Reads on, so that the gateway never waits for its reader; keeps the beginning.
 async fn listen_to(mut lines: Lines<BufReader<ChildStderr>>) -> Vec<String> {
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     while let Ok(Some(line)) = lines.next_line().await {
-        if said.len() < SAID {
-            said.push(line);
+        if output.len() < MAX_KEPT_LINES {
+            output.push(line);
         }
     }
-    said
+    output
 }
 
 fn configuration(upstream: SocketAddr) -> String {

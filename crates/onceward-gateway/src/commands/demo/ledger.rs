@@ -88,7 +88,7 @@ impl Ledger {
     }
 
     /// Says what became of an execution; a gateway may rely on `Never`.
-    pub(super) fn fate(&self, execution: &str) -> Ended {
+    pub(super) fn end_of(&self, execution: &str) -> Ended {
         let mut book = self.lock();
         book.asked.entry(execution.to_owned()).or_insert_with(SystemTime::now);
         match book.runs.get(execution) {
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn what_never_arrived_never_happens_once_that_was_said() {
         let ledger = Ledger::default();
-        assert_eq!(ledger.fate("e1"), Ended::Never);
+        assert_eq!(ledger.end_of("e1"), Ended::Never);
         assert!(ledger.enter(asker("e1")).is_none());
         assert!(ledger.enter(asker("e2")).is_some(), "another execution may run");
     }
@@ -200,11 +200,11 @@ mod tests {
     fn what_is_being_worked_on_is_unknown_until_it_has_ended() {
         let ledger = Ledger::default();
         let (one, other) = (ledger.enter(asker("e1")).unwrap(), ledger.enter(asker("e2")).unwrap());
-        assert_eq!((ledger.fate("e1"), ledger.fate("e2")), (Ended::Unknown, Ended::Unknown));
+        assert_eq!((ledger.end_of("e1"), ledger.end_of("e2")), (Ended::Unknown, Ended::Unknown));
         one.charge(500, Bytes::from_static(b"ch_1"));
         drop((one, other));
-        assert_eq!(ledger.fate("e1"), Ended::Applied(Bytes::from_static(b"ch_1")));
-        assert_eq!(ledger.fate("e2"), Ended::Never);
+        assert_eq!(ledger.end_of("e1"), Ended::Applied(Bytes::from_static(b"ch_1")));
+        assert_eq!(ledger.end_of("e2"), Ended::Never);
         assert!(ledger.is_quiet());
     }
 

@@ -31,8 +31,8 @@ use super::terminal::{self, BoxError};
 use reconciled::Reconciled;
 use screen::{Screen, Unwritable};
 use service::Service;
-use storm::{Storm, Wreckage};
-use summary::{Ordeal, Setting, Summary};
+use storm::{Storm, StormEnd};
+use summary::{KillReport, Setting, Summary};
 
 const STOPPED: &str = "stopped before the end: nothing was counted; the records are removed";
 
@@ -115,14 +115,14 @@ async fn play(
     open(screen, service, options).map_err(Unwritable)?;
     let storm = Storm::new(options, setting.seed, service);
     let weathered = tokio::select! {
-        wreckage = storm.weather(service.gateways.as_mut(), screen) => Some(wreckage?),
+        end = storm.weather(service.gateways.as_mut(), screen) => Some(end?),
         () = &mut stopped => None,
     };
     screen.end_progress().map_err(Unwritable)?;
-    let Wreckage { receipts, kill } = weathered.ok_or(STOPPED)?;
+    let StormEnd { receipts, kill } = weathered.ok_or(STOPPED)?;
     service.upstream.calm_down();
     service.quiet().await;
-    let ordeal = match (kill, &mut service.gateways) {
+    let kill_report = match (kill, &mut service.gateways) {
         (Some(kill), Some(gateways)) => {
             if let Some(name) = gateways.fallen() {
                 return Err(
@@ -131,14 +131,14 @@ async fn play(
             }
             let asked = service.upstream.ledger.asked();
             let reconciled = Reconciled::read(&gateways.records(), &asked, &kill).await?;
-            Some(Ordeal { kill, reconciled })
+            Some(KillReport { kill, reconciled })
         }
         _ => None,
     };
     let findings = verify::verify(&receipts, &service.ledger().charged());
     let unluckiest = storm.tally().unluckiest_story();
     let numbers = storm.tally().numbers(service.ledger());
-    let summary = Summary { numbers, setting, ordeal, findings, unluckiest };
+    let summary = Summary { numbers, setting, kill_report, findings, unluckiest };
     summary.show(screen).map_err(Unwritable)?;
     if options.json {
         writeln!(io::stdout(), "{}", serde_json::to_string(&summary)?).map_err(Unwritable)?;

@@ -90,7 +90,7 @@ mod tests {
             let via = via.map(str::to_owned);
             ledger.enter(Asker { execution: Some(BEFORE.into()), via, ..Asker::default() });
         }
-        ledger.fate(BEFORE);
+        ledger.end_of(BEFORE);
         let mut reconciled = Reconciled::default();
         reconciled.count(&ledger.asked()[0], BEFORE, kill);
         reconciled

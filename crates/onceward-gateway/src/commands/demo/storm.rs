@@ -33,7 +33,7 @@ pub(super) struct Storm {
     ledger: Ledger,
 }
 
-pub(super) struct Wreckage {
+pub(super) struct StormEnd {
     pub(super) receipts: Vec<Receipt>,
     pub(super) kill: Option<Kill>,
 }
@@ -62,7 +62,7 @@ impl Storm {
         &self,
         gateways: Option<&mut Gateways>,
         screen: &mut Screen,
-    ) -> Result<Wreckage, BoxError> {
+    ) -> Result<StormEnd, BoxError> {
         let mut clients = self.clients.start(self.number);
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -94,7 +94,7 @@ impl Storm {
         while let Ok(news) = news.try_recv() {
             screen.news(self.started.elapsed(), &news).map_err(Unwritable)?;
         }
-        Ok(Wreckage { receipts, kill })
+        Ok(StormEnd { receipts, kill })
     }
 
     fn progress(&self, down: Option<&'static str>) -> Progress {

@@ -20,7 +20,7 @@ pub(super) struct Summary {
     #[serde(flatten)]
     pub(super) setting: Setting,
     #[serde(flatten)]
-    pub(super) ordeal: Option<Ordeal>,
+    pub(super) kill_report: Option<KillReport>,
     #[serde(serialize_with = "as_texts")]
     pub(super) findings: Vec<Finding>,
     #[serde(skip)]
@@ -34,7 +34,7 @@ pub(super) struct Setting {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Ordeal {
+pub(super) struct KillReport {
     pub(super) kill: Kill,
     pub(super) reconciled: Reconciled,
 }
@@ -75,8 +75,8 @@ impl Summary {
             let text = "keys came back with another amount and were refused with 422";
             screen.line(format_args!("{tick} {refused} {text}"))?;
         }
-        if let Some(ordeal) = &self.ordeal {
-            ordeal.show(screen)?;
+        if let Some(kill_report) = &self.kill_report {
+            kill_report.show(screen)?;
         }
         if let Some(Story { requests, steps, .. }) = &self.unluckiest {
             screen.line("")?;
@@ -118,7 +118,7 @@ impl Summary {
     }
 }
 
-impl Ordeal {
+impl KillReport {
     fn show(&self, screen: &mut Screen) -> io::Result<()> {
         let Self { kill, reconciled } = self;
         let tick = screen.good("✓");
@@ -168,8 +168,8 @@ mod tests {
         let setting = Setting { seed: 7, protected: true };
         let kill = Kill::example(std::time::SystemTime::now());
         let reconciled = Reconciled { left_by_the_kill: 3, broken_off: 4, otherwise: 0 };
-        let ordeal = Some(Ordeal { kill, reconciled });
-        Summary { numbers: Numbers::default(), setting, ordeal, findings, unluckiest: None }
+        let kill_report = Some(KillReport { kill, reconciled });
+        Summary { numbers: Numbers::default(), setting, kill_report, findings, unluckiest: None }
     }
 
     #[test]

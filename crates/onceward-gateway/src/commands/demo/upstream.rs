@@ -213,7 +213,7 @@ async fn reconcile(
     State(payments): State<Payments>,
     Json(question): Json<Question>,
 ) -> Json<Value> {
-    Json(match payments.ledger.fate(&question.execution) {
+    Json(match payments.ledger.end_of(&question.execution) {
         Ended::Applied(answer) => json!({"outcome": "applied", "response": {
             "status": StatusCode::CREATED.as_u16(),
             "headers": [["content-type", "application/json"]],

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
     finding::{Finding, Severity},
@@ -88,12 +88,15 @@ fn store_document(config: &Config, seen: Option<&StoreFindings>) -> Value {
         "log_bytes": census.log_bytes,
         "free_bytes": census.free_bytes,
     });
-    document.as_object_mut().into_iter().for_each(|all| all.extend(promised_document(promised)));
+    if let (Value::Object(all), Value::Object(more)) = (&mut document, promised_document(promised))
+    {
+        all.extend(more);
+    }
     document
 }
 
-fn promised_document(promised: &Promised) -> Map<String, Value> {
-    let document = match promised {
+fn promised_document(promised: &Promised) -> Value {
+    match promised {
         Promised::Sqlite(durability) => json!({
             "journal_mode": durability.journal_mode,
             "synchronous": durability.synchronous,
@@ -110,10 +113,6 @@ fn promised_document(promised: &Promised) -> Map<String, Value> {
             "dead_rows": server.condition.dead_rows,
             "services": server.condition.services,
         }),
-    };
-    match document {
-        Value::Object(members) => members,
-        _ => Map::new(),
     }
 }
 
