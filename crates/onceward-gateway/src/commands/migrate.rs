@@ -35,24 +35,23 @@ Examples:
   onceward migrate --print > onceward.sql            the SQL for PostgreSQL, to be run by other tools
   onceward migrate --store sqlite://shop.db --accept-loss 'the disk was replaced'")]
 pub(crate) struct Options {
-    /// Where the records are: `sqlite://<file>` or `postgres://<user>@<host>/<database>`; the
-    /// environment variable `ONCEWARD_STORE` if it is not said, so that no list of processes shows a
-    /// password.
+    /// Where the records are: `sqlite://<file>` or `postgres://<user>@<host>/<database>`. Without it,
+    /// the environment variable `ONCEWARD_STORE` names it, so that no list of processes shows a password.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// Changes nothing, and fails if there is something to do.
     #[arg(long)]
     check: bool,
     /// Changes nothing, and prints the SQL that brings tables in PostgreSQL up to date, for tools of
-    /// your own: all of it, or what the store lacks that is named.
+    /// your own: all of it, or with --store what that store lacks.
     #[arg(long, conflicts_with = "check")]
     print: bool,
-    /// Accepts that a SQLite file lacks commits that were durable, for this reason: the file can be used
-    /// again, and operations that were acknowledged in those commits run again when they are retried.
-    /// Copy all files first. The reason is kept in the table `onceward_loss`.
+    /// Accepts that a SQLite file lacks commits that were durable, for this reason: gateways can use the
+    /// file again, and a retry of an operation that was acknowledged in those commits runs again. Copy
+    /// all files first. The table `onceward_loss` keeps the reason.
     #[arg(long, value_name = "REASON", conflicts_with_all = ["check", "print"])]
     accept_loss: Option<String>,
-    /// How many seconds to wait for others who are writing to a file.
+    /// How many seconds to wait for other processes that write to the file.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=3600))]
     wait: u64,
 }
@@ -123,7 +122,7 @@ async fn on_server(url: &PostgresUrl, options: &Options) -> Result<ExitCode, Box
     done(&url.to_string(), done_by_us.newest, done_by_us.found)
 }
 
-/// What is to be said where there is nothing to do, or nothing may be done.
+/// Reports, if there is nothing to do or `--check` forbids it.
 fn settled(
     name: &str,
     address: &str,

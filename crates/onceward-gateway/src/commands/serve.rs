@@ -38,7 +38,7 @@ use crate::{
 /// How long what is under way may take when the gateway stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How many of the newest records are looked at to see whether the key is right.
+/// How many of the newest records show whether the key is right.
 const NEWEST: u32 = 100;
 
 /// How long an operator's last question may take when the gateway has ended.
@@ -47,7 +47,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 /// How long an operator may take nothing of an answer.
 const STALL: Duration = Duration::from_secs(60);
 
-/// How often records are looked for whose time is over.
+/// How often the store forgets records whose time is over.
 const SWEEP: Duration = Duration::from_secs(60);
 
 const REFRESH: Duration = Duration::from_secs(60);
@@ -55,8 +55,8 @@ const REFRESH: Duration = Duration::from_secs(60);
 /// Makes an API in any language safe to retry: a gateway in front of it.
 ///
 /// Requests with an `Idempotency-Key` run once; retries get the stored answer. Everything else passes
-/// through. Without a file, `--upstream`, `--scope` and `--authorize` say what is needed: all POST and
-/// PATCH requests are covered. SIGHUP reads the file again; SIGTERM and Ctrl-C let what is under way
+/// through. Without a file, `--upstream`, `--scope` and `--authorize` are enough: the gateway covers all POST
+/// and PATCH requests. SIGHUP reads the file again; SIGTERM and Ctrl-C let what is under way
 /// end.
 #[derive(Args)]
 #[command(after_help = "\
@@ -69,7 +69,7 @@ pub(crate) struct Options {
     config: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
-    /// How events are logged, to standard error; `ONCEWARD_LOG_FORMAT` says it too.
+    /// The form of the log on standard error; `ONCEWARD_LOG_FORMAT` sets it too.
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<LogFormat>,
     /// Counts nothing, to measure what counting costs.

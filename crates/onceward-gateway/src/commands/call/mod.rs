@@ -34,13 +34,13 @@ const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Sends one request and retries it safely.
 ///
-/// A POST or PATCH gets an `Idempotency-Key`, made once and the same on every attempt. Attempts, waits
-/// and the retry budget are shown on standard error as they happen; the answer's body goes to standard
-/// output. With --resume the request is written down before it is sent, and the same command sends it
-/// again with the same key after a crash.
+/// A POST or PATCH gets an `Idempotency-Key`, the same on every attempt. The command shows attempts, waits
+/// and the retry budget on standard error as they happen; the answer's body goes to standard output. With
+/// --resume it writes the request down before it sends it, and after a crash the same command sends it
+/// again with the same key.
 ///
-/// Exit codes: 0 it succeeded, 3 it was refused (4xx, a conflict, a failure that is stored, a redirect),
-/// 4 it is not known whether it happened, 5 gave up; 1 it could not be sent at all; 2 the command line is wrong.
+/// Exit codes: 0 it succeeded, 3 the server refused it (4xx, a conflict, a stored failure, a redirect), 4 it
+/// may have happened, 5 the command gave up; 1 it could not send anything; 2 the command line is wrong.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -54,19 +54,19 @@ pub(crate) struct Options {
     /// GET, POST, PUT …
     #[arg(required_unless_present = "resume", requires = "url")]
     method: Option<Method>,
-    /// Where it is sent.
+    /// Where the request goes.
     #[arg(required_unless_present = "resume", value_parser = url)]
     url: Option<Uri>,
-    /// What is sent, or `@FILE` with it (`@-`: standard input). JSON is sent as `application/json`.
+    /// The body, or `@FILE` with it (`@-`: standard input). JSON goes as `application/json`.
     #[arg(short = 'd', long, value_name = "DATA", requires = "method")]
     data: Option<String>,
     /// A line of the request.
     #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = line)]
     header: Vec<Line>,
-    /// The key, for example of a call that is not known to have happened [default: a new UUID].
+    /// The key, for example of a call whose outcome is unknown [default: a new UUID].
     #[arg(long, value_name = "KEY", value_parser = key, requires = "method", conflicts_with = "no_key")]
     key: Option<Key>,
-    /// No key: a POST or PATCH is then sent once, unless it certainly did not arrive.
+    /// No key: the command then sends a POST or PATCH once, unless it certainly did not arrive.
     #[arg(long, conflicts_with = "resume")]
     no_key: bool,
     /// How many attempts there are in all [default: 3, with --patient 8].
@@ -97,8 +97,8 @@ pub(crate) struct Options {
     /// How important it is, from 0 to 3.
     #[arg(long, value_name = "0-3", value_parser = priority)]
     priority: Option<Priority>,
-    /// Writes the request there before it is sent, and forgets it when its outcome is known. If it is
-    /// there already, its key is used. Without METHOD and URL: sends all that are there.
+    /// Writes the request there before it goes out, and forgets it when its outcome is known. A request
+    /// that is there already keeps its key. Without METHOD and URL: sends all that are there.
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
     /// Prints what happened as JSON, with the answer in it.
@@ -142,12 +142,12 @@ async fn send(
     retry: Retry,
     request: Request<Bytes>,
 ) -> Result<Outcome, BoxError> {
-    // It is in memory anyhow, so that it can be sent again whatever its length.
+    // It is in memory anyhow, so that any length can go out again.
     let retry = retry.max_body(request.body().len());
     show(options, &sending::send(&retry, request.map(Body::from)).await?)
 }
 
-/// How much of an answer is read before it is believed to be whole.
+/// So much of an answer the client reads before it takes the answer for whole.
 const MOST: usize = 64 << 20;
 
 /// One key for all that is pending would make one operation of them, and of each a second one.

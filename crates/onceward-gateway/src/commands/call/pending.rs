@@ -30,7 +30,7 @@ pub(super) async fn send(
     for request in requests {
         match super::send(options, retry.clone(), request).await {
             Ok(outcome) => worst = worst.max(outcome),
-            // The others have to be sent all the same.
+            // The other requests go out all the same.
             Err(error) => {
                 if let Some(before) = trouble.replace(error) {
                     eprintln!("error: {before}");
@@ -59,7 +59,7 @@ fn known(mut request: Request<Bytes>, pending: &[Pending]) -> Result<Request<Byt
     };
     match pending.iter().find(same) {
         Some(pending) => {
-            eprintln!("this request is pending: it is sent again with its key");
+            eprintln!("this request is pending: it goes out again with its key");
             request.headers_mut().insert(KEY, HeaderValue::from_str(pending.key())?);
         }
         None if [Method::POST, Method::PATCH].contains(request.method()) => {}

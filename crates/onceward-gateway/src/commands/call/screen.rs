@@ -50,7 +50,7 @@ impl Screen {
             }
             Event::Following { wait } => {
                 eprintln!(
-                    "           it is being carried out; asking for its end in {}",
+                    "           the server is carrying it out; asking for its end in {}",
                     shown(*wait)
                 );
             }
@@ -93,7 +93,7 @@ pub(super) fn show_end(outcome: Outcome, ended: &Ended) {
     }
     let reason = match (report.stop(), ended.moved()) {
         (None, Some(to)) => {
-            format!("it points to {to}, which is not followed: a key belongs to one server")
+            format!("it points to {to}, and the client does not follow: a key belongs to one server")
         }
         (stop, _) => stop.map(|stop| stop.reason().to_string()).unwrap_or_default(),
     };
@@ -105,7 +105,7 @@ pub(super) fn show_end(outcome: Outcome, ended: &Ended) {
         Outcome::Refused => eprintln!("refused: {reason}"),
         Outcome::GaveUp => {
             eprintln!(
-                "gave up: {reason}. It is not known to have happened: every attempt was answered, or never arrived"
+                "gave up: {reason}. Nothing says that it happened: every attempt got an answer, or never arrived"
             );
         }
         Outcome::Unknown => {

@@ -34,7 +34,7 @@ use service::Service;
 use storm::{Storm, StormEnd};
 use summary::{KillReport, Setting, Summary};
 
-const STOPPED: &str = "stopped before the end: nothing was counted; the records are removed";
+const STOPPED: &str = "stopped before the end: the demo has counted nothing, and removes the records";
 
 /// Shows it: two gateways before a flaky API, clients on a bad network, one charge for every tap.
 ///
@@ -42,7 +42,7 @@ const STOPPED: &str = "stopped before the end: nothing was counted; the records 
 /// before it, on free ports of this computer, their records in one SQLite file in a temporary
 /// directory. Clients tap "Pay" and lose answers, time out, tap twice and restart, on real sockets.
 /// The API is slow, unready or away at times, or breaks off; half-way one gateway is killed with
-/// SIGKILL and started again. At the end every charge is counted; anything but one for each tap
+/// SIGKILL and started again. At the end the demo counts every charge; anything but one for each tap
 /// makes the command fail. Then everything stays up for you to try, until Ctrl-C.
 #[derive(Args)]
 #[command(after_help = "\
@@ -61,7 +61,7 @@ pub(crate) struct Options {
     /// How many clients tap at the same time.
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = value_parser!(u16).range(1..=200))]
     clients: u16,
-    /// Which mischief the network makes; a new one each time if not said.
+    /// Which mischief the network makes [default: a new one each time].
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// The same API without Onceward: people are charged twice, and the command fails. Implies

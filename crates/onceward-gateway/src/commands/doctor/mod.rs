@@ -49,7 +49,7 @@ pub(crate) struct Options {
     /// Connects to nothing.
     #[arg(long)]
     offline: bool,
-    /// Tells the running gateway that its store's clock is right, though it jumped; nothing is examined.
+    /// Makes the running gateway trust its store's clock again after a jump, and examines nothing.
     ///
     /// Keys that are over by this clock may run again after that: look at the clock first. It counts for the
     /// one gateway that is asked, and needs a token with the role `purge`.
@@ -58,8 +58,8 @@ pub(crate) struct Options {
     /// Why the clock is right; the gateway keeps it in the trail with your name.
     #[arg(long, value_name = "TEXT", requires = "clock_is_right")]
     reason: Option<String>,
-    /// The operators' listener of the running gateway, as `http://127.0.0.1:8081`; what the configuration
-    /// calls `admin` if not said.
+    /// The operators' listener of the running gateway, as `http://127.0.0.1:8081` [default: `admin` of the
+    /// configuration].
     #[arg(long, value_name = "URL", conflicts_with = "offline")]
     admin: Option<String>,
     /// The environment variable that holds the token for it; if it is not set, one of the tokens that the

@@ -24,8 +24,8 @@ pub(crate) use admin_client::{AdminClient, DEFAULT_TOKEN};
 /// Finds operations and repairs them.
 ///
 /// Through the operators' listener of a running gateway (`--admin`), or on the store itself (`--store`,
-/// `--config`), also while gateways use it. Without any of them: the store of ./onceward.toml. Keys are
-/// never shown: an operation is named by its reference, as in the header `Onceward-Operation`.
+/// `--config`), also while gateways use it. Without any of them: the store of ./onceward.toml. The
+/// command shows no keys: an operation has a reference, as in the header `Onceward-Operation`.
 #[derive(Args)]
 #[command(
     subcommand_required = true,
@@ -51,8 +51,8 @@ enum Command {
     Resolve(Resolve),
     /// Gives a key back, so that another request may use it.
     ///
-    /// For what was interrupted or may be run again, when no retry will come. Unknown outcomes are resolved
-    /// instead, and what has ended is purged. With --force also what is running, or may have had its effect.
+    /// For what was interrupted or may run again, when no retry will come. `resolve` is for unknown outcomes,
+    /// `purge` for what has ended. With --force also what is running, or may have had its effect.
     #[command(after_help = "\
 Example:
   onceward keys release --operation REF --reason \"the client gave up\"")]
@@ -96,10 +96,10 @@ struct Which {
     /// `released`, `expired` or `clock_suspect`.
     #[arg(long, value_name = "STATE")]
     state: Option<String>,
-    /// To whom they belong, as a list shows it: `jwt:sub=alice`.
+    /// Whose they are, as a list shows it: `jwt:sub=alice`.
     #[arg(long, value_name = "SCOPE")]
     scope: Option<String>,
-    /// What is done, as a list shows it: `charge.create`.
+    /// Which operation, as a list shows it: `charge.create`.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// First claimed so long ago or longer: 90s, 2h, 7d.
@@ -128,7 +128,7 @@ struct List {
     place: StoreLocation,
 }
 
-/// Shows one operation with everything that was done to it.
+/// Shows one operation with its trail.
 #[derive(Args)]
 struct Show {
     #[command(flatten)]
@@ -165,7 +165,7 @@ struct Resolve {
 struct Change {
     #[command(flatten)]
     which: Which,
-    /// Why; it is kept in the trail with your name.
+    /// Why; the trail keeps it with your name.
     #[arg(long, value_name = "TEXT")]
     reason: String,
     /// Also where it may still be running, or where its record cannot be read. Think twice: what runs

@@ -49,17 +49,17 @@ Examples:
   onceward probe http://127.0.0.1:3000/orders --data '{\"id\": \"{{uuid}}\", \"n\": {{number}}}' \\
       --credential 'Authorization: Bearer A' --credential 'Authorization: Bearer B' \\
       --count-url http://127.0.0.1:3000/orders --count-json /total
-  onceward probe --list                       what is checked
+  onceward probe --list                       the checks
   onceward probe URL --data @order.json --only once,concurrent --json
   onceward probe https://test.example/pay --data @pay.json --dry-run")]
 pub(crate) struct Options {
-    /// Where the operation is sent.
+    /// Where the operation goes.
     #[arg(required_unless_present = "list", value_parser = url)]
     url: Option<Uri>,
     #[arg(short = 'X', long, value_name = "METHOD", default_value = "POST")]
     method: Method,
-    /// What is sent, or `@FILE` with it (`@-`: standard input). `{{uuid}}` and `{{number}}` in it are
-    /// new in every piece of work, and the same in its retries.
+    /// The body, or `@FILE` with it (`@-`: standard input). `{{uuid}}` and `{{number}}` in it are new in
+    /// every piece of work, and the same in its retries.
     #[arg(short = 'd', long, value_name = "DATA")]
     data: Option<String>,
     /// Another request, for the same key [default: a number or text of the data changed].
@@ -68,26 +68,26 @@ pub(crate) struct Options {
     /// A request that the API refuses [default: an object that it does not expect].
     #[arg(long, value_name = "DATA")]
     bad_data: Option<String>,
-    /// A line of all requests. JSON data is sent as `application/json` by itself.
+    /// A line of all requests. JSON data goes as `application/json` by itself.
     #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = header_line)]
     header: Vec<Line>,
     /// A line that says who is calling; give two, of two callers, to see whether they are apart.
     // It is read later, so that no message about the command line repeats it.
     #[arg(long, value_name = "NAME: VALUE")]
     credential: Vec<String>,
-    /// Where effects are counted, asked before and after; without it different answers are counted.
+    /// Where the API counts effects; the probe asks before and after. Without it, it counts different answers.
     #[arg(long, value_name = "URL", requires = "count_json", value_parser = url)]
     count_url: Option<Uri>,
     /// JSON pointer to the number there, or to a list whose length counts.
     #[arg(long, value_name = "POINTER", requires = "count_url", value_parser = pointer)]
     count_json: Option<String>,
-    /// What the API is measured by.
+    /// What the probe measures the API by.
     #[arg(long, value_enum, default_value = "onceward")]
     profile: Profile,
     /// Only these checks.
     #[arg(long, value_name = "CHECKS", value_delimiter = ',', value_parser = known)]
     only: Vec<&'static str>,
-    /// Says what is checked, and sends nothing.
+    /// Lists the checks, and sends nothing.
     #[arg(long)]
     list: bool,
     /// Prints the findings as JSON; what is for people goes to standard error.
@@ -96,16 +96,16 @@ pub(crate) struct Options {
     /// Probes also what is not on this computer: you may do this to it.
     #[arg(long)]
     yes: bool,
-    /// Says what would be sent, and sends nothing.
+    /// Shows the requests, and sends nothing.
     #[arg(long)]
     dry_run: bool,
-    /// How many requests are sent in a second.
+    /// How many requests the probe sends in a second.
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = value_parser!(u32).range(1..=1000))]
     rate: u32,
-    /// How many requests are sent in all.
+    /// How many requests the probe sends in all.
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = value_parser!(u32).range(1..=10_000))]
     max_requests: u32,
-    /// How many duplicates are sent at the same time.
+    /// How many duplicates the probe sends at the same time.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u32).range(2..=100))]
     duplicates: u32,
     /// How many seconds an answer may take.
