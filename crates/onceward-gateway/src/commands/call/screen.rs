@@ -93,7 +93,9 @@ pub(super) fn show_end(outcome: Outcome, ended: &Ended) {
     }
     let reason = match (report.stop(), ended.moved()) {
         (None, Some(to)) => {
-            format!("it points to {to}, and the client does not follow: a key belongs to one server")
+            format!(
+                "it points to {to}, and the client does not follow: a key belongs to one server"
+            )
         }
         (stop, _) => stop.map(|stop| stop.reason().to_string()).unwrap_or_default(),
     };

@@ -34,7 +34,8 @@ use service::Service;
 use storm::{Storm, StormEnd};
 use summary::{KillReport, Setting, Summary};
 
-const STOPPED: &str = "stopped before the end: the demo has counted nothing, and removes the records";
+const STOPPED: &str =
+    "stopped before the end: the demo has counted nothing, and removes the records";
 
 /// Shows it: two gateways before a flaky API, clients on a bad network, one charge for every tap.
 ///
