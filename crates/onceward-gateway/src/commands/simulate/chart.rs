@@ -36,16 +36,17 @@ pub(super) struct Line {
 }
 
 impl Line {
+    pub(super) fn new(name: &str, ours: bool, points: Vec<(f64, f64)>) -> Self {
+        Self { name: name.to_owned(), ours, points }
+    }
+
     pub(super) fn by_policy(rows: &[Row], point: impl Fn(&Row) -> Option<(f64, f64)>) -> Vec<Self> {
         let mut lines: Vec<Self> = Vec::new();
         for row in rows {
             let Some(point) = point(row) else { continue };
             match lines.iter_mut().find(|line| line.name == row.policy) {
                 Some(line) => line.points.push(point),
-                None => {
-                    let name = row.policy.clone();
-                    lines.push(Self { name, ours: row.ours, points: vec![point] });
-                }
+                None => lines.push(Self::new(&row.policy, row.ours, vec![point])),
             }
         }
         lines
@@ -288,14 +289,9 @@ mod tests {
     use super::*;
 
     fn chart() -> Chart {
-        let line = |name: &str, ours, points: &[(f64, f64)]| Line {
-            name: name.to_owned(),
-            ours,
-            points: points.to_vec(),
-        };
         let lines = vec![
-            line("ours", true, &[(0.0, 1.0), (10.0, 100.0)]),
-            line("peer", false, &[(0.0, 1.0), (5.0, f64::NAN), (10.0, 1000.0)]),
+            Line::new("ours", true, vec![(0.0, 1.0), (10.0, 100.0)]),
+            Line::new("peer", false, vec![(0.0, 1.0), (5.0, f64::NAN), (10.0, 1000.0)]),
         ];
         let (x, y) = (Axis::linear("clients"), Axis::logarithmic("calls"));
         Chart { shade: Some((2.0, 3.0, "outage")), ..Chart::new("x", "a < b", x, y, lines) }

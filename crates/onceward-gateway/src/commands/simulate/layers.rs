@@ -39,11 +39,8 @@ pub(super) fn run(setting: &mut Setting<'_>) -> Findings {
             ..Row::new(contender.name, contender.ours)
         });
         let points = by_depth.iter().enumerate();
-        lines.push(Line {
-            name: contender.name.to_owned(),
-            ours: contender.ours,
-            points: points.map(|(depth, times)| (depth as f64 + 1.0, *times)).collect(),
-        });
+        let points = points.map(|(depth, times)| (depth as f64 + 1.0, *times)).collect();
+        lines.push(Line::new(contender.name, contender.ours, points));
     }
     let title = "A dead backend: what it gets for each request";
     let (x, y) = ("layers that retry", "requests to the backend / request");

@@ -117,13 +117,11 @@ fn goodput(course: &Course) -> f64 {
 
 fn charts(courses: &[(Contender, Course)]) -> Vec<Chart> {
     let lines = |value: fn(&Course, usize) -> f64| -> Vec<Line> {
-        let line = |(contender, course): &(Contender, Course)| Line {
-            name: contender.name.to_owned(),
-            ours: contender.ours,
+        let line = |(contender, course): &(Contender, Course)| {
             // Without the last second, into which the retries after the end are counted.
-            points: (0..course.arrived.len() / A_SECOND - 1)
-                .map(|second| (second as f64 + 0.5, value(course, second)))
-                .collect(),
+            let seconds = 0..course.arrived.len() / A_SECOND - 1;
+            let points = seconds.map(|second| (second as f64 + 0.5, value(course, second)));
+            Line::new(contender.name, contender.ours, points.collect())
         };
         courses.iter().map(line).collect()
     };

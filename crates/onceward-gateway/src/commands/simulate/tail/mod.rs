@@ -35,8 +35,7 @@ pub(super) fn run(setting: &mut Setting<'_>) -> Findings {
             let mut random = Random::new(setting.seed, shift + number as u64);
             let run = Run::new(contender, shift, &mut random).live();
             findings.rows.push(run.row(contender, shift));
-            let line =
-                |points| Line { name: contender.name.to_owned(), ours: contender.ours, points };
+            let line = |points| Line::new(contender.name, contender.ours, points);
             match shift {
                 0 => findings.charts[0].lines.push(line(run.quantiles())),
                 _ => findings.charts[1].lines.push(line(run.shares())),
