@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::{BoxError, kill::Kill, ledger::Asked};
 
-/// How many outcomes were open, and have ended because the upstream was asked.
+/// How many outcomes were open, and ended because a gateway asked the upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Reconciled {
     pub(super) left_by_the_kill: u64,

@@ -48,7 +48,7 @@ impl fmt::Display for Severity {
 pub(super) struct Check {
     pub(super) id: &'static str,
     pub(super) title: &'static str,
-    /// For the profiles `ietf`, `stripe` and `onceward`; what a profile does not speak of is not asked.
+    /// For the profiles `ietf`, `stripe` and `onceward`; the probe does not ask what a profile does not speak of.
     #[serde(skip)]
     severity: [Option<Severity>; 3],
     pub(super) harm: &'static str,
@@ -77,7 +77,7 @@ const fn everywhere(severity: Severity) -> [Option<Severity>; 3] {
     [Some(severity), Some(severity), Some(severity)]
 }
 
-/// In the order in which they are asked.
+/// In the order in which the probe asks them.
 pub(super) static CHECKS: [Check; 30] = [
     Check {
         id: "once",
@@ -159,7 +159,7 @@ pub(super) static CHECKS: [Check; 30] = [
     },
     Check {
         id: "retry-after",
-        title: "A client that shall come back learns when",
+        title: "A busy answer says when to come back",
         severity: [None, None, Some(Minor)],
         harm: "Clients come back at once and again and again.",
         fix: "Send Retry-After with the 409 or 202 of a running request.",

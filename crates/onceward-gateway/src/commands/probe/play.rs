@@ -1,4 +1,4 @@
-//! Plays the scenes that are asked for, and judges what their verdicts are worth.
+//! Plays the scenes that the user wants, and judges what their verdicts are worth.
 
 use super::{
     Options,
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::commands::terminal::tell;
 
-/// How a failure begins that has no answer to tell about.
+/// How a failure without an answer begins.
 const NO_ANSWER: &str = "no answer: ";
 
 /// What fails with another check, for the same reason.

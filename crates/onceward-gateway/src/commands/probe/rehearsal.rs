@@ -90,7 +90,7 @@ pub(super) async fn rehearse<'a>(
     for answer in [&one, &two] {
         if !answer.is_success() {
             return Err(format!(
-                "the operation itself does not succeed: {}; nothing can be said about retries. Does \
+                "the operation itself does not succeed: {}; the probe can say nothing about retries. Does \
                  it need --data, --header or --credential, or {{{{uuid}}}} where each must differ?",
                 answer.shown()
             )
@@ -101,7 +101,7 @@ pub(super) async fn rehearse<'a>(
         let landed = api.landed(wire, operation, mark, &[]).await?.times();
         if landed != Some(2) && !wire.is_dry() {
             return Err(format!(
-                "two requests with two keys were counted as {}; does --count-url count this \
+                "the count URL counts two requests with two keys as {}; does --count-url count this \
                  operation, and nothing else?",
                 landed.unwrap_or_default()
             )

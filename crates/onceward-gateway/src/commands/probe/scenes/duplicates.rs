@@ -19,7 +19,7 @@ pub(super) async fn together(stage: &Stage<'_>) -> Result<Verdicts, BoxError> {
         let mark = stage.mark().await?;
         let sent = stage.wire.send_together(&attempt, stage.duplicates).await;
         let mut answers = sent.into_iter().collect::<Result<Vec<Answer>, _>>()?;
-        // A client that shall come back does so, and the work is certainly over then.
+        // A client with a busy answer comes back, and the work is certainly over then.
         answers.push(until_settled(stage, &attempt).await?);
         let ended: Vec<&Answer> =
             answers.iter().filter(|answer| !stage.is_pending(answer)).collect();
@@ -57,7 +57,7 @@ pub(super) async fn together(stage: &Stage<'_>) -> Result<Verdicts, BoxError> {
     };
     let lacks_time = |answer: &&&Answer| answer.header("retry-after").is_none();
     let retry_after = match waiting.iter().find(lacks_time) {
-        _ if waiting.is_empty() => skip("no duplicate shall come back"),
+        _ if waiting.is_empty() => skip("the API asked no duplicate to come back"),
         Some(other) => fail(format!("no Retry-After with {}", other.shown())),
         None => pass("every 409 and 202 says when"),
     };
