@@ -40,7 +40,6 @@ impl Descriptors {
         OWN.min(self.limit / 4)
     }
 
-    /// Connections of operators, whatever clients do.
     pub(crate) fn operators(self) -> usize {
         self.own()
     }
@@ -50,7 +49,6 @@ impl Descriptors {
         ((self.limit - 2 * self.own()) / 3).min(MOST_UPSTREAM)
     }
 
-    /// Connections of clients.
     pub(crate) fn clients(self) -> usize {
         (self.limit - 2 * self.own() - self.upstream()).min(MOST_CLIENTS)
     }

@@ -16,31 +16,28 @@ use crate::config::{Guarantee, PostgresUrl, StoreUrl};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// How long others may keep a file to themselves before clients are told that it is unavailable.
+/// How long other processes may keep a file to themselves before clients get 503.
 const BUSY: Duration = Duration::from_secs(2);
 
 /// A store with everything that the gateway asks of one.
 pub(crate) trait Records: Inspect + Trail + Spool {
-    /// Counts what is open: for metrics.
     fn census(&self) -> BoxFuture<'_, Result<Census, StoreError>>;
 
-    /// The names under which the routes of gateways keep their records.
     fn routes(&self) -> BoxFuture<'_, Result<Vec<KeptRoute>, StoreError>>;
 
-    /// Writes the names of a route, if what is stored for it is still `before`; tells whether it was.
+    /// Writes the names of a route, if what is stored for it is still `before`; returns whether it was.
     fn keep_route<'a>(
         &'a self,
         before: Option<&'a KeptRoute>,
         route: &'a KeptRoute,
     ) -> BoxFuture<'a, Result<bool, StoreError>>;
 
-    /// Which names live records have, page by page.
     fn living(&self, after: Option<Cursor>) -> BoxFuture<'_, Result<Living, StoreError>>;
 
     /// What is suspected of the store's clock.
     fn clock_suspicion(&self) -> BoxFuture<'_, Result<Option<Suspicion>, StoreError>>;
 
-    /// An operator said that the store's clock is right; what was suspected.
+    /// An operator said that the store's clock is right; returns what was suspected.
     fn trust_clock(&self) -> BoxFuture<'_, Result<Option<Suspicion>, StoreError>>;
 
     /// Whether there is room for new claims, as far as this process can see.
@@ -98,10 +95,8 @@ records! {
         |_: &Self| Ok(());
 }
 
-/// What happens to tables that are missing or old.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tables {
-    /// They are made, or brought up to date.
     Made,
     /// The store is refused: who only looks changes nothing.
     AsTheyAre,

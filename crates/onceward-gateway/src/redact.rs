@@ -1,7 +1,7 @@
 //! Hides parts of an answer before it is stored: header lines by name, and values in JSON by pointer.
 //!
-//! Everything else stays as it is, byte by byte. A body in which it cannot be told where the values are
-//! is not kept at all: something might be stored that must not be.
+//! Everything else stays as it is, byte by byte. The gateway keeps no body in which it cannot
+//! find the values: it might store something that it must not.
 
 use std::{collections::BTreeSet, fmt, ops::Range};
 
@@ -20,7 +20,6 @@ use serde_json::value::RawValue;
 const HIDDEN: &[u8] = b"[redacted]";
 const HIDDEN_JSON: &[u8] = b"\"[redacted]\"";
 
-/// What a route hides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Redact {
     pub(crate) headers: Vec<HeaderName>,
@@ -67,7 +66,6 @@ impl Redact {
         self.headers.is_empty() && self.json.is_empty()
     }
 
-    /// Hides what this route hides.
     pub(crate) fn apply(&self, outcome: &mut Outcome) -> Redaction {
         let mut is_changed = false;
         let is_hidden = |name: &str| self.headers.iter().any(|hidden| hidden.as_str() == name);
@@ -154,7 +152,7 @@ fn walk<'a>(
 }
 
 /// The members of an object, as they are written. One that is there twice means one thing to some
-/// readers and another to others: then nobody can tell what is to be hidden.
+/// readers and another to others: then it is unclear what is to be hidden.
 struct Members<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for Members<'de> {

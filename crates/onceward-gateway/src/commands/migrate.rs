@@ -2,8 +2,6 @@
 
 use std::{
     env,
-    error::Error,
-    fmt::Display,
     io::{self, Write as _},
     path::Path,
     process::ExitCode,
@@ -16,6 +14,7 @@ use onceward::store::{
     sqlite::{SqliteStore, Tables},
 };
 
+use super::terminal::{self, BoxError, refused};
 use crate::config::{PostgresUrl, StoreUrl};
 
 /// Makes or updates the tables of Onceward in a database, and touches no other table in it.
@@ -24,9 +23,9 @@ use crate::config::{PostgresUrl, StoreUrl};
 /// `onceward_app`. A SQLite file gets a write-ahead log (`journal_mode = wal`), if it has none.
 ///
 /// The records live beside the tables of the application, so that an effect and its record commit
-/// together. A store that is opened does the same by itself, unless it was told not to
-/// (`without_migrations`): then this command runs before a new version is started. All of it is done
-/// or nothing, older processes may be running meanwhile, and a second run changes nothing.
+/// together. A store does the same by itself when a process opens it, except with `without_migrations`:
+/// then run this command before you start a new version. It does all or nothing, older processes may be
+/// running meanwhile, and a second run changes nothing.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -36,53 +35,44 @@ Examples:
   onceward migrate --print > onceward.sql            the SQL for PostgreSQL, to be run by other tools
   onceward migrate --store sqlite://shop.db --accept-loss 'the disk was replaced'")]
 pub(crate) struct Options {
-    /// Where the records are: `sqlite://<file>` or `postgres://<user>@<host>/<database>`; the
-    /// environment variable `ONCEWARD_STORE` if it is not said, so that no list of processes shows a
-    /// password.
+    /// Where the records are: `sqlite://<file>` or `postgres://<user>@<host>/<database>`. Without it,
+    /// the environment variable `ONCEWARD_STORE` names it, so that no list of processes shows a password.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// Changes nothing, and fails if there is something to do.
     #[arg(long)]
     check: bool,
     /// Changes nothing, and prints the SQL that brings tables in PostgreSQL up to date, for tools of
-    /// your own: all of it, or what the store lacks that is named.
+    /// your own: all of it, or with --store what that store lacks.
     #[arg(long, conflicts_with = "check")]
     print: bool,
-    /// Accepts that a SQLite file lacks commits that were durable, for this reason: the file can be used
-    /// again, and operations that were acknowledged in those commits run again when they are retried.
-    /// Copy all files first. The reason is kept in the table `onceward_loss`.
+    /// Accepts that a SQLite file lacks commits that were durable, for this reason: gateways can use the
+    /// file again, and a retry of an operation that was acknowledged in those commits runs again. Copy
+    /// all files first. The table `onceward_loss` keeps the reason.
     #[arg(long, value_name = "REASON", conflicts_with_all = ["check", "print"])]
     accept_loss: Option<String>,
-    /// How many seconds to wait for others who are writing to a file.
+    /// How many seconds to wait for other processes that write to the file.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=3600))]
     wait: u64,
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
-    let refused = |error: &dyn Display, code| {
-        // Standard error may be closed as well; then there is nobody to tell.
-        let _ = writeln!(io::stderr(), "error: {error}");
-        code
-    };
     // Not by clap, which quotes what is wrong: it may hold a password.
-    let said = options
-        .store
-        .clone()
-        .or_else(|| env::var("ONCEWARD_STORE").ok().filter(|said| !said.is_empty()));
-    let done = match said.as_deref().map(StoreUrl::of_argument) {
-        Some(Ok(store)) => migrate(&store, options),
-        Some(Err(error)) => return refused(&error, ExitCode::from(2)),
-        None if options.print => print_after(0),
+    let in_environment = || env::var("ONCEWARD_STORE").ok().filter(|url| !url.is_empty());
+    let url = options.store.clone().or_else(in_environment);
+    match url.as_deref().map(StoreUrl::of_argument) {
+        Some(Ok(store)) => terminal::run(migrate(&store, options)),
+        Some(Err(error)) => refused(&error, 2),
+        None if options.print => terminal::ended(print_after(0)),
         None => {
             let text = "say where the records are: --store sqlite://<file> or postgres://…, or set \
                         ONCEWARD_STORE";
-            return refused(&text, ExitCode::from(2));
+            refused(&text, 2)
         }
-    };
-    done.unwrap_or_else(|error| refused(&error, ExitCode::FAILURE))
+    }
 }
 
-fn migrate(store: &StoreUrl, options: &Options) -> Result<ExitCode, Box<dyn Error>> {
+async fn migrate(store: &StoreUrl, options: &Options) -> Result<ExitCode, BoxError> {
     match store {
         StoreUrl::Sqlite(_) if options.print => {
             Err("only tables in PostgreSQL have scripts of their own; leave --print out".into())
@@ -91,14 +81,11 @@ fn migrate(store: &StoreUrl, options: &Options) -> Result<ExitCode, Box<dyn Erro
         StoreUrl::Postgres(_) if options.accept_loss.is_some() => {
             Err("only a SQLite file counts its commits; leave --accept-loss out".into())
         }
-        StoreUrl::Postgres(url) => {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(on_server(url, options))
-        }
+        StoreUrl::Postgres(url) => on_server(url, options).await,
     }
 }
 
-fn in_file(file: &Path, options: &Options) -> Result<ExitCode, Box<dyn Error>> {
+fn in_file(file: &Path, options: &Options) -> Result<ExitCode, BoxError> {
     let store = || SqliteStore::builder(file).busy_timeout(Duration::from_secs(options.wait));
     let name = file.display().to_string();
     if let Some(reason) = &options.accept_loss {
@@ -120,7 +107,7 @@ fn in_file(file: &Path, options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     done(&name, after.found, found)
 }
 
-async fn on_server(url: &PostgresUrl, options: &Options) -> Result<ExitCode, Box<dyn Error>> {
+async fn on_server(url: &PostgresUrl, options: &Options) -> Result<ExitCode, BoxError> {
     let store = || PostgresStore::builder(url.with_password());
     let before = store()?.tables().await?;
     if options.print {
@@ -130,18 +117,18 @@ async fn on_server(url: &PostgresUrl, options: &Options) -> Result<ExitCode, Box
     if let Some(code) = settled(&url.to_string(), "postgres://…", versions, options)? {
         return Ok(code);
     }
-    // Somebody may have been faster: what is told is what was done here.
+    // Another process may have been faster: the message says what this one did.
     let done_by_us = store()?.migrate().await?;
     done(&url.to_string(), done_by_us.newest, done_by_us.found)
 }
 
-/// What is to be said where there is nothing to do, or nothing may be done.
+/// Reports, if there is nothing to do or `--check` forbids it.
 fn settled(
     name: &str,
     address: &str,
     (found, known): (u32, u32),
     options: &Options,
-) -> Result<Option<ExitCode>, Box<dyn Error>> {
+) -> Result<Option<ExitCode>, BoxError> {
     let mut out = io::stdout().lock();
     if found == known {
         writeln!(out, "{name}: the tables are up to date (version {known})")?;
@@ -161,13 +148,13 @@ fn settled(
     Ok(None)
 }
 
-fn done(name: &str, now: u32, before: u32) -> Result<ExitCode, Box<dyn Error>> {
+fn done(name: &str, now: u32, before: u32) -> Result<ExitCode, BoxError> {
     writeln!(io::stdout(), "{name}: the tables have version {now} now, after {before}")?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The scripts from this version on, each in a transaction of its own.
-fn print_after(version: u32) -> Result<ExitCode, Box<dyn Error>> {
+fn print_after(version: u32) -> Result<ExitCode, BoxError> {
     let mut out = io::stdout().lock();
     for (name, text) in MIGRATIONS.iter().skip(version as usize) {
         // The role that runs them may have another one, with a schema in it that others may write to.

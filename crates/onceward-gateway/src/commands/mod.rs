@@ -1,5 +1,6 @@
 //! The commands, one file or folder each: what they are asked, and what they do with it.
 
+mod arguments;
 pub(super) mod call;
 pub(super) mod check;
 pub(super) mod demo;
@@ -10,3 +11,4 @@ pub(super) mod migrate;
 pub(super) mod probe;
 pub(super) mod serve;
 pub(super) mod simulate;
+mod terminal;

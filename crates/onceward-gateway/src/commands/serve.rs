@@ -1,7 +1,7 @@
 //! `onceward serve`: the gateway as a process.
 
 use std::{
-    env, error::Error, future::Future, io, net::SocketAddr, path::PathBuf, process::ExitCode,
+    env, fmt::Display, future::Future, io, net::SocketAddr, path::PathBuf, process::ExitCode,
     sync::Arc, thread, time::Duration,
 };
 
@@ -24,6 +24,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
+use super::terminal::{self, BoxError};
 use crate::{
     admin::{Access, Admin, InEffect, Repair},
     config::{Config, Mistake, Overrides, Sources},
@@ -32,6 +33,7 @@ use crate::{
     observe::{
         self, HasMetrics, LogFormat, Observing,
         metrics::{self, Reloaded},
+        tell,
     },
     proxy::{self, Allowed, Counted, Entrance, Gateway},
     records::{self, Records, Tables},
@@ -40,7 +42,7 @@ use crate::{
 /// How long what is under way may take when the gateway stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How many of the newest records are looked at to see whether the key is right.
+/// How many of the newest records show whether the key is right.
 const NEWEST: u32 = 100;
 
 /// How long an operator's last question may take when the gateway has ended.
@@ -49,19 +51,16 @@ const GOODBYE: Duration = Duration::from_secs(1);
 /// How long an operator may take nothing of an answer.
 const STALL: Duration = Duration::from_secs(60);
 
-/// How often records are looked for whose time is over.
+/// How often the store forgets records whose time is over.
 const SWEEP: Duration = Duration::from_secs(60);
 
-/// How often the keys for tokens are read again.
 const REFRESH: Duration = Duration::from_secs(60);
-
-type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Makes an API in any language safe to retry: a gateway in front of it.
 ///
 /// Requests with an `Idempotency-Key` run once; retries get the stored answer. Everything else passes
-/// through. Without a file, `--upstream`, `--scope` and `--authorize` say what is needed: all POST and
-/// PATCH requests are covered. SIGHUP reads the file again; SIGTERM and Ctrl-C let what is under way
+/// through. Without a file, `--upstream`, `--scope` and `--authorize` are enough: the gateway covers all POST
+/// and PATCH requests. SIGHUP reads the file again; SIGTERM and Ctrl-C let what is under way
 /// end.
 #[derive(Args)]
 #[command(after_help = "\
@@ -74,7 +73,7 @@ pub(crate) struct Options {
     config: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
-    /// How events are logged, to standard error; `ONCEWARD_LOG_FORMAT` says it too.
+    /// The form of the log on standard error; `ONCEWARD_LOG_FORMAT` sets it too.
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<LogFormat>,
     /// Counts nothing, to measure what counting costs.
@@ -88,40 +87,32 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> ExitCode {
     let has_metrics = if options.no_metrics { HasMetrics::No } else { HasMetrics::Yes };
+    let failed = |error: &dyn Display| {
+        tell(&format!("error: {error}"));
+        ExitCode::FAILURE
+    };
     let observing = match observe::start(options.log_format, has_metrics) {
         Ok(observing) => observing,
-        Err(error) => {
-            tell(&format!("error: {error}"));
-            return ExitCode::FAILURE;
-        }
+        Err(error) => return failed(&error),
     };
     let config = match load(options) {
         Ok(config) => config,
         Err(mistakes) => {
-            for mistake in mistakes {
-                tell(&mistake.to_string());
-            }
-            tell(
-                "error: nothing is served with this configuration; `onceward serve --help` has examples",
+            mistakes.iter().for_each(|mistake| tell(&mistake.to_string()));
+            return failed(
+                &"nothing is served with this configuration; `onceward serve --help` has examples",
             );
-            return ExitCode::FAILURE;
         }
     };
     let served = runtime()
         .map_err(BoxError::from)
         .and_then(|runtime| runtime.block_on(serve(options, config, &observing)));
     observing.end();
-    match served {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tell(&format!("error: {error}"));
-            ExitCode::FAILURE
-        }
-    }
+    served.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
 }
 
-/// One thread for each processor, or as many as `TOKIO_WORKER_THREADS` says. One thread alone needs
-/// nobody to share its work with.
+/// One thread for each processor, or as many as `TOKIO_WORKER_THREADS` says. One thread alone
+/// shares its work with no other.
 fn runtime() -> io::Result<Runtime> {
     let said = env::var("TOKIO_WORKER_THREADS").ok().and_then(|said| said.parse().ok());
     let threads = said.or_else(|| Some(thread::available_parallelism().ok()?.get()));
@@ -166,7 +157,7 @@ async fn serve(options: &Options, config: Config, observing: &Observing) -> Resu
     let places = descriptors.operators();
     let operators =
         for_operators.map(|listener| operators(listener, places, &admin, tls.clone(), closed));
-    // Before anybody is told that it listens: a SIGHUP that nobody expects ends the process.
+    // Before it says that it listens: a SIGHUP that the process does not expect ends it.
     let hangups = signal(SignalKind::hangup())?;
     let reloads = tokio::spawn(reload_on_hangup(
         hangups,
@@ -224,8 +215,8 @@ fn descriptors(config: &Config) -> Descriptors {
     descriptors
 }
 
-/// Refuses a store whose newest sealed answer cannot be opened: the key is wrong, and every retry would
-/// be told that nobody knows.
+/// Refuses a store whose newest sealed answer cannot be opened: the key is wrong, and every retry
+/// would get `outcome-unknown`.
 async fn must_open(store: &dyn Records) -> Result<(), BoxError> {
     let newest = Filter { order: Order::NewestFirst, limit: NEWEST, ..Filter::default() };
     let page = store.list(&newest).await?;
@@ -237,8 +228,8 @@ async fn must_open(store: &dyn Records) -> Result<(), BoxError> {
     });
     match sealed {
         Some(false) => Err("the answers in this store were sealed with a key that [encryption] does not \
-                            have; with another key, or without, every retry would be told that its outcome \
-                            is unknown: give the gateway the right key; nothing was changed"
+                            have; with another key, or without, the gateway would answer every retry \
+                            that its outcome is unknown: give the gateway the right key; nothing was changed"
             .into()),
         _ => Ok(()),
     }
@@ -266,8 +257,8 @@ fn admin(gateway: &Gateway, store: Arc<dyn Records>, access: Access) -> Admin {
     Admin::new(gateway.clone(), repair, access)
 }
 
-/// Serves operators until the gateway has ended, so that they can see how it does. On this machine
-/// alone without TLS: nobody else can listen there.
+/// Serves operators until the gateway has ended, so that they can see how it does. A listener
+/// for this machine alone has no TLS: no other machine can reach it.
 fn operators(
     listener: TcpListener,
     connections: usize,
@@ -293,7 +284,7 @@ fn operators(
     Ok(tokio::spawn(proxy::serve(listener, tls, answer, (closed, GOODBYE), entrance)))
 }
 
-/// Reads the configuration again with every SIGHUP. One that is wrong changes nothing.
+/// Reads the configuration again with every SIGHUP. A wrong one changes nothing.
 async fn reload_on_hangup(
     mut hangups: Signal,
     file: Option<PathBuf>,
@@ -302,38 +293,34 @@ async fn reload_on_hangup(
 ) {
     while hangups.recv().await.is_some() {
         let sources = Sources::gather(file.as_deref(), overrides.clone());
-        match sources.and_then(|sources| Config::load(&sources)) {
-            Ok(config) => {
-                for name in gateway.needs_restart(&config) {
-                    tell(&format!("warning: another `{name}` counts only after a restart"));
-                }
-                match reload(&gateway, config).await {
-                    Ok(has_news) => {
-                        metrics::RELOADS.add(Reloaded::Ok);
-                        tell("the routes were read again");
-                        let (config, store) = (gateway.config(), gateway.store().clone());
-                        tokio::spawn(kept::tell_of_the_uncovered(config, store, has_news));
-                    }
-                    Err(error) => {
-                        metrics::RELOADS.add(Reloaded::Refused);
-                        tell(&format!("the old routes stay: {error}"));
-                    }
-                }
-            }
+        let reloaded = match sources.and_then(|sources| Config::load(&sources)) {
+            Ok(config) => reload(&gateway, config).await.map_err(|error| format!(": {error}")),
             Err(mistakes) => {
-                for mistake in mistakes {
-                    tell(&mistake.to_string());
-                }
+                mistakes.iter().for_each(|mistake| tell(&mistake.to_string()));
+                Err(String::new())
+            }
+        };
+        match reloaded {
+            Ok(has_news) => {
+                metrics::RELOADS.add(Reloaded::Ok);
+                tell("the routes were read again");
+                let (config, store) = (gateway.config(), gateway.store().clone());
+                tokio::spawn(kept::tell_of_the_uncovered(config, store, has_news));
+            }
+            Err(why) => {
                 metrics::RELOADS.add(Reloaded::Refused);
-                tell("the old routes stay");
+                tell(&format!("the old routes stay{why}"));
             }
         }
     }
 }
 
-/// A configuration by which live records would not be found any more is as wrong as one with mistakes. Tells
+/// A configuration by which live records would not be found any more is as wrong as one with mistakes. Returns
 /// whether something about the names of routes is new.
 async fn reload(gateway: &Gateway, config: Config) -> Result<bool, BoxError> {
+    for name in gateway.needs_restart(&config) {
+        tell(&format!("warning: another `{name}` counts only after a restart"));
+    }
     let settled = kept::settle(config, &**gateway.store()).await;
     let Settled { config, has_news } = settled.map_err(|refused| logged(&refused))?;
     gateway.reload(config)?;
@@ -360,12 +347,10 @@ async fn refresh_keys(gateway: Gateway) {
 }
 
 fn stopped(with_input: bool) -> io::Result<impl Future<Output = ()>> {
-    let (mut terminate, mut interrupt) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let stopped = terminal::stopped()?;
     Ok(async move {
         tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            () = stopped => {}
             () = input_closed(), if with_input => {}
         }
     })
@@ -379,8 +364,4 @@ async fn input_closed() {
         let _ = sender.send(());
     });
     let _ = closed.await;
-}
-
-fn tell(text: &str) {
-    observe::tell(text);
 }

@@ -23,11 +23,8 @@ const TRIES: usize = 10;
 /// A route whose live records would not be found any more.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// As in `match`.
     pub(crate) route: String,
-    /// How its live records are kept, and how many there are, in words.
     pub(crate) kept: String,
-    /// How it would keep them now.
     pub(crate) now: String,
     pub(crate) is_accepted: bool,
 }
@@ -39,7 +36,6 @@ impl fmt::Display for Change {
     }
 }
 
-/// Why a configuration is not served.
 pub(crate) enum Refused {
     Changes(Vec<Change>),
     Store(StoreError),

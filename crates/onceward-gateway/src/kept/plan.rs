@@ -9,7 +9,6 @@ use super::{
 };
 use crate::config::{Config, Names, Pattern, Route, is_of_path, template_of};
 
-/// What is to be decided, and then what was.
 pub(super) struct Plan {
     pub(super) rows: Vec<KeptRoute>,
     pub(super) wants: Vec<PlannedName>,
@@ -18,9 +17,7 @@ pub(super) struct Plan {
     upstream: String,
 }
 
-/// One method of one route.
 pub(super) struct PlannedName {
-    /// Where it stands in the configuration.
     pub(super) route: usize,
     pub(super) method: usize,
     pub(super) takes_keys: bool,
@@ -30,15 +27,13 @@ pub(super) struct PlannedName {
     standing: StoredName,
 }
 
-/// What the store knows of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StoredName {
     /// The same names, whatever parameters are called now.
     Same,
-    /// Other names.
     Changed,
     /// Nothing: the route is new, or its records are older than such rows.
-    Unheard,
+    NotStored,
     /// Nothing, and it takes no keys.
     Idle,
 }
@@ -64,17 +59,20 @@ impl Plan {
 
     /// Whether live records have to be counted before it can be decided. Not if all is as it was.
     pub(super) fn needs_tally(&self) -> bool {
-        let is_open =
-            |want: &PlannedName| matches!(want.standing, StoredName::Changed | StoredName::Unheard);
+        let is_open = |want: &PlannedName| {
+            matches!(want.standing, StoredName::Changed | StoredName::NotStored)
+        };
         self.wants.iter().any(is_open) || self.unserved().next().is_some()
     }
 
     /// The rows of this gateway that no route of the configuration has any more.
     pub(super) fn unserved(&self) -> impl Iterator<Item = &KeptRoute> {
-        let is_served =
-            |row: &KeptRoute| self.wants.iter().any(|want| want.kept.template == row.template);
         let is_own = |row: &KeptRoute| row.upstream == self.upstream && !row.parts.is_empty();
-        self.rows.iter().filter(move |row| is_own(row) && !is_served(row))
+        self.rows.iter().filter(move |row| is_own(row) && !self.serves(row))
+    }
+
+    fn serves(&self, row: &KeptRoute) -> bool {
+        self.wants.iter().any(|want| want.kept.template == row.template)
     }
 
     /// Whose record this was, if no route finds it now, and which route takes its requests instead.
@@ -169,10 +167,8 @@ impl Plan {
     }
 
     pub(super) fn may_leave_some_uncovered(&self, has_news: bool) -> bool {
-        let is_served =
-            |row: &KeptRoute| self.wants.iter().any(|want| want.kept.template == row.template);
         // Where each path is a name, a new route may cover some of them.
-        self.rows.iter().any(|row| !is_served(row) || has_news && row.operation.is_empty())
+        self.rows.iter().any(|row| !self.serves(row) || has_news && row.operation.is_empty())
     }
 }
 
@@ -189,10 +185,10 @@ impl PlannedName {
             }
         };
         let row = rows.iter().find(|row| row.template == template);
-        let heard = row.filter(|row| !row.parts.is_empty());
-        let (names, kept, standing) = match (takes_keys, heard) {
+        let stored = row.filter(|row| !row.parts.is_empty());
+        let (names, kept, standing) = match (takes_keys, stored) {
             (false, None) => (names, row.cloned().unwrap_or(usual), StoredName::Idle),
-            (true, None) => (names, usual, StoredName::Unheard),
+            (true, None) => (names, usual, StoredName::NotStored),
             (false, Some(_)) => (names, usual, StoredName::Changed),
             (true, Some(row)) => match route.names_kept_by(row, &names) {
                 Some(names) => {
@@ -219,7 +215,7 @@ impl PlannedName {
     /// A route without a row takes over the names of live records that differ in the names of parameters alone:
     /// its own, if there are such records, else those of most.
     fn adopt(&mut self, route: &Route, tally: &Tally) {
-        if self.standing != StoredName::Unheard || route.name.is_some() {
+        if self.standing != StoredName::NotStored || route.name.is_some() {
             return;
         }
         let candidates = tally.iter().filter_map(|(named, parts, count)| {

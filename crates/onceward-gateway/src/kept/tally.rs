@@ -8,13 +8,11 @@ use crate::config::{Config, is_of_path, template_of};
 /// What tells records apart.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Named {
-    /// The name of the operation.
     Operation(String),
     /// The paths of one template, each of which is a name of its own: too many to list them.
     Paths(String),
 }
 
-/// The counts of live records by operation and by the names of their scope's parts.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     groups: BTreeMap<(Named, String), u64>,

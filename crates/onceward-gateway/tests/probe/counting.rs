@@ -17,7 +17,7 @@ fn answers_that_differ_tell_of_second_effects() {
     none.assert_fails("none", &["once", "concurrent", "mismatch"]);
     let race = uncounted(Some(Defect::LookThenStore), Answers::Json);
     race.assert_fails("race", &["concurrent"]);
-    assert!(race.stdout.contains("told by different answers"), "{race}");
+    assert!(race.stdout.contains("counted by different answers"), "{race}");
 }
 
 #[test]

@@ -1,26 +1,25 @@
 //! The same for programs: one JSON document on standard output.
 
-use std::{io, time::Duration};
+use std::io::{self, Write as _};
 
 use base64ct::{Base64, Encoding as _};
 use onceward::client::Attempt;
 use serde::Serialize;
 
 use super::{outcome::Outcome, sending::Ended};
+use crate::commands::terminal::millis;
 
 #[derive(Serialize)]
 struct Document<'a> {
-    outcome: &'static str,
+    outcome: Outcome,
     exit_code: u8,
     status: Option<u16>,
     headers: Vec<(&'a str, String)>,
-    /// The body, if it is text; otherwise it is in `body_base64`.
     body: Option<&'a str>,
     body_base64: Option<String>,
     key: Option<&'a str>,
     /// The server has said that it does not keep the key.
     unprotected: bool,
-    /// Why there was no further attempt.
     stop: Option<&'static str>,
     error: Option<&'a str>,
     retry_after_ms: Option<u64>,
@@ -51,7 +50,7 @@ pub(super) fn print(outcome: Outcome, ended: &Ended) -> io::Result<()> {
         answer.headers.iter().map(line).collect()
     });
     let document = Document {
-        outcome: outcome.word(),
+        outcome,
         exit_code: outcome.code(),
         status: ended.answer().map(|answer| answer.status.as_u16()),
         headers: headers.unwrap_or_default(),
@@ -68,7 +67,7 @@ pub(super) fn print(outcome: Outcome, ended: &Ended) -> io::Result<()> {
     };
     let mut out = io::stdout().lock();
     serde_json::to_writer_pretty(&mut out, &document)?;
-    io::Write::write_all(&mut out, b"\n")
+    writeln!(out)
 }
 
 fn lossy_line<'a>(name: &'a http::HeaderName, value: &http::HeaderValue) -> (&'a str, String) {
@@ -89,8 +88,4 @@ impl From<&Attempt> for Try {
             wait_ms: attempt.wait().map(millis),
         }
     }
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -7,8 +7,7 @@ mod screen;
 mod sending;
 
 use std::{
-    fs,
-    io::{self, Read as _, Write as _},
+    io::{self, Write as _},
     path::PathBuf,
     process::ExitCode,
     time::Duration,
@@ -23,24 +22,25 @@ use onceward::{
     retry::{Priority, Rules},
 };
 
-use super::probe::{curl::line, url};
+use super::{
+    arguments::{self, Line, line, url},
+    terminal::{self, BoxError},
+};
 use crate::config::{BackoffRule, CAP, PATIENT_CAP, duration};
 use outcome::Outcome;
 use screen::Screen;
-
-pub(crate) type Trouble = Box<dyn std::error::Error + Send + Sync>;
 
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Sends one request and retries it safely.
 ///
-/// A POST or PATCH gets an `Idempotency-Key`, made once and the same on every attempt. Attempts, waits
-/// and the retry budget are shown on standard error as they happen; the answer's body goes to standard
-/// output. With --resume the request is written down before it is sent, and the same command sends it
-/// again with the same key after a crash.
+/// A POST or PATCH gets an `Idempotency-Key`, the same on every attempt. The command shows attempts, waits
+/// and the retry budget on standard error as they happen; the answer's body goes to standard output. With
+/// --resume it writes the request down before it sends it, and after a crash the same command sends it
+/// again with the same key.
 ///
-/// Exit codes: 0 it succeeded, 3 it was refused (4xx, a conflict, a failure that is stored, a redirect),
-/// 4 it is not known whether it happened, 5 gave up; 1 it could not be sent at all; 2 the command line is wrong.
+/// Exit codes: 0 it succeeded, 3 the server refused it (4xx, a conflict, a stored failure, a redirect), 4 it
+/// may have happened, 5 the command gave up; 1 it could not send anything; 2 the command line is wrong.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -54,19 +54,19 @@ pub(crate) struct Options {
     /// GET, POST, PUT …
     #[arg(required_unless_present = "resume", requires = "url")]
     method: Option<Method>,
-    /// Where it is sent.
+    /// Where the request goes.
     #[arg(required_unless_present = "resume", value_parser = url)]
     url: Option<Uri>,
-    /// What is sent, or `@FILE` with it (`@-`: standard input). JSON is sent as `application/json`.
+    /// The body, or `@FILE` with it (`@-`: standard input). JSON goes as `application/json`.
     #[arg(short = 'd', long, value_name = "DATA", requires = "method")]
     data: Option<String>,
     /// A line of the request.
     #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = line)]
-    header: Vec<(HeaderName, HeaderValue)>,
-    /// The key, for example of a call that is not known to have happened [default: a new UUID].
+    header: Vec<Line>,
+    /// The key, for example of a call whose outcome is unknown [default: a new UUID].
     #[arg(long, value_name = "KEY", value_parser = key, requires = "method", conflicts_with = "no_key")]
     key: Option<Key>,
-    /// No key: a POST or PATCH is then sent once, unless it certainly did not arrive.
+    /// No key: the command then sends a POST or PATCH once, unless it certainly did not arrive.
     #[arg(long, conflicts_with = "resume")]
     no_key: bool,
     /// How many attempts there are in all [default: 3, with --patient 8].
@@ -88,7 +88,7 @@ pub(crate) struct Options {
     /// Statuses after which not to try again, although that is usual, as 500,502.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     no_retry_status: Vec<u16>,
-    /// For work that nobody waits for: more attempts, and more time for them.
+    /// For work that no person waits for: more attempts, and more time for them.
     #[arg(long)]
     patient: bool,
     /// Follows a 202 of Onceward until the operation has ended.
@@ -97,8 +97,8 @@ pub(crate) struct Options {
     /// How important it is, from 0 to 3.
     #[arg(long, value_name = "0-3", value_parser = priority)]
     priority: Option<Priority>,
-    /// Writes the request there before it is sent, and forgets it when its outcome is known. If it is
-    /// there already, its key is used. Without METHOD and URL: sends all that are there.
+    /// Writes the request there before it goes out, and forgets it when its outcome is known. A request
+    /// that is there already keeps its key. Without METHOD and URL: sends all that are there.
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
     /// Prints what happened as JSON, with the answer in it.
@@ -115,28 +115,14 @@ fn priority(text: &str) -> Result<Priority, String> {
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
-    let rules = match one_key_each(options).and_then(|()| rules(options)) {
-        Ok(rules) => rules,
-        Err(error) => {
-            let _ = writeln!(io::stderr(), "error: {error}");
-            return ExitCode::from(2);
-        }
-    };
-    let done = tokio::runtime::Runtime::new()
-        .map_err(Trouble::from)
-        .and_then(|runtime| runtime.block_on(call(options, rules)));
-    match done {
-        Ok(outcome) => outcome.exit_code(),
-        Err(error) => {
-            // Standard error may be closed as well; then there is nobody to tell.
-            let _ = writeln!(io::stderr(), "error: {error}");
-            ExitCode::FAILURE
-        }
+    match one_key_each(options).and_then(|()| rules(options)) {
+        Ok(rules) => terminal::run(async { Ok(call(options, rules).await?.exit_code()) }),
+        Err(error) => terminal::refused(&error, 2),
     }
 }
 
-async fn call(options: &Options, rules: Rules) -> Result<Outcome, Trouble> {
-    let screen = Screen::new();
+async fn call(options: &Options, rules: Rules) -> Result<Outcome, BoxError> {
+    let screen = Screen::default();
     let mut retry = Retry::with(rules).observe(screen.observer()).whole_answers(MOST);
     if options.no_key {
         retry = retry.without_keys();
@@ -151,22 +137,21 @@ async fn call(options: &Options, rules: Rules) -> Result<Outcome, Trouble> {
     }
 }
 
-/// One call, and what is told of it.
 async fn send(
     options: &Options,
     retry: Retry,
     request: Request<Bytes>,
-) -> Result<Outcome, Trouble> {
-    // It is in memory anyhow, so that it can be sent again whatever its length.
+) -> Result<Outcome, BoxError> {
+    // It is in memory anyhow, so that any length can go out again.
     let retry = retry.max_body(request.body().len());
     show(options, &sending::send(&retry, request.map(Body::from)).await?)
 }
 
-/// How much of an answer is read before it is believed to be whole.
+/// So much of an answer the client reads before it takes the answer for whole.
 const MOST: usize = 64 << 20;
 
 /// One key for all that is pending would make one operation of them, and of each a second one.
-fn one_key_each(options: &Options) -> Result<(), Trouble> {
+fn one_key_each(options: &Options) -> Result<(), BoxError> {
     let keyed = options.header.iter().any(|(name, _)| *name == KEY);
     match keyed && options.method.is_none() {
         true => Err("each pending call has its own key: leave out -H 'Idempotency-Key: …'".into()),
@@ -174,7 +159,7 @@ fn one_key_each(options: &Options) -> Result<(), Trouble> {
     }
 }
 
-fn rules(options: &Options) -> Result<Rules, Trouble> {
+fn rules(options: &Options) -> Result<Rules, BoxError> {
     let preset = if options.patient { Rules::patient() } else { Rules::standard() };
     let mut builder = preset.to_builder();
     if let Some(attempts) = options.attempts {
@@ -199,10 +184,9 @@ fn rules(options: &Options) -> Result<Rules, Trouble> {
     Ok(builder.build()?)
 }
 
-/// The request of the command line, if there is one.
-fn request(options: &Options) -> Result<Option<Request<Bytes>>, Trouble> {
+fn request(options: &Options) -> Result<Option<Request<Bytes>>, BoxError> {
     let (Some(method), Some(url)) = (&options.method, &options.url) else { return Ok(None) };
-    let data = options.data.as_deref().map(data).transpose()?;
+    let data = options.data.as_deref().map(arguments::data).transpose()?.map(Bytes::from);
     let mut request = Request::new(data.clone().unwrap_or_default());
     *request.method_mut() = method.clone();
     *request.uri_mut() = url.clone();
@@ -220,28 +204,13 @@ fn request(options: &Options) -> Result<Option<Request<Bytes>>, Trouble> {
     Ok(Some(request))
 }
 
-fn data(text: &str) -> Result<Bytes, Trouble> {
-    let Some(file) = text.strip_prefix('@') else { return Ok(text.to_owned().into()) };
-    let mut bytes = Vec::new();
-    let read = match file {
-        "-" => io::stdin().read_to_end(&mut bytes).map(drop),
-        file => fs::read(file).map(|read| bytes = read),
-    };
-    read.map_err(|error| format!("{file} cannot be read: {error}"))?;
-    Ok(bytes.into())
-}
-
-/// Tells how it ended: the answer on standard output, what it means on standard error.
-fn show(options: &Options, ended: &sending::Ended) -> Result<Outcome, Trouble> {
+fn show(options: &Options, ended: &sending::Ended) -> Result<Outcome, BoxError> {
     let outcome = Outcome::of(ended);
-    screen::tell(outcome, ended);
+    screen::show_end(outcome, ended);
     let written = match options.json {
         true => document::print(outcome, ended),
         false => io::stdout().write_all(ended.body()),
     };
-    match written {
-        // Who does not read on has heard enough.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(outcome),
-    }
+    terminal::read_enough(written)?;
+    Ok(outcome)
 }

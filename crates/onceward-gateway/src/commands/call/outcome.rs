@@ -3,20 +3,20 @@
 use std::process::ExitCode;
 
 use onceward::retry::Stop;
+use serde::Serialize;
 
 use super::sending::Ended;
 
-/// What became of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What became of a call; the later the variant, the sooner the operator has to look at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Outcome {
-    /// It is done.
     Ok,
     /// The server said no, and would say so again.
     Refused,
-    /// It may have happened.
-    Unknown,
-    /// There was no answer that settles it, and none is waited for any more.
+    /// No answer settles it, and the client waits for none any more.
     GaveUp,
+    Unknown,
 }
 
 impl Outcome {
@@ -32,15 +32,6 @@ impl Outcome {
         }
     }
 
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Refused => "refused",
-            Self::Unknown => "unknown",
-            Self::GaveUp => "gave_up",
-        }
-    }
-
     pub(super) fn code(self) -> u8 {
         match self {
             Self::Ok => 0,
@@ -52,16 +43,5 @@ impl Outcome {
 
     pub(super) fn exit_code(self) -> ExitCode {
         self.code().into()
-    }
-
-    /// Of several, the one that somebody has to look at first.
-    pub(super) fn worse(self, other: Self) -> Self {
-        let rank = |outcome| match outcome {
-            Self::Ok => 0,
-            Self::Refused => 1,
-            Self::GaveUp => 2,
-            Self::Unknown => 3,
-        };
-        if rank(self) >= rank(other) { self } else { other }
     }
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request};
 use onceward::client::{Pending, Resume, Retry};
 
-use super::{KEY, Options, Trouble, outcome::Outcome};
+use super::{BoxError, KEY, Options, outcome::Outcome};
 
 /// Sends the request of the command line, or without one all that are in the file.
 pub(super) async fn send(
@@ -15,7 +15,7 @@ pub(super) async fn send(
     file: &Path,
     retry: Retry,
     request: Option<Request<Bytes>>,
-) -> Result<Outcome, Trouble> {
+) -> Result<Outcome, BoxError> {
     let resume = Resume::open(file)?;
     let pending = resume.pending().await?;
     let requests = match request {
@@ -29,8 +29,8 @@ pub(super) async fn send(
     let (mut worst, mut trouble) = (Outcome::Ok, None);
     for request in requests {
         match super::send(options, retry.clone(), request).await {
-            Ok(outcome) => worst = worst.worse(outcome),
-            // The others have to be sent all the same.
+            Ok(outcome) => worst = worst.max(outcome),
+            // The other requests go out all the same.
             Err(error) => {
                 if let Some(before) = trouble.replace(error) {
                     eprintln!("error: {before}");
@@ -49,7 +49,7 @@ pub(super) async fn send(
 }
 
 /// The request, with the key under which it was sent before, if it was.
-fn known(mut request: Request<Bytes>, pending: &[Pending]) -> Result<Request<Bytes>, Trouble> {
+fn known(mut request: Request<Bytes>, pending: &[Pending]) -> Result<Request<Bytes>, BoxError> {
     if request.headers().contains_key(KEY) {
         return Ok(request);
     }
@@ -59,7 +59,7 @@ fn known(mut request: Request<Bytes>, pending: &[Pending]) -> Result<Request<Byt
     };
     match pending.iter().find(same) {
         Some(pending) => {
-            eprintln!("this request is pending: it is sent again with its key");
+            eprintln!("this request is pending: it goes out again with its key");
             request.headers_mut().insert(KEY, HeaderValue::from_str(pending.key())?);
         }
         None if [Method::POST, Method::PATCH].contains(request.method()) => {}

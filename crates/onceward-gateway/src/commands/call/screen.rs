@@ -1,7 +1,7 @@
 //! What people see while a call runs, and when it has ended. All of it goes to standard error.
 
 use std::{
-    io::Write as _,
+    io::{self, IsTerminal as _, Write as _},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -16,18 +16,15 @@ use onceward::{
 
 use super::{outcome::Outcome, sending::Ended};
 
-/// Shows each attempt as it happens.
+const CLEAR: &str = "\r\x1b[2K";
+
 #[derive(Clone, Default)]
 pub(super) struct Screen {
-    /// The key that was shown last: it is told once.
+    /// The key that was shown last: the screen shows it once.
     key: Arc<Mutex<Option<String>>>,
 }
 
 impl Screen {
-    pub(super) fn new() -> Self {
-        Self::default()
-    }
-
     pub(super) fn observer(&self) -> impl Fn(&Event<'_>) + Send + Sync + use<> {
         let screen = self.clone();
         move |event| screen.show(event)
@@ -44,7 +41,7 @@ impl Screen {
             Event::Ended { attempt, .. } => {
                 let took = shown(attempt.took());
                 let (style, text) = (style(attempt), attempt.to_string());
-                clear();
+                show_for_now(CLEAR);
                 eprintln!("attempt {}  {style}{text}{style:#}  after {took}", attempt.number());
             }
             Event::Waiting { wait, budget_left } => {
@@ -54,7 +51,7 @@ impl Screen {
             }
             Event::Following { wait } => {
                 eprintln!(
-                    "           it is being carried out; asking for its end in {}",
+                    "           the server is carrying it out; asking for its end in {}",
                     shown(*wait)
                 );
             }
@@ -72,20 +69,11 @@ impl Screen {
     }
 }
 
-/// A line that is written over when something has happened; on a terminal only.
+/// A line that the next one replaces; on a terminal only.
 fn show_for_now(text: &str) {
-    use std::io::IsTerminal as _;
-    let mut stderr = std::io::stderr();
+    let mut stderr = io::stderr();
     if stderr.is_terminal() {
         let _ = write!(stderr, "{text}").and_then(|()| stderr.flush());
-    }
-}
-
-fn clear() {
-    use std::io::IsTerminal as _;
-    let mut stderr = std::io::stderr();
-    if stderr.is_terminal() {
-        let _ = write!(stderr, "\r\x1b[2K").and_then(|()| stderr.flush());
     }
 }
 
@@ -98,29 +86,29 @@ fn style(attempt: &Attempt) -> Style {
     color.on_default()
 }
 
-/// Tells what it means, and what to do.
-pub(super) fn tell(outcome: Outcome, ended: &Ended) {
-    clear();
+pub(super) fn show_end(outcome: Outcome, ended: &Ended) {
+    show_for_now(CLEAR);
     let report = ended.report();
     if let (None, Some(answer)) = (report.attempts().last(), ended.answer()) {
         eprintln!("           {}", answer.status);
     }
     let reason = match (report.stop(), ended.moved()) {
         (None, Some(to)) => {
-            format!("it points to {to}, which is not followed: a key belongs to one server")
+            format!(
+                "it points to {to}, and the client does not follow: a key belongs to one server"
+            )
         }
         (stop, _) => stop.map(|stop| stop.reason().to_string()).unwrap_or_default(),
     };
     match outcome {
-        Outcome::Ok => {
-            if report.attempts().last().is_some_and(|last| last.class() == Class::Accepted) {
-                eprintln!("accepted: it is being carried out; --until-done waits for its end");
-            }
+        Outcome::Ok if report.attempts().last().map(Attempt::class) == Some(Class::Accepted) => {
+            eprintln!("accepted: the server is carrying it out; --until-done waits for its end");
         }
+        Outcome::Ok => {}
         Outcome::Refused => eprintln!("refused: {reason}"),
         Outcome::GaveUp => {
             eprintln!(
-                "gave up: {reason}. It is not known to have happened: every attempt was answered, or never arrived"
+                "gave up: {reason}. Nothing says that it happened: every attempt got an answer, or never arrived"
             );
         }
         Outcome::Unknown => {

@@ -12,13 +12,11 @@ use onceward::{
 use tower_layer::Layer as _;
 use tower_service::Service as _;
 
-use super::Trouble;
+use super::BoxError;
 
-/// A call that has ended, with an answer or without.
 pub(super) struct Ended {
     report: Report,
     answer: Option<(Parts, Bytes)>,
-    /// Why there is no answer.
     pub(super) error: Option<String>,
 }
 
@@ -44,8 +42,7 @@ impl Ended {
     }
 }
 
-/// Sends it, as often as the policy says.
-pub(super) async fn send(retry: &Retry, request: Request<Body>) -> Result<Ended, Trouble> {
+pub(super) async fn send(retry: &Retry, request: Request<Body>) -> Result<Ended, BoxError> {
     let connector = HttpsConnectorBuilder::new()
         .with_native_roots()?
         .https_or_http()
@@ -60,9 +57,9 @@ pub(super) async fn send(retry: &Retry, request: Request<Body>) -> Result<Ended,
     }
 }
 
-async fn answered<B>(response: Response<B>) -> Result<Ended, Trouble>
+async fn answered<B>(response: Response<B>) -> Result<Ended, BoxError>
 where
-    B: http_body::Body<Error: Into<Trouble>>,
+    B: http_body::Body<Error: Into<BoxError>>,
 {
     let (mut parts, body) = response.into_parts();
     let report = parts.extensions.remove::<Report>().unwrap_or_default();

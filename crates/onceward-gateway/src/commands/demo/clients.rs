@@ -29,16 +29,13 @@ const FAIR_FROM: u32 = 12;
 const CUSTOMERS: [&str; 8] =
     ["ada", "alan", "barbara", "donald", "edsger", "grace", "leslie", "tony"];
 
-/// What a tap came to.
 #[derive(Clone, Debug)]
 pub(super) struct Receipt {
     pub(super) key: String,
     pub(super) cents: u32,
-    /// The body of the first answer that anybody got.
+    /// The body of the first answer that reached the client.
     pub(super) answer: Option<Bytes>,
-    /// How many later answers had other bytes.
     pub(super) other_answers: u32,
-    /// Whether the same key was accepted for another amount.
     pub(super) other_amount_accepted: bool,
 }
 
@@ -52,7 +49,6 @@ impl Receipt {
     }
 }
 
-/// Everybody who taps.
 #[derive(Clone)]
 pub(super) struct Clients {
     pub(super) doors: Doors,
@@ -83,7 +79,7 @@ impl Clients {
     /// One tap on "Pay". The order, with its key, is written down before it is first sent: that is
     /// all that a client which restarts has left.
     async fn tap(&self, order: Order, mut random: Rng) -> Receipt {
-        self.tally.taps.count();
+        self.tally.count(|numbers| numbers.taps += 1);
         let tap = self.tap_numbers.fetch_add(1, Ordering::Relaxed) + 1;
         let Order { key, cents, .. } = order.clone();
         let story = Story { tap, key: key.clone(), ..Story::default() };
@@ -102,7 +98,7 @@ impl Clients {
         if one_in(30, &mut random) {
             attempts.try_another_amount().await;
         }
-        self.tally.tell(attempts.story);
+        self.tally.remember(attempts.story);
         receipt
     }
 }
@@ -118,7 +114,6 @@ fn order(client: u16, random: &mut Rng) -> Order {
     }
 }
 
-/// The attempts of one tap.
 struct Attempts<'a> {
     clients: &'a Clients,
     order: Order,
@@ -136,7 +131,7 @@ impl Attempts<'_> {
                 return;
             }
             // Its connections are closed, whatever they were waiting for.
-            self.clients.tally.restarts.count();
+            self.clients.tally.count(|numbers| numbers.restarts += 1);
             self.story.steps.push(Step::Restarted);
         }
         self.attempts().await;
@@ -148,7 +143,7 @@ impl Attempts<'_> {
                 self.tap_twice().await;
             } else {
                 let (weather, random) = (self.weather(attempt), self.random.fork());
-                let result = self.send_after(Duration::ZERO, weather, random).await;
+                let result = self.send(weather, random).await;
                 self.take(result);
             }
             if self.receipt.answer.is_some() {
@@ -158,30 +153,20 @@ impl Attempts<'_> {
         }
     }
 
-    /// Two requests of one tap at the same time.
     async fn tap_twice(&mut self) {
         self.story.steps.push(Step::TappedTwice);
         let later = Duration::from_millis(self.random.u64(0..=8));
         let (first, second) = (self.weather(1), self.weather(1));
         let (here, there) = (self.random.fork(), self.random.fork());
-        let results = tokio::join!(
-            self.send_after(Duration::ZERO, first, here),
-            self.send_after(later, second, there)
-        );
-        self.take(results.0);
-        self.take(results.1);
+        let (one, other) = tokio::join!(self.send(first, here), async {
+            sleep(later).await;
+            self.send(second, there).await
+        });
+        self.take(one);
+        self.take(other);
     }
 
-    /// Sends to any gateway: a retry often meets the other one.
-    async fn send_after(
-        &self,
-        pause: Duration,
-        weather: Weather,
-        mut random: Rng,
-    ) -> Result<Answer, Loss> {
-        if !pause.is_zero() {
-            sleep(pause).await;
-        }
+    async fn send(&self, weather: Weather, mut random: Rng) -> Result<Answer, Loss> {
         let underway = self.clients.tally.send();
         self.sent.fetch_add(1, Ordering::Relaxed);
         let door = self.clients.doors.any(&mut random);
@@ -191,31 +176,23 @@ impl Attempts<'_> {
     }
 
     fn take(&mut self, result: Result<Answer, Loss>) {
-        let tally = &self.clients.tally;
         let step = match result {
             Err(loss) => Step::Lost(loss),
             Ok(Answer { status: StatusCode::CREATED, replayed, body }) => {
                 self.receipt.take(body);
-                if replayed {
-                    tally.replays.count();
-                    Step::Replayed
-                } else {
-                    Step::Charged
-                }
+                if replayed { Step::Replayed } else { Step::Charged }
             }
-            Ok(answer) if answer.problem().as_deref() == Some("outcome-unknown") => {
-                tally.unknown.count();
-                Step::Unknown
-            }
-            Ok(Answer { status: StatusCode::CONFLICT, .. }) => {
-                tally.conflicts.count();
-                Step::StillRunning
-            }
-            Ok(_) => {
-                tally.unready.count();
-                Step::Unready
-            }
+            Ok(answer) if answer.problem().as_deref() == Some("outcome-unknown") => Step::Unknown,
+            Ok(Answer { status: StatusCode::CONFLICT, .. }) => Step::StillRunning,
+            Ok(_) => Step::Unready,
         };
+        self.clients.tally.count(|numbers| match step {
+            Step::Replayed => numbers.replays += 1,
+            Step::Unknown => numbers.unknown += 1,
+            Step::StillRunning => numbers.conflicts += 1,
+            Step::Unready => numbers.unready += 1,
+            _ => {}
+        });
         self.story.steps.push(step);
     }
 
@@ -225,9 +202,9 @@ impl Attempts<'_> {
         for attempt in 1..FAIR_FROM {
             let fair = Weather::Fair { time_out: time_out(attempt) };
             let random = self.random.fork();
-            match self.send_after(Duration::ZERO, fair, random).await {
+            match self.send(fair, random).await {
                 Ok(Answer { status: StatusCode::UNPROCESSABLE_ENTITY, .. }) => {
-                    self.clients.tally.refused.count();
+                    self.clients.tally.count(|numbers| numbers.refused += 1);
                     return;
                 }
                 Ok(Answer { status: StatusCode::CREATED, .. }) => {

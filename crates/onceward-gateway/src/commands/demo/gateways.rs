@@ -1,9 +1,7 @@
 //! The two gateways: children of this process, from this very program, on one store.
 
 use std::{
-    env,
-    error::Error,
-    fs,
+    env, fs,
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::Stdio,
@@ -19,21 +17,16 @@ use tokio::{
     time::timeout,
 };
 
-use super::port::Port;
-
-type BoxError = Box<dyn Error>;
+use super::{BoxError, port::Port};
 
 pub(super) const NAMES: [&str; 2] = ["A", "B"];
-/// The operation's name in the records.
 pub(super) const OPERATION: &str = "charge.create";
 const RECORDS: &str = "onceward.db";
 const CONFIGURATION: &str = "onceward.toml";
-/// How long a gateway may take to start.
 const START: Duration = Duration::from_secs(15);
 /// How long it may take to stop; it has a patience of its own, which is shorter.
 const STOP: Duration = Duration::from_secs(45);
-/// How much of what a gateway says is kept.
-const SAID: usize = 20;
+const MAX_KEPT_LINES: usize = 20;
 
 /// Where clients may go. A gateway that comes back may have moved.
 #[derive(Clone)]
@@ -44,7 +37,7 @@ impl Doors {
         Self(Arc::new(RwLock::new(addresses.into_iter().collect())))
     }
 
-    /// Any of them: nobody knows which one is in good health.
+    /// Any of them: a client does not know which one is in good health.
     pub(super) fn any(&self, random: &mut Rng) -> SocketAddr {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
         all[random.usize(..all.len())]
@@ -55,22 +48,13 @@ impl Doors {
     }
 }
 
-/// Two gateways on one store.
 pub(super) struct Gateways {
     pub(super) doors: Doors,
     both: [Gateway; 2],
     directory: PathBuf,
 }
 
-/// How the gateways stopped.
-#[derive(Debug, Default)]
-pub(super) struct Stopped {
-    /// What a gateway that did not stop well has said.
-    pub(super) complaints: Vec<String>,
-}
-
 impl Gateways {
-    /// Starts both in front of an upstream, their store and configuration in this directory.
     pub(super) async fn start(directory: &Path, upstream: SocketAddr) -> Result<Self, BoxError> {
         let file = directory.join(CONFIGURATION);
         fs::write(&file, configuration(upstream))
@@ -122,7 +106,7 @@ impl Gateways {
         Ok(())
     }
 
-    /// A gateway that has ended though nobody ended it.
+    /// A gateway that has ended by itself.
     pub(super) fn fallen(&mut self) -> Option<&'static str> {
         let has_ended = |gateway: &mut Gateway| {
             (!matches!(gateway.child.try_wait(), Ok(None))).then_some(gateway.name)
@@ -130,11 +114,11 @@ impl Gateways {
         self.both.iter_mut().find_map(has_ended)
     }
 
-    /// Lets both settle what is under way and end.
-    pub(super) async fn stop(self) -> Stopped {
+    /// Lets both settle what is under way and end; says which of them did not end well.
+    pub(super) async fn stop(self) -> Vec<String> {
         let [one, other] = self.both;
         let (one, other) = tokio::join!(one.stop(), other.stop());
-        Stopped { complaints: one.into_iter().chain(other).collect() }
+        one.into_iter().chain(other).collect()
     }
 }
 
@@ -145,22 +129,23 @@ struct Gateway {
     /// Its standard input is held open by its handle: a gateway ends when that is closed, which
     /// happens also if this process is killed.
     child: Child,
-    said: JoinHandle<Vec<String>>,
+    output: JoinHandle<Vec<String>>,
 }
 
 impl Gateway {
     async fn start(name: &'static str, file: &Path) -> Result<Self, BoxError> {
         let port = Port::free().map_err(|error| format!("no port can be had: {error}"))?;
-        let (child, address, said) = launch(name, file, port.address).await?;
-        Ok(Self { name, port, address, child, said })
+        let (child, address, output) = launch(name, file, port.address).await?;
+        Ok(Self { name, port, address, child, output })
     }
 
     async fn start_again(&mut self, file: &Path) -> Result<(), BoxError> {
-        (self.child, self.address, self.said) = launch(self.name, file, self.port.address).await?;
+        (self.child, self.address, self.output) =
+            launch(self.name, file, self.port.address).await?;
         Ok(())
     }
 
-    /// `Some`: it did not end as it should, and this is what it said.
+    /// `Some`: it did not end as it should, and this is what it wrote.
     async fn stop(mut self) -> Option<String> {
         drop(self.child.stdin.take());
         let ended = timeout(STOP, self.child.wait()).await;
@@ -168,9 +153,10 @@ impl Gateway {
         if ended.is_err() {
             let _ = self.child.kill().await;
         }
-        let said = self.said.await.unwrap_or_default();
-        let is_settled = !said.iter().any(|line| line.contains("not settled in time"));
-        let complaint = || format!("gateway {} did not stop well: {}", self.name, said.join("; "));
+        let output = self.output.await.unwrap_or_default();
+        let is_settled = !output.iter().any(|line| line.contains("not settled in time"));
+        let complaint =
+            || format!("gateway {} did not stop well: {}", self.name, output.join("; "));
         (!ended_well || !is_settled).then(complaint)
     }
 }
@@ -193,7 +179,7 @@ async fn launch(
         let mut lines = BufReader::new(stderr).lines();
         match timeout(START, until_it_listens(&mut lines)).await {
             Ok(Ok(address)) => return Ok((child, address, tokio::spawn(listen_to(lines)))),
-            Ok(Err(said)) => reason = said,
+            Ok(Err(output)) => reason = output,
             Err(_) => reason = format!("it does not listen after {START:?}"),
         }
         let _ = child.kill().await;
@@ -222,29 +208,29 @@ fn command(file: &Path, listen: SocketAddr) -> std::io::Result<Command> {
     Ok(command)
 }
 
-/// The address where it listens, or what it said instead.
+/// The address where it listens, or what it wrote instead.
 async fn until_it_listens(lines: &mut Lines<BufReader<ChildStderr>>) -> Result<SocketAddr, String> {
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     while let Ok(Some(line)) = lines.next_line().await {
         let listening = line.strip_prefix("listening on http://");
         let address = listening.and_then(|rest| rest.split(',').next()?.parse().ok());
         match address {
             Some(address) => return Ok(address),
-            None => said.push(line),
+            None => output.push(line),
         }
     }
-    Err(said.join("; "))
+    Err(output.join("; "))
 }
 
-/// Reads on, so that the gateway never waits for somebody to listen; keeps the beginning.
+/// Reads on, so that the gateway never waits for its reader; keeps the beginning.
 async fn listen_to(mut lines: Lines<BufReader<ChildStderr>>) -> Vec<String> {
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     while let Ok(Some(line)) = lines.next_line().await {
-        if said.len() < SAID {
-            said.push(line);
+        if output.len() < MAX_KEPT_LINES {
+            output.push(line);
         }
     }
-    said
+    output
 }
 
 fn configuration(upstream: SocketAddr) -> String {

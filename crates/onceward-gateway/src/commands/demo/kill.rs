@@ -1,7 +1,6 @@
 //! The worst moment of the demo: a gateway is killed with everything that it was doing.
 
 use std::{
-    error::Error,
     fmt,
     time::{Duration, SystemTime},
 };
@@ -12,15 +11,17 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-use super::gateways::{Gateways, NAMES};
+use super::{
+    BoxError,
+    gateways::{Gateways, NAMES},
+};
+use crate::commands::terminal::millis;
 
-/// Which of the gateways it meets.
 const VICTIM: usize = 1;
-/// How long it stays away: a little longer than its lease and its longest run, so that it may be
-/// told "never" when it asks what became of its charges.
+/// How long it stays away: a little longer than its lease and its longest run, so that the upstream may
+/// answer "never" when it asks what became of its charges.
 const AWAY: Duration = Duration::from_millis(1200);
 
-/// A gateway that was killed and came back.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Kill {
     pub(super) gateway: &'static str,
@@ -30,12 +31,10 @@ pub(super) struct Kill {
     pub(super) away_ms: u64,
     #[serde(skip)]
     pub(super) at: SystemTime,
-    /// Where it had listened.
     #[serde(skip)]
     pub(super) address: String,
 }
 
-/// What is told while it happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum News {
     Killed { gateway: &'static str, process: u32 },
@@ -56,13 +55,12 @@ impl fmt::Display for News {
     }
 }
 
-/// Kills one gateway at that moment, and starts it again.
 pub(super) async fn kill(
     gateways: &mut Gateways,
     started: Instant,
     at: Instant,
     news: UnboundedSender<News>,
-) -> Result<Kill, Box<dyn Error>> {
+) -> Result<Kill, BoxError> {
     sleep_until(at).await;
     let gateway = NAMES[VICTIM];
     let address = gateways.address(VICTIM).to_string();
@@ -79,13 +77,18 @@ pub(super) async fn kill(
         gateway,
         process,
         next_process,
-        after_ms: in_ms(killed_at - started),
-        away_ms: in_ms(away),
+        after_ms: millis(killed_at - started),
+        away_ms: millis(away),
         at: clock,
         address,
     })
 }
 
-fn in_ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+#[cfg(test)]
+impl Kill {
+    /// Of the gateway that listens on 127.0.0.1:2.
+    pub(super) fn example(at: SystemTime) -> Self {
+        let (process, next_process, address) = (11, 12, "127.0.0.1:2".into());
+        Self { gateway: "B", process, next_process, after_ms: 2500, away_ms: 1260, at, address }
+    }
 }

@@ -11,7 +11,6 @@ use bytes::Bytes;
 /// How far back the charges of a tap are looked for while it rains.
 const RECENT: usize = 10_000;
 
-/// Clones are the same.
 #[derive(Clone, Default)]
 pub(super) struct Ledger(Arc<Mutex<Book>>);
 
@@ -23,12 +22,11 @@ struct Book {
     /// How many requests are being worked on, also those whose client is gone.
     under_way: u64,
     runs: HashMap<String, Run>,
-    /// Executions of which somebody was told that they never happened: they never will.
+    /// The upstream has answered that these executions never happened: they never will.
     never: HashSet<String>,
     asked: HashMap<String, SystemTime>,
 }
 
-/// Money that was taken.
 #[derive(Clone, Debug)]
 pub(super) struct Charge {
     /// The `Idempotency-Key` under which it was taken: only the verifier looks at it.
@@ -39,22 +37,18 @@ pub(super) struct Charge {
     pub(super) answer: Bytes,
 }
 
-/// Who asks for a charge.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Asker {
     pub(super) key: String,
     pub(super) caller: String,
     /// `Onceward-Execution`: which run of which operation this is, if a gateway asks.
     pub(super) execution: Option<String>,
-    /// The gateway's address.
     pub(super) via: Option<String>,
 }
 
-/// What is known of an execution that reached the upstream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Run {
     pub(super) via: Option<String>,
-    /// The upstream broke off its own answer.
     pub(super) broke_off: bool,
     is_under_way: bool,
     charge: Option<usize>,
@@ -62,16 +56,13 @@ pub(super) struct Run {
 
 /// What became of an execution, as far as the ledger knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// It was charged, and this is the answer.
+pub(super) enum Ended {
     Applied(Bytes),
-    /// It was not charged, and never will be.
     Never,
-    /// It is being worked on.
     Unknown,
 }
 
-/// An execution that somebody asked about.
+/// An execution that a gateway asked about.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) execution: String,
@@ -81,7 +72,7 @@ pub(super) struct Asked {
 }
 
 impl Ledger {
-    /// Begins to work on a request; `None`: it comes too late, because somebody was told that it
+    /// Begins to work on a request; `None`: it comes too late, because a gateway has the answer that it
     /// never happened.
     pub(super) fn enter(&self, asker: Asker) -> Option<Work> {
         let mut book = self.lock();
@@ -96,23 +87,22 @@ impl Ledger {
         Some(Work { ledger: self.clone(), asker })
     }
 
-    /// Says what became of an execution; whoever is told `Never` may rely on it.
-    pub(super) fn fate(&self, execution: &str) -> Fate {
+    /// Says what became of an execution; a gateway may rely on `Never`.
+    pub(super) fn end_of(&self, execution: &str) -> Ended {
         let mut book = self.lock();
         book.asked.entry(execution.to_owned()).or_insert_with(SystemTime::now);
         match book.runs.get(execution) {
             Some(Run { charge: Some(index), .. }) => {
-                Fate::Applied(book.charges[*index].answer.clone())
+                Ended::Applied(book.charges[*index].answer.clone())
             }
-            Some(Run { is_under_way: true, .. }) => Fate::Unknown,
+            Some(Run { is_under_way: true, .. }) => Ended::Unknown,
             _ => {
                 book.never.insert(execution.to_owned());
-                Fate::Never
+                Ended::Never
             }
         }
     }
 
-    /// The executions that somebody asked about.
     pub(super) fn asked(&self) -> Vec<Asked> {
         let book = self.lock();
         let asked = book.asked.iter().map(|(execution, first_at)| Asked {
@@ -123,12 +113,10 @@ impl Ledger {
         asked.collect()
     }
 
-    /// Everything that was charged so far.
     pub(super) fn charged(&self) -> Vec<Charge> {
         self.lock().charges.clone()
     }
 
-    /// How often anybody was charged.
     pub(super) fn charges(&self) -> u64 {
         self.lock().charges.len() as u64
     }
@@ -138,7 +126,6 @@ impl Ledger {
         self.lock().charges.iter().rev().take(RECENT).filter(|charge| charge.key == key).count()
     }
 
-    /// How often the work was begun.
     pub(super) fn executions(&self) -> u64 {
         self.lock().executions
     }
@@ -164,7 +151,6 @@ impl Work {
         self.ledger.lock().executions += 1;
     }
 
-    /// Takes the money.
     pub(super) fn charge(&self, cents: u32, answer: Bytes) {
         let Asker { key, caller, execution, .. } = self.asker.clone();
         let mut book = self.ledger.lock();
@@ -175,7 +161,6 @@ impl Work {
         }
     }
 
-    /// Notes that the answer will not arrive.
     pub(super) fn break_off(&self) {
         self.change_run(|run| run.broke_off = true);
     }
@@ -206,7 +191,7 @@ mod tests {
     #[test]
     fn what_never_arrived_never_happens_once_that_was_said() {
         let ledger = Ledger::default();
-        assert_eq!(ledger.fate("e1"), Fate::Never);
+        assert_eq!(ledger.end_of("e1"), Ended::Never);
         assert!(ledger.enter(asker("e1")).is_none());
         assert!(ledger.enter(asker("e2")).is_some(), "another execution may run");
     }
@@ -215,11 +200,11 @@ mod tests {
     fn what_is_being_worked_on_is_unknown_until_it_has_ended() {
         let ledger = Ledger::default();
         let (one, other) = (ledger.enter(asker("e1")).unwrap(), ledger.enter(asker("e2")).unwrap());
-        assert_eq!((ledger.fate("e1"), ledger.fate("e2")), (Fate::Unknown, Fate::Unknown));
+        assert_eq!((ledger.end_of("e1"), ledger.end_of("e2")), (Ended::Unknown, Ended::Unknown));
         one.charge(500, Bytes::from_static(b"ch_1"));
         drop((one, other));
-        assert_eq!(ledger.fate("e1"), Fate::Applied(Bytes::from_static(b"ch_1")));
-        assert_eq!(ledger.fate("e2"), Fate::Never);
+        assert_eq!(ledger.end_of("e1"), Ended::Applied(Bytes::from_static(b"ch_1")));
+        assert_eq!(ledger.end_of("e2"), Ended::Never);
         assert!(ledger.is_quiet());
     }
 

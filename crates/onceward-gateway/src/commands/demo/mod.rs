@@ -18,7 +18,6 @@ mod upstream;
 mod verify;
 
 use std::{
-    error::Error,
     future::Future,
     io::{self, Write as _},
     pin::{Pin, pin},
@@ -26,15 +25,17 @@ use std::{
 };
 
 use clap::{Args, value_parser};
-use tokio::signal;
+use tokio::signal::unix::{SignalKind, signal};
 
+use super::terminal::{self, BoxError};
 use reconciled::Reconciled;
 use screen::{Screen, Unwritable};
 use service::Service;
-use storm::{Storm, Wreckage};
-use summary::{Ordeal, Setting, Summary};
+use storm::{Storm, StormEnd};
+use summary::{KillReport, Setting, Summary};
 
-const STOPPED: &str = "stopped before the end: nothing was counted; the records are removed";
+const STOPPED: &str =
+    "stopped before the end: the demo has counted nothing, and removes the records";
 
 /// Shows it: two gateways before a flaky API, clients on a bad network, one charge for every tap.
 ///
@@ -42,7 +43,7 @@ const STOPPED: &str = "stopped before the end: nothing was counted; the records 
 /// before it, on free ports of this computer, their records in one SQLite file in a temporary
 /// directory. Clients tap "Pay" and lose answers, time out, tap twice and restart, on real sockets.
 /// The API is slow, unready or away at times, or breaks off; half-way one gateway is killed with
-/// SIGKILL and started again. At the end every charge is counted; anything but one for each tap
+/// SIGKILL and started again. At the end the demo counts every charge; anything but one for each tap
 /// makes the command fail. Then everything stays up for you to try, until Ctrl-C.
 #[derive(Args)]
 #[command(after_help = "\
@@ -61,7 +62,7 @@ pub(crate) struct Options {
     /// How many clients tap at the same time.
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = value_parser!(u16).range(1..=200))]
     clients: u16,
-    /// Which mischief the network makes; a new one each time if not said.
+    /// Which mischief the network makes [default: a new one each time].
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// The same API without Onceward: people are charged twice, and the command fails. Implies
@@ -74,20 +75,12 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
-    let shown = match tokio::runtime::Runtime::new() {
-        Ok(runtime) => runtime.block_on(show(options)),
-        Err(error) => Err(error.into()),
-    };
-    shown.unwrap_or_else(|error| {
-        // Standard error may be closed as well; then there is nobody to tell.
-        let _ = writeln!(io::stderr(), "error: {error}");
-        ExitCode::FAILURE
-    })
+    terminal::run(show(options))
 }
 
-async fn show(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
+async fn show(options: &Options) -> Result<ExitCode, BoxError> {
     let stopped = pin!(stopped()?);
-    let mut screen = if options.json { Screen::stderr() } else { Screen::stdout() };
+    let mut screen = Screen::open(options.json);
     let setting = Setting {
         seed: options.seed.unwrap_or_else(|| fastrand::u64(..1_000_000)),
         protected: !options.unprotected,
@@ -96,7 +89,7 @@ async fn show(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     let mut service = Service::start(setting).await?;
     let played = play(options, setting, &mut service, &mut screen, stopped).await;
     // Whatever has happened: no gateway and no file stays.
-    let complaints = service.stop().await.complaints;
+    let complaints = service.stop().await;
     let Played { code, was_tried } = played?;
     if !complaints.is_empty() {
         return Err(complaints.join("\n").into());
@@ -110,7 +103,6 @@ async fn show(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
 
 struct Played {
     code: ExitCode,
-    /// It served on until it was stopped.
     was_tried: bool,
 }
 
@@ -120,18 +112,18 @@ async fn play(
     service: &mut Service,
     screen: &mut Screen,
     mut stopped: Pin<&mut impl Future<Output = ()>>,
-) -> Result<Played, Box<dyn Error>> {
+) -> Result<Played, BoxError> {
     open(screen, service, options).map_err(Unwritable)?;
     let storm = Storm::new(options, setting.seed, service);
     let weathered = tokio::select! {
-        wreckage = storm.weather(service.gateways.as_mut(), screen) => Some(wreckage?),
+        end = storm.weather(service.gateways.as_mut(), screen) => Some(end?),
         () = &mut stopped => None,
     };
     screen.end_progress().map_err(Unwritable)?;
-    let Wreckage { receipts, kill } = weathered.ok_or(STOPPED)?;
+    let StormEnd { receipts, kill } = weathered.ok_or(STOPPED)?;
     service.upstream.calm_down();
     service.quiet().await;
-    let ordeal = match (kill, &mut service.gateways) {
+    let kill_report = match (kill, &mut service.gateways) {
         (Some(kill), Some(gateways)) => {
             if let Some(name) = gateways.fallen() {
                 return Err(
@@ -140,12 +132,14 @@ async fn play(
             }
             let asked = service.upstream.ledger.asked();
             let reconciled = Reconciled::read(&gateways.records(), &asked, &kill).await?;
-            Some(Ordeal { kill, reconciled })
+            Some(KillReport { kill, reconciled })
         }
         _ => None,
     };
     let findings = verify::verify(&receipts, &service.ledger().charged());
-    let summary = Summary::of(storm.tally(), service.ledger(), setting, ordeal, findings);
+    let unluckiest = storm.tally().unluckiest_story();
+    let numbers = storm.tally().numbers(service.ledger());
+    let summary = Summary { numbers, setting, kill_report, findings, unluckiest };
     summary.show(screen).map_err(Unwritable)?;
     if options.json {
         writeln!(io::stdout(), "{}", serde_json::to_string(&summary)?).map_err(Unwritable)?;
@@ -174,33 +168,23 @@ fn open(screen: &mut Screen, service: &Service, options: &Options) -> io::Result
         }
         None => format!("{api}, WITHOUT Onceward."),
     };
-    let fate = if options.unprotected { "" } else { "Half-way gateway B is killed. " };
+    let kill = if options.unprotected { "" } else { "Half-way gateway B is killed. " };
     screen.line(screen.strong(&title))?;
     screen.line(format_args!(
         "{clients} clients tap \"Pay\" for {seconds} s. The network cuts them off and loses answers;\n\
          people tap twice; phones restart. The API is slow, unready or away at times,\n\
-         or breaks off. {fate}Each tap has one key,\n\
+         or breaks off. {kill}Each tap has one key,\n\
          and its client retries until it has an answer.\n"
     ))
 }
 
 /// Ends with Ctrl-C, or when the process is asked to terminate or loses its terminal; listens from now on.
-#[cfg(unix)]
 fn stopped() -> io::Result<impl Future<Output = ()>> {
-    use signal::unix::{SignalKind, signal};
-    let mut interrupted = signal(SignalKind::interrupt())?;
-    let mut terminated = signal(SignalKind::terminate())?;
-    let mut hung_up = signal(SignalKind::hangup())?;
+    let (stopped, mut hung_up) = (terminal::stopped()?, signal(SignalKind::hangup())?);
     Ok(async move {
         tokio::select! {
-            _ = interrupted.recv() => {}
+            () = stopped => {}
             _ = hung_up.recv() => {}
-            _ = terminated.recv() => {}
         }
     })
-}
-
-#[cfg(not(unix))]
-fn stopped() -> io::Result<impl Future<Output = ()>> {
-    Ok(async { drop(signal::ctrl_c().await) })
 }

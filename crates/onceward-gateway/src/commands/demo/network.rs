@@ -13,9 +13,8 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::upstream::CALLER;
+use super::{BoxError, upstream::CALLER};
 
-/// What a tap sends, the same on every attempt.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
     pub(super) key: String,
@@ -24,21 +23,19 @@ pub(super) struct Order {
     pub(super) cents: u32,
 }
 
-/// What the network does to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Weather {
     /// It lets the answer through, if it comes in time.
     Fair {
-        /// How long the client waits for it.
         time_out: Duration,
     },
-    /// The connection breaks in the middle of the request.
     CutsOff,
     /// The connection breaks so long after the request was sent; the answer is never read.
-    LosesAnswer { after: Duration },
+    LosesAnswer {
+        after: Duration,
+    },
 }
 
-/// What arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
@@ -47,24 +44,22 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// The code of a problem document.
     pub(super) fn problem(&self) -> Option<String> {
         let document: serde_json::Value = serde_json::from_slice(&self.body).ok()?;
         Some(document["code"].as_str()?.to_owned())
     }
 }
 
-/// Why nothing arrived. The client cannot tell whether the server did the work, unless nobody was
+/// Why no answer arrived. The client cannot know whether the server did the work, unless no server was
 /// there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Loss {
-    NobodyThere,
+    Refused,
     CutOff,
     AnswerLost,
     TimedOut,
 }
 
-/// Sends one request.
 pub(super) async fn send(
     server: SocketAddr,
     order: &Order,
@@ -102,14 +97,10 @@ async fn exchange(server: SocketAddr, order: &Order) -> Result<Answer, Loss> {
 }
 
 async fn connect(server: SocketAddr) -> Result<TcpStream, Loss> {
-    TcpStream::connect(server).await.map_err(|_| Loss::NobodyThere)
+    TcpStream::connect(server).await.map_err(|_| Loss::Refused)
 }
 
-async fn ask(
-    stream: TcpStream,
-    server: SocketAddr,
-    order: &Order,
-) -> Result<Answer, Box<dyn std::error::Error + Send + Sync>> {
+async fn ask(stream: TcpStream, server: SocketAddr, order: &Order) -> Result<Answer, BoxError> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let request = order.to_request(server)?;
     let answer = async {

@@ -1,4 +1,4 @@
-//! A port of this computer that stays ours while nobody listens on it.
+//! A port of this computer that stays ours while no server listens on it.
 
 use std::{
     io,
@@ -11,8 +11,8 @@ const BACKLOG: u32 = 1024;
 
 pub(super) struct Port {
     pub(super) address: SocketAddr,
-    /// Bound, and not listening: connections are refused, and the system gives the port to nobody
-    /// else. Otherwise the clients of a dead gateway might meet a stranger in its place.
+    /// Bound, and not listening: connections are refused, and the system gives the port to no
+    /// other process. Otherwise clients of a dead gateway might meet a stranger in its place.
     _held: Option<TcpSocket>,
 }
 

@@ -1,7 +1,6 @@
-//! Which outcomes nobody knew until the upstream was asked, as the store's own trail tells it.
+//! Which outcomes stayed unknown until a gateway asked the upstream, by the store's own trail.
 
 use std::{
-    error::Error,
     path::Path,
     time::{Duration, SystemTime},
 };
@@ -13,26 +12,23 @@ use onceward::{
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::{kill::Kill, ledger::Asked};
+use super::{BoxError, kill::Kill, ledger::Asked};
 
-/// How many outcomes were open, and have ended because the upstream was asked.
+/// How many outcomes were open, and ended because a gateway asked the upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Reconciled {
-    /// They died with the gateway.
     pub(super) left_by_the_kill: u64,
-    /// The upstream broke off its answer.
     pub(super) broken_off: u64,
     /// Anything else, as a computer so busy that a lease was over before it was renewed.
     pub(super) otherwise: u64,
 }
 
 impl Reconciled {
-    /// Reads it from the records.
     pub(super) async fn read(
         records: &Path,
         asked: &[Asked],
         kill: &Kill,
-    ) -> Result<Self, Box<dyn Error>> {
+    ) -> Result<Self, BoxError> {
         let store = SqliteStore::open(records)?;
         let mut reconciled = Self::default();
         for asked in asked {
@@ -88,25 +84,13 @@ mod tests {
 
     const BEFORE: &str = "01900000-0000-7000-8000-000000000000";
 
-    fn kill(at: SystemTime) -> Kill {
-        Kill {
-            gateway: "B",
-            process: 1,
-            next_process: 2,
-            after_ms: 2500,
-            away_ms: 1200,
-            at,
-            address: "127.0.0.1:2".into(),
-        }
-    }
-
     fn counted(via: Option<&str>, kill: &Kill) -> Reconciled {
         let ledger = Ledger::default();
         if via.is_some() {
             let via = via.map(str::to_owned);
             ledger.enter(Asker { execution: Some(BEFORE.into()), via, ..Asker::default() });
         }
-        ledger.fate(BEFORE);
+        ledger.end_of(BEFORE);
         let mut reconciled = Reconciled::default();
         reconciled.count(&ledger.asked()[0], BEFORE, kill);
         reconciled
@@ -114,12 +98,12 @@ mod tests {
 
     #[test]
     fn only_what_went_through_the_killed_gateway_before_is_counted_as_left_by_the_kill() {
-        let killed = kill(SystemTime::now() - Duration::from_secs(1));
+        let killed = Kill::example(SystemTime::now() - Duration::from_secs(1));
         for via in [None, Some("127.0.0.1:2")] {
             assert_eq!(counted(via, &killed).left_by_the_kill, 1, "{via:?}");
         }
         assert_eq!(counted(Some("127.0.0.1:1"), &killed).otherwise, 1);
-        let later = kill(SystemTime::now() + Duration::from_secs(1));
+        let later = Kill::example(SystemTime::now() + Duration::from_secs(1));
         assert_eq!(counted(None, &later).otherwise, 1, "it was asked about before the kill");
     }
 }

@@ -3,11 +3,11 @@
 use std::{
     collections::VecDeque,
     env, fmt,
-    io::{self, IsTerminal, Write},
+    io::{self, Write},
     time::Duration,
 };
 
-use anstream::{AutoStream, ColorChoice};
+use anstream::{AutoStream, ColorChoice, stream::RawStream};
 use anstyle::{AnsiColor, Style};
 
 use super::{
@@ -21,12 +21,10 @@ const STORIES: usize = 6;
 const STORY_EVERY: Duration = Duration::from_millis(350);
 const PLAIN_EVERY: Duration = Duration::from_secs(1);
 
-/// How it is going.
 pub(super) struct Progress {
     pub(super) elapsed: Duration,
     pub(super) whole: Duration,
-    pub(super) numbers: [(&'static str, u64); 9],
-    /// The gateway that is dead.
+    pub(super) numbers: Vec<(&'static str, u64)>,
     pub(super) down: Option<&'static str>,
     /// A tap that was answered lately, after how many charges it has.
     pub(super) story: Option<(usize, Story)>,
@@ -43,16 +41,18 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    /// Draws on standard output.
-    pub(super) fn stdout() -> Self {
-        let colour = AutoStream::choice(&io::stdout()) != ColorChoice::Never;
-        Self::new(Box::new(io::stdout()), io::stdout().is_terminal(), colour)
+    /// Draws where people look: for `--json` on standard error, because standard output is for programs.
+    pub(super) fn open(is_json: bool) -> Self {
+        match is_json {
+            true => Self::on(io::stderr()),
+            false => Self::on(io::stdout()),
+        }
     }
 
-    /// Draws on standard error, because standard output is for programs.
-    pub(super) fn stderr() -> Self {
-        let colour = AutoStream::choice(&io::stderr()) != ColorChoice::Never;
-        Self::new(Box::new(io::stderr()), io::stderr().is_terminal(), colour)
+    fn on(out: impl RawStream + Send + 'static) -> Self {
+        let colour = AutoStream::choice(&out) != ColorChoice::Never;
+        let is_terminal = out.is_terminal();
+        Self::new(Box::new(out), is_terminal, colour)
     }
 
     fn new(out: Box<dyn Write + Send>, terminal: bool, colour: bool) -> Self {
@@ -75,11 +75,11 @@ impl Screen {
             return Ok(());
         }
         self.next += PLAIN_EVERY;
-        let numbers = progress.numbers.map(|(name, number)| format!("{number} {name}")).join(", ");
+        let numbers = progress.numbers.iter().map(|(name, number)| format!("{number} {name}"));
+        let numbers = numbers.collect::<Vec<_>>().join(", ");
         self.line(format_args!("{:>3} s: {numbers}", progress.elapsed.as_secs()))
     }
 
-    /// Tells what became of a gateway.
     pub(super) fn news(&mut self, elapsed: Duration, news: &News) -> io::Result<()> {
         if !self.live {
             return self.line(format_args!("{:>5.1} s: {news}", elapsed.as_secs_f64()));
@@ -117,7 +117,7 @@ impl Screen {
         }
         let most = progress.numbers.iter().map(|(_, number)| *number).max().unwrap_or(0);
         let mut lines: Vec<String> = Vec::new();
-        for (name, number) in progress.numbers {
+        for &(name, number) in &progress.numbers {
             let bar = self.paint(colour_of(name), &bar(number, most));
             lines.push(format!("  {name:<10} {number:>7}  {bar}"));
         }
@@ -192,7 +192,7 @@ impl Screen {
     }
 }
 
-/// Nobody can see what is shown.
+/// The output was closed, so that the demo has no viewer.
 #[derive(Debug)]
 pub(super) struct Unwritable(pub(super) io::Error);
 
@@ -265,7 +265,7 @@ mod tests {
             for tenths in 1..=25 {
                 let elapsed = Duration::from_millis(tenths * 100);
                 let whole = Duration::from_secs(3);
-                let numbers = [("taps", tenths); 9];
+                let numbers = vec![("taps", tenths); 9];
                 screen.progress(Progress { elapsed, whole, numbers, down: None, story: None })?;
             }
             Ok(())

@@ -1,12 +1,13 @@
 //! Everything that serves: the upstream, and the gateways in front of it.
 
-use std::{error::Error, time::Duration};
+use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 
 use super::{
-    gateways::{Doors, Gateways, Stopped},
+    BoxError,
+    gateways::{Doors, Gateways},
     ledger::Ledger,
     summary::Setting,
     upstream::Upstream,
@@ -24,7 +25,7 @@ pub(super) struct Service {
 
 impl Service {
     /// Serves on free ports of this computer, with records in a directory of their own.
-    pub(super) async fn start(setting: Setting) -> Result<Self, Box<dyn Error>> {
+    pub(super) async fn start(setting: Setting) -> Result<Self, BoxError> {
         let directory = tempfile::Builder::new()
             .prefix("onceward-demo-")
             .tempdir()
@@ -70,13 +71,13 @@ impl Service {
     }
 
     /// Lets the gateways settle what runs and leave; then the upstream goes, and every file.
-    pub(super) async fn stop(self) -> Stopped {
+    pub(super) async fn stop(self) -> Vec<String> {
         let Self { upstream, gateways, directory } = self;
-        let stopped = match gateways {
+        let complaints = match gateways {
             Some(gateways) => gateways.stop().await,
-            None => Stopped::default(),
+            None => Vec::new(),
         };
         drop((upstream, directory));
-        stopped
+        complaints
     }
 }

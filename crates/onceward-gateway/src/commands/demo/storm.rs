@@ -1,7 +1,6 @@
 //! Some seconds of bad network, a gateway that dies, and the picture of it.
 
 use std::{
-    error::Error,
     future::pending,
     pin::pin,
     sync::{Arc, atomic::AtomicU64},
@@ -14,7 +13,7 @@ use tokio::{
 };
 
 use super::{
-    Options,
+    BoxError, Options,
     clients::{Clients, Receipt},
     gateways::Gateways,
     kill::{self, Kill, News},
@@ -24,7 +23,6 @@ use super::{
     tally::Tally,
 };
 
-/// How often the picture is drawn.
 const TICK: Duration = Duration::from_millis(80);
 
 pub(super) struct Storm {
@@ -35,10 +33,8 @@ pub(super) struct Storm {
     ledger: Ledger,
 }
 
-/// What is left when it is over.
-pub(super) struct Wreckage {
+pub(super) struct StormEnd {
     pub(super) receipts: Vec<Receipt>,
-    /// `None`: there was no gateway.
     pub(super) kill: Option<Kill>,
 }
 
@@ -66,7 +62,7 @@ impl Storm {
         &self,
         gateways: Option<&mut Gateways>,
         screen: &mut Screen,
-    ) -> Result<Wreckage, Box<dyn Error>> {
+    ) -> Result<StormEnd, BoxError> {
         let mut clients = self.clients.start(self.number);
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -98,26 +94,18 @@ impl Storm {
         while let Ok(news) = news.try_recv() {
             screen.news(self.started.elapsed(), &news).map_err(Unwritable)?;
         }
-        Ok(Wreckage { receipts, kill })
+        Ok(StormEnd { receipts, kill })
     }
 
     fn progress(&self, down: Option<&'static str>) -> Progress {
         let tally = self.tally();
+        // A refused key is no part of the picture: hardly any comes before the end.
+        let numbers = tally.numbers(&self.ledger).lines().into_iter();
         Progress {
             elapsed: self.started.elapsed(),
             whole: self.lasts,
             down,
-            numbers: [
-                ("taps", tally.taps.get()),
-                ("requests", tally.requests.get()),
-                ("lost", tally.lost.get()),
-                ("unready", tally.unready.get()),
-                ("conflicts", tally.conflicts.get()),
-                ("unknown", tally.unknown.get()),
-                ("replays", tally.replays.get()),
-                ("executions", self.ledger.executions()),
-                ("charges", self.ledger.charges()),
-            ],
+            numbers: numbers.filter(|(name, _)| *name != "refused").collect(),
             story: tally.latest_story().map(|story| (self.ledger.charges_of(&story.key), story)),
         }
     }

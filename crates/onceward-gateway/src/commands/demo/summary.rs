@@ -6,86 +6,40 @@ use serde::Serialize;
 
 use super::{
     kill::Kill,
-    ledger::Ledger,
     reconciled::Reconciled,
     screen::Screen,
-    tally::{Story, Tally},
+    tally::{Numbers, Story},
     verify::Finding,
 };
 
 /// What happened: the lines that people and tests read, and the document of `--json`.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
-    pub(super) taps: u64,
-    pub(super) requests: u64,
-    /// Requests whose answer never reached the client.
-    pub(super) lost: u64,
-    /// 502 and 503: the upstream was away or not ready, and nothing was done.
-    pub(super) unready: u64,
-    /// 409: the first request was still running.
-    pub(super) conflicts: u64,
-    /// 409 and 504: nobody knew at that moment whether it had happened.
-    pub(super) unknown: u64,
-    /// 422: the key was used for another amount.
-    pub(super) refused: u64,
-    /// Answers that were sent again.
-    pub(super) replays: u64,
-    /// How often the upstream began to charge somebody.
-    pub(super) executions: u64,
-    pub(super) charges: u64,
-    /// Taps whose client restarted.
-    pub(super) restarts: u64,
+    #[serde(flatten)]
+    pub(super) numbers: Numbers,
     #[serde(flatten)]
     pub(super) setting: Setting,
     #[serde(flatten)]
-    pub(super) ordeal: Option<Ordeal>,
+    pub(super) kill_report: Option<KillReport>,
     #[serde(serialize_with = "as_texts")]
     pub(super) findings: Vec<Finding>,
     #[serde(skip)]
     pub(super) unluckiest: Option<Story>,
 }
 
-/// What was asked for.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Setting {
     pub(super) seed: u64,
     pub(super) protected: bool,
 }
 
-/// What the gateways went through.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Ordeal {
+pub(super) struct KillReport {
     pub(super) kill: Kill,
     pub(super) reconciled: Reconciled,
 }
 
 impl Summary {
-    pub(super) fn of(
-        tally: &Tally,
-        ledger: &Ledger,
-        setting: Setting,
-        ordeal: Option<Ordeal>,
-        findings: Vec<Finding>,
-    ) -> Self {
-        Self {
-            taps: tally.taps.get(),
-            requests: tally.requests.get(),
-            lost: tally.lost.get(),
-            unready: tally.unready.get(),
-            conflicts: tally.conflicts.get(),
-            unknown: tally.unknown.get(),
-            refused: tally.refused.get(),
-            replays: tally.replays.get(),
-            executions: ledger.executions(),
-            charges: ledger.charges(),
-            restarts: tally.restarts.get(),
-            setting,
-            ordeal,
-            findings,
-            unluckiest: tally.unluckiest_story(),
-        }
-    }
-
     pub(super) fn is_as_it_should_be(&self) -> bool {
         self.findings.is_empty()
     }
@@ -97,7 +51,7 @@ impl Summary {
 
     pub(super) fn show(&self, screen: &mut Screen) -> io::Result<()> {
         // Exactly a word, spaces and a number, without colour: programs read them.
-        for (name, number) in self.lines() {
+        for (name, number) in self.numbers.lines() {
             screen.line(format_args!("{name:<10} {number:>7}"))?;
         }
         screen.line("")?;
@@ -105,21 +59,6 @@ impl Summary {
             true => self.show_proof(screen),
             false => self.show_findings(screen),
         }
-    }
-
-    fn lines(&self) -> [(&'static str, u64); 10] {
-        [
-            ("taps", self.taps),
-            ("requests", self.requests),
-            ("lost", self.lost),
-            ("unready", self.unready),
-            ("conflicts", self.conflicts),
-            ("unknown", self.unknown),
-            ("refused", self.refused),
-            ("replays", self.replays),
-            ("executions", self.executions),
-            ("charges", self.charges),
-        ]
     }
 
     fn show_proof(&self, screen: &mut Screen) -> io::Result<()> {
@@ -131,12 +70,13 @@ impl Summary {
         screen.line(format_args!(
             "{tick} each answer, first or replayed, has the very bytes that the upstream made"
         ))?;
-        if self.refused > 0 {
+        let refused = self.numbers.refused;
+        if refused > 0 {
             let text = "keys came back with another amount and were refused with 422";
-            screen.line(format_args!("{tick} {} {text}", self.refused))?;
+            screen.line(format_args!("{tick} {refused} {text}"))?;
         }
-        if let Some(ordeal) = &self.ordeal {
-            ordeal.show(screen)?;
+        if let Some(kill_report) = &self.kill_report {
+            kill_report.show(screen)?;
         }
         if let Some(Story { requests, steps, .. }) = &self.unluckiest {
             screen.line("")?;
@@ -153,8 +93,8 @@ impl Summary {
     }
 
     fn show_findings(&self, screen: &mut Screen) -> io::Result<()> {
-        let wrong = match self.charges.checked_sub(self.taps) {
-            Some(1..) => format!("{self} {} too many.", self.charges - self.taps),
+        let wrong = match self.numbers.charges.checked_sub(self.numbers.taps) {
+            Some(more @ 1..) => format!("{self} {more} too many."),
             _ => self.to_string(),
         };
         screen.line(screen.strong(&wrong))?;
@@ -162,10 +102,10 @@ impl Summary {
         let mut findings: Vec<_> = self.findings.iter().collect();
         findings.sort_unstable();
         let cross = screen.bad("✗");
-        for same in findings.chunk_by(|one, next| one.kind() == next.kind()) {
-            let (number, kind) = (same.len(), same[0].kind());
+        for same in findings.chunk_by(|one, next| one.wrong == next.wrong) {
+            let (number, wrong) = (same.len(), same[0].wrong);
             let taps = if number == 1 { "tap was" } else { "taps were" };
-            screen.line(format_args!("{cross} {number} {taps} {kind}\n    {}", same[0]))?;
+            screen.line(format_args!("{cross} {number} {taps} {wrong}\n    {}", same[0]))?;
         }
         screen.line("")?;
         match self.setting.protected {
@@ -178,7 +118,7 @@ impl Summary {
     }
 }
 
-impl Ordeal {
+impl KillReport {
     fn show(&self, screen: &mut Screen) -> io::Result<()> {
         let Self { kill, reconciled } = self;
         let tick = screen.good("✓");
@@ -201,10 +141,9 @@ impl Ordeal {
     }
 }
 
-/// The whole story in one sentence.
 impl fmt::Display for Summary {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { taps, requests, lost, charges, .. } = self;
+        let Numbers { taps, requests, lost, charges, .. } = self.numbers;
         write!(
             formatter,
             "{taps} taps, {requests} requests, {lost} of them without an answer: {charges} charges."
@@ -218,32 +157,25 @@ fn myself() -> String {
 }
 
 fn as_texts<S: serde::Serializer>(findings: &[Finding], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(findings.iter().map(|finding| format!("{}: {finding}", finding.kind())))
+    serializer.collect_seq(findings.iter().map(|finding| format!("{}: {finding}", finding.wrong)))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::verify::Wrong, *};
 
     fn summary(findings: Vec<Finding>) -> Summary {
         let setting = Setting { seed: 7, protected: true };
-        let kill = Kill {
-            gateway: "B",
-            process: 11,
-            next_process: 12,
-            after_ms: 2500,
-            away_ms: 1260,
-            at: std::time::SystemTime::now(),
-            address: "127.0.0.1:2".into(),
-        };
+        let kill = Kill::example(std::time::SystemTime::now());
         let reconciled = Reconciled { left_by_the_kill: 3, broken_off: 4, otherwise: 0 };
-        let ordeal = Some(Ordeal { kill, reconciled });
-        Summary::of(&Tally::default(), &Ledger::default(), setting, ordeal, findings)
+        let kill_report = Some(KillReport { kill, reconciled });
+        Summary { numbers: Numbers::default(), setting, kill_report, findings, unluckiest: None }
     }
 
     #[test]
     fn a_finding_is_shown_and_makes_the_command_fail() {
-        let findings = vec![Finding::ChargedOften { key: "8e03978e".into(), times: 2 }];
+        let wrong = Wrong::ChargedOften;
+        let findings = vec![Finding { wrong, key: "8e03978e".into(), times: 2 }];
         let summary = summary(findings);
         assert_eq!(summary.exit_code(), ExitCode::FAILURE);
         let text = Screen::text_of(|screen| summary.show(screen));

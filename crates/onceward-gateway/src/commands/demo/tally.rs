@@ -2,40 +2,60 @@
 
 use std::{
     fmt,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use super::network::Loss;
+use serde::Serialize;
+
+use super::{ledger::Ledger, network::Loss};
+
+/// What happened so far, as `--json` has it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Numbers {
+    pub(super) taps: u64,
+    pub(super) requests: u64,
+    /// Requests whose answer never reached the client.
+    pub(super) lost: u64,
+    /// 502 and 503: the upstream was away or not ready, and did nothing.
+    pub(super) unready: u64,
+    pub(super) conflicts: u64,
+    /// 409 and 504: the gateway did not know at that moment whether it had happened.
+    pub(super) unknown: u64,
+    pub(super) refused: u64,
+    pub(super) replays: u64,
+    /// How often the upstream began to charge a customer.
+    pub(super) executions: u64,
+    pub(super) charges: u64,
+    pub(super) restarts: u64,
+}
+
+impl Numbers {
+    /// By the names that people and tests read.
+    pub(super) fn lines(&self) -> [(&'static str, u64); 10] {
+        [
+            ("taps", self.taps),
+            ("requests", self.requests),
+            ("lost", self.lost),
+            ("unready", self.unready),
+            ("conflicts", self.conflicts),
+            ("unknown", self.unknown),
+            ("refused", self.refused),
+            ("replays", self.replays),
+            ("executions", self.executions),
+            ("charges", self.charges),
+        ]
+    }
+}
 
 /// Counted by all clients at once.
 #[derive(Default)]
-pub(super) struct Tally {
-    pub(super) taps: Counter,
-    pub(super) requests: Counter,
-    pub(super) lost: Counter,
-    pub(super) unready: Counter,
-    pub(super) conflicts: Counter,
-    pub(super) unknown: Counter,
-    pub(super) refused: Counter,
-    pub(super) replays: Counter,
-    pub(super) restarts: Counter,
-    stories: Mutex<Stories>,
-}
+pub(super) struct Tally(Mutex<State>);
 
 #[derive(Default)]
-pub(super) struct Counter(AtomicU64);
-
-impl Counter {
-    pub(super) fn count(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
+struct State {
+    numbers: Numbers,
+    latest: Option<Story>,
+    unluckiest: Option<Story>,
 }
 
 /// A request on its way: lost, unless it is answered. Dropped with its client, it is lost too.
@@ -52,47 +72,50 @@ impl Underway<'_> {
 
 impl Drop for Underway<'_> {
     fn drop(&mut self) {
-        if !self.answered {
-            self.tally.lost.count();
-        }
+        self.tally.count(|numbers| numbers.lost += u64::from(!self.answered));
     }
 }
 
 impl Tally {
+    pub(super) fn count(&self, count: impl FnOnce(&mut Numbers)) {
+        count(&mut self.state().numbers);
+    }
+
+    /// With what the upstream did.
+    pub(super) fn numbers(&self, ledger: &Ledger) -> Numbers {
+        let numbers = self.state().numbers.clone();
+        Numbers { executions: ledger.executions(), charges: ledger.charges(), ..numbers }
+    }
+
     pub(super) fn send(&self) -> Underway<'_> {
-        self.requests.count();
+        self.count(|numbers| numbers.requests += 1);
         Underway { tally: self, answered: false }
     }
 
-    /// Remembers the most eventful stories.
-    pub(super) fn tell(&self, story: Story) {
-        let mut stories = self.stories.lock().unwrap_or_else(PoisonError::into_inner);
-        if stories.latest.as_ref().is_none_or(|best| story.requests >= best.requests) {
-            stories.latest = Some(story.clone());
+    pub(super) fn remember(&self, story: Story) {
+        let mut state = self.state();
+        if state.latest.as_ref().is_none_or(|best| story.requests >= best.requests) {
+            state.latest = Some(story.clone());
         }
-        if stories.unluckiest.as_ref().is_none_or(|best| story.requests > best.requests) {
-            stories.unluckiest = Some(story);
+        if state.unluckiest.as_ref().is_none_or(|best| story.requests > best.requests) {
+            state.unluckiest = Some(story);
         }
     }
 
-    /// The most eventful tap since this was last asked.
+    /// The most eventful tap since the last call.
     pub(super) fn latest_story(&self) -> Option<Story> {
-        self.stories.lock().unwrap_or_else(PoisonError::into_inner).latest.take()
+        self.state().latest.take()
     }
 
-    /// The tap that needed the most requests.
     pub(super) fn unluckiest_story(&self) -> Option<Story> {
-        self.stories.lock().unwrap_or_else(PoisonError::into_inner).unluckiest.clone()
+        self.state().unluckiest.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-#[derive(Default)]
-struct Stories {
-    latest: Option<Story>,
-    unluckiest: Option<Story>,
-}
-
-/// What one tap went through.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Story {
     pub(super) tap: u64,
@@ -117,7 +140,7 @@ impl fmt::Display for Step {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::TappedTwice => "tapped twice",
-            Self::Lost(Loss::NobodyThere) => "nobody there",
+            Self::Lost(Loss::Refused) => "no server there",
             Self::Lost(Loss::CutOff) => "cut off",
             Self::Lost(Loss::AnswerLost) => "answer lost",
             Self::Lost(Loss::TimedOut) => "timed out",
@@ -140,14 +163,15 @@ mod tests {
         let tally = Tally::default();
         tally.send().answered();
         drop(tally.send());
-        assert_eq!((tally.requests.get(), tally.lost.get()), (2, 1));
+        let numbers = tally.numbers(&Ledger::default());
+        assert_eq!((numbers.requests, numbers.lost), (2, 1));
     }
 
     #[test]
-    fn the_unluckiest_tap_is_remembered_and_the_latest_told_once() {
+    fn the_unluckiest_tap_is_remembered_and_the_latest_shown_once() {
         let tally = Tally::default();
         for requests in [2, 5, 3] {
-            tally.tell(Story { requests, ..Story::default() });
+            tally.remember(Story { requests, ..Story::default() });
         }
         assert_eq!(tally.latest_story().map(|story| story.requests), Some(5));
         assert_eq!(tally.latest_story(), None);

@@ -11,7 +11,6 @@ use super::{
 
 const CALLER: &str = "you";
 
-/// Says that the gateways stay up, and how to try them.
 pub(super) fn show(screen: &mut Screen, gateways: &Gateways) -> io::Result<()> {
     let (a, b) = (gateways.address(0), gateways.address(1));
     screen.line("")?;

@@ -1,4 +1,4 @@
-//! The upstream: a payments API as anybody would write it, that recognises no repeats and does
+//! The upstream: a payments API as most are written, which recognises no repeats and does
 //! not always feel well.
 
 use std::{
@@ -34,7 +34,7 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{
-    ledger::{Asker, Fate, Ledger, Work},
+    ledger::{Asker, Ended, Ledger, Work},
     port::Port,
 };
 
@@ -42,10 +42,9 @@ use super::{
 /// an identity that its authentication has verified.
 pub(super) const CALLER: &str = "x-api-key";
 
-/// How long nobody listens when the upstream goes away for a moment.
+/// How long the upstream is away when it goes away.
 const AWAY: Duration = Duration::from_millis(60);
 
-/// The upstream, running. It stops when this is dropped.
 pub(super) struct Upstream {
     pub(super) address: SocketAddr,
     pub(super) ledger: Ledger,
@@ -74,7 +73,7 @@ impl Upstream {
         self.is_calm.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until it is back, after it was told to calm down.
+    /// Waits until it is back, after `calm_down`.
     pub(super) async fn is_back(&self) {
         while TcpStream::connect(self.address).await.is_err() {
             sleep(AWAY / 4).await;
@@ -109,7 +108,7 @@ impl axum::serve::Listener for Flaky {
                 continue;
             };
             tokio::select! {
-                // Whoever is connected already is served first: it is not to be cut off.
+                // A client that is connected already comes first: nothing cuts it off.
                 biased;
                 accepted = listener.accept() => match accepted {
                     Ok((stream, client)) => {
@@ -176,7 +175,7 @@ impl Payments {
         (StatusCode::CREATED, [(header::CONTENT_TYPE, "application/json")], answer).into_response()
     }
 
-    /// Mostly quick, sometimes much slower than anybody likes to wait.
+    /// Mostly quick, sometimes much slower than a customer likes to wait.
     async fn card_network(&self) {
         let slow = self.happens(3);
         let took_ms = if slow { fastrand::u64(60..=160) } else { fastrand::u64(1..=6) };
@@ -201,7 +200,7 @@ async fn charge(
         via: text("x-forwarded-host"),
     };
     let Some(work) = payments.ledger.enter(asker) else {
-        let late = "too late: it was said that this never happened; nothing was done";
+        let late = "too late: the API has said that this never happened; nothing was done";
         return Ok((StatusCode::SERVICE_UNAVAILABLE, late).into_response());
     };
     // Like most services it goes on when its client is gone.
@@ -214,18 +213,17 @@ async fn reconcile(
     State(payments): State<Payments>,
     Json(question): Json<Question>,
 ) -> Json<Value> {
-    Json(match payments.ledger.fate(&question.execution) {
-        Fate::Applied(answer) => json!({"outcome": "applied", "response": {
+    Json(match payments.ledger.end_of(&question.execution) {
+        Ended::Applied(answer) => json!({"outcome": "applied", "response": {
             "status": StatusCode::CREATED.as_u16(),
             "headers": [["content-type", "application/json"]],
             "body_base64": Base64::encode_string(&answer),
         }}),
-        Fate::Never => json!({"outcome": "never"}),
-        Fate::Unknown => json!({"outcome": "unknown"}),
+        Ended::Never => json!({"outcome": "never"}),
+        Ended::Unknown => json!({"outcome": "unknown"}),
     })
 }
 
-/// What this caller was charged.
 async fn charges(
     State(payments): State<Payments>,
     headers: HeaderMap,

@@ -1,29 +1,30 @@
-//! What must be true when everybody has gone home, counted by key and not by totals.
+//! What must be true when all clients have ended, counted by key and not by totals.
 
 use std::{collections::HashMap, fmt};
 
 use super::{clients::Receipt, ledger::Charge};
 
-/// Something that must never happen, the worst first.
+/// What must never happen to a key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Finding {
-    /// The tap's key is in the ledger more than once.
-    ChargedOften { key: String, times: usize },
-    /// The tap has an answer or gave up, and the ledger does not know it.
-    NeverCharged { key: String },
-    /// Another amount was charged than was ordered.
-    OtherAmount { key: String },
-    /// The tap was never answered.
-    NeverAnswered { key: String },
-    /// Two answers of the tap differ, or one is not what the upstream had said.
-    OtherAnswer { key: String },
-    /// The same key was accepted for another amount.
-    OtherAmountAccepted { key: String },
-    /// A charge that no tap asked for.
-    NobodysCharge { key: String },
+pub(super) struct Finding {
+    pub(super) wrong: Wrong,
+    pub(super) key: String,
+    pub(super) times: usize,
 }
 
-/// Compares what the clients know with what the upstream did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Wrong {
+    ChargedOften,
+    /// The tap has an answer or gave up, and the ledger does not know it.
+    NeverCharged,
+    OtherAmount,
+    NeverAnswered,
+    /// Two answers of the tap differ, or one is not what the upstream had said.
+    OtherAnswer,
+    OtherAmountAccepted,
+    NoTap,
+}
+
 pub(super) fn verify(receipts: &[Receipt], ledger: &[Charge]) -> Vec<Finding> {
     let mut charges: HashMap<&str, Vec<&Charge>> = HashMap::new();
     for charge in ledger {
@@ -34,59 +35,56 @@ pub(super) fn verify(receipts: &[Receipt], ledger: &[Charge]) -> Vec<Finding> {
         let charged = charges.remove(receipt.key.as_str()).unwrap_or_default();
         examine(receipt, &charged, &mut findings);
     }
-    findings.extend(charges.into_keys().map(|key| Finding::NobodysCharge { key: key.to_owned() }));
+    let foreign = charges.into_iter().map(|(key, charged)| Finding {
+        wrong: Wrong::NoTap,
+        key: key.to_owned(),
+        times: charged.len(),
+    });
+    findings.extend(foreign);
     findings
 }
 
 fn examine(receipt: &Receipt, charged: &[&Charge], findings: &mut Vec<Finding>) {
-    let key = || receipt.key.clone();
-    match charged {
-        [] => findings.push(Finding::NeverCharged { key: key() }),
-        [charge] if charge.cents != receipt.cents => {
-            findings.push(Finding::OtherAmount { key: key() });
+    let of_the_upstream = |answer| charged.first().is_none_or(|charge| charge.answer == answer);
+    let in_ledger = match charged {
+        [] => Some(Wrong::NeverCharged),
+        [charge] if charge.cents != receipt.cents => Some(Wrong::OtherAmount),
+        [_] => None,
+        _ => Some(Wrong::ChargedOften),
+    };
+    let answered = match &receipt.answer {
+        None => Some(Wrong::NeverAnswered),
+        Some(answer) if receipt.other_answers > 0 || !of_the_upstream(answer) => {
+            Some(Wrong::OtherAnswer)
         }
-        [_] => {}
-        _ => findings.push(Finding::ChargedOften { key: key(), times: charged.len() }),
-    }
-    match &receipt.answer {
-        None => findings.push(Finding::NeverAnswered { key: key() }),
-        Some(answer) => {
-            let is_the_upstreams = charged.first().is_none_or(|charge| charge.answer == answer);
-            if receipt.other_answers > 0 || !is_the_upstreams {
-                findings.push(Finding::OtherAnswer { key: key() });
-            }
-        }
-    }
-    if receipt.other_amount_accepted {
-        findings.push(Finding::OtherAmountAccepted { key: key() });
-    }
+        Some(_) => None,
+    };
+    let accepted = receipt.other_amount_accepted.then_some(Wrong::OtherAmountAccepted);
+    let wrong = [in_ledger, answered, accepted].into_iter().flatten();
+    let (key, times) = (&receipt.key, charged.len());
+    findings.extend(wrong.map(|wrong| Finding { wrong, key: key.clone(), times }));
 }
 
-impl Finding {
-    /// What it has in common with others of its kind.
-    pub(super) fn kind(&self) -> &'static str {
-        match self {
-            Self::ChargedOften { .. } => "charged more than once",
-            Self::NeverCharged { .. } => "never charged",
-            Self::OtherAmount { .. } => "charged with another amount",
-            Self::NeverAnswered { .. } => "never answered",
-            Self::OtherAnswer { .. } => "answered differently from time to time",
-            Self::OtherAmountAccepted { .. } => "accepted for another amount under the same key",
-            Self::NobodysCharge { .. } => "charged, though nobody had tapped",
-        }
+impl fmt::Display for Wrong {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::ChargedOften => "charged more than once",
+            Self::NeverCharged => "never charged",
+            Self::OtherAmount => "charged with another amount",
+            Self::NeverAnswered => "never answered",
+            Self::OtherAnswer => "answered differently from time to time",
+            Self::OtherAmountAccepted => "accepted for another amount under the same key",
+            Self::NoTap => "charged without a tap",
+        })
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ChargedOften { key, times } => write!(formatter, "{key} {times} times"),
-            Self::NeverCharged { key }
-            | Self::OtherAmount { key }
-            | Self::NeverAnswered { key }
-            | Self::OtherAnswer { key }
-            | Self::OtherAmountAccepted { key }
-            | Self::NobodysCharge { key } => formatter.write_str(key),
+        let Self { wrong, key, times } = self;
+        match wrong {
+            Wrong::ChargedOften => write!(formatter, "{key} {times} times"),
+            _ => formatter.write_str(key),
         }
     }
 }
@@ -111,6 +109,10 @@ mod tests {
         }
     }
 
+    fn finding(wrong: Wrong, key: &str, times: usize) -> Finding {
+        Finding { wrong, key: key.into(), times }
+    }
+
     #[test]
     fn one_charge_for_every_tap_is_as_it_should_be() {
         let receipts = [receipt("a", "ch_1"), receipt("b", "ch_2")];
@@ -121,17 +123,14 @@ mod tests {
     fn a_doubled_ledger_is_found_also_when_the_totals_agree() {
         let receipts = [receipt("a", "ch_1"), receipt("b", "ch_2")];
         let findings = verify(&receipts, &[charge("a", "ch_1"), charge("a", "ch_3")]);
-        let expected = [
-            Finding::ChargedOften { key: "a".into(), times: 2 },
-            Finding::NeverCharged { key: "b".into() },
-        ];
+        let expected = [finding(Wrong::ChargedOften, "a", 2), finding(Wrong::NeverCharged, "b", 0)];
         assert_eq!(findings, expected);
     }
 
     #[test]
     fn an_answer_that_changes_is_found() {
         let ledger = [charge("a", "ch_1")];
-        let expected = [Finding::OtherAnswer { key: "a".into() }];
+        let expected = [finding(Wrong::OtherAnswer, "a", 1)];
         assert_eq!(verify(&[receipt("a", "ch_2")], &ledger), expected);
         let changing = Receipt { other_answers: 1, ..receipt("a", "ch_1") };
         assert_eq!(verify(&[changing], &ledger), expected);
@@ -146,12 +145,11 @@ mod tests {
             other_amount_accepted: true,
             ..receipt("a", "ch_1")
         };
-        let key = || "a".to_owned();
         let expected = [
-            Finding::OtherAmount { key: key() },
-            Finding::NeverAnswered { key: key() },
-            Finding::OtherAmountAccepted { key: key() },
-            Finding::NobodysCharge { key: "x".into() },
+            finding(Wrong::OtherAmount, "a", 1),
+            finding(Wrong::NeverAnswered, "a", 1),
+            finding(Wrong::OtherAmountAccepted, "a", 1),
+            finding(Wrong::NoTap, "x", 1),
         ];
         assert_eq!(verify(&[odd], &ledger), expected);
     }

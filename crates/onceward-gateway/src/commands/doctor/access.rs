@@ -8,10 +8,10 @@ use crate::{
     config::{AdminToken, Config, Encryption, JwtKeys, Unmatched},
 };
 
-/// Others of the same group, and everybody: to read, and to write.
+/// The bits of a mode for the group and for all other users.
 const GROUP_READS: u32 = 0o040;
 const OTHERS_READ: u32 = 0o004;
-const ANYBODY_WRITES: u32 = 0o022;
+const OTHERS_WRITE: u32 = 0o022;
 
 pub(super) fn examine(config: &Config, findings: &mut Findings) {
     if config.unmatched == Unmatched::Pass {
@@ -43,8 +43,8 @@ pub(super) fn examine(config: &Config, findings: &mut Findings) {
     {
         let texts = texts(
             "[jwt] has a file of public keys and no `issuer`",
-            "a token of any issuer that signs with one of these keys is taken, and two issuers may each \
-             have an \"alice\": they would share their stored answers",
+            "the gateway takes a token of any issuer that signs with one of these keys, and two issuers may \
+             each have an \"alice\": they would share their stored answers",
             "issuer = \"https://login.example.com\", as the tokens say it in `iss`",
         );
         findings.warning("jwt-any-issuer", "jwt", texts);
@@ -60,7 +60,7 @@ pub(super) fn examine(config: &Config, findings: &mut Findings) {
         None if config.routes.iter().any(|route| route.takes_keys() && !route.status_only) => {
             let texts = texts(
                 "answers are kept as they are, without [encryption]",
-                "whoever can read the file or a backup of it can read them",
+                "a user who can read the file or a backup of it can read them",
                 "[encryption] with key_file = \"onceward.key\", made with `openssl rand -base64 32`",
             );
             findings.note("not-encrypted", "encryption", texts);
@@ -74,8 +74,8 @@ fn listeners(config: &Config, findings: &mut Findings) {
     if is_plain && !listen.ip().is_loopback() {
         let texts = texts(
             format!("{listen} can be reached from other machines, without TLS"),
-            "keys, credentials and answers cross that network in the clear: whoever listens can \
-             ask for stored answers",
+            "keys, credentials and answers cross that network in the clear: a listener there \
+             can ask for stored answers",
             "listen = \"127.0.0.1:8080\" behind a proxy that speaks TLS, or [tls] with cert and key",
         );
         findings.warning("listen-plain", "listen", texts);
@@ -93,8 +93,8 @@ fn listeners(config: &Config, findings: &mut Findings) {
     if config.admin_tokens.is_empty() {
         let texts = texts(
             "the listener for operators asks for no token",
-            "whoever is on this machine may see and change all operations, and the trail says \
-             `loopback` for everybody",
+            "every user of this machine may see and change all operations, and the trail calls all of \
+             them `loopback`",
             "[admin_tokens] with ops = { token_env = \"ONCEWARD_TOKEN\", role = \"resolve\" }",
         );
         findings.note("admin-without-tokens", "admin", texts);
@@ -102,7 +102,7 @@ fn listeners(config: &Config, findings: &mut Findings) {
     if is_plain && !admin.ip().is_loopback() {
         let texts = texts(
             format!("operators connect to {admin} from other machines, without TLS"),
-            "whoever listens has their tokens, and may end or delete operations",
+            "a listener on that network has their tokens, and may end or delete operations",
             "admin = \"127.0.0.1:8081\", or [tls] with cert and key",
         );
         findings.warning("admin-plain", "admin", texts);
@@ -121,7 +121,7 @@ fn tokens(config: &Config, findings: &mut Findings) {
         };
         let texts = texts(
             what,
-            "the gateway does not start: whoever guesses a token may change all operations",
+            "the gateway does not start: an attacker who guesses a token may change all operations",
             format!("export {variable}=$(openssl rand -hex 32)"),
         );
         findings.problem(code, "admin_tokens", texts);
@@ -138,15 +138,15 @@ fn tokens(config: &Config, findings: &mut Findings) {
     }
 }
 
-/// A file that nobody else should be able to read.
+/// A file that only the user of the gateway should be able to read.
 pub(super) fn secret_file(code: &'static str, about: &str, file: &Path, findings: &mut Findings) {
     let Ok(mode) = fs::metadata(file).map(|found| found.permissions().mode()) else { return };
     let name = file.display();
     let mend = format!("chmod 600 {name}");
-    if mode & (OTHERS_READ | ANYBODY_WRITES) != 0 {
+    if mode & (OTHERS_READ | OTHERS_WRITE) != 0 {
         let texts = texts(
             format!("{name} can be read or changed by others (mode {:03o})", mode & 0o777),
-            "whoever has this key can pretend to be this gateway, or read what it keeps",
+            "a user with this key can pretend to be this gateway, or read what it keeps",
             mend,
         );
         findings.problem(code, about, texts);
@@ -160,14 +160,13 @@ pub(super) fn secret_file(code: &'static str, about: &str, file: &Path, findings
     }
 }
 
-/// The file of the records.
 pub(super) fn store_file(file: &Path, findings: &mut Findings) {
     let Ok(mode) = fs::metadata(file).map(|found| found.permissions().mode()) else { return };
     let (name, shown) = (file.display(), mode & 0o777);
-    if mode & ANYBODY_WRITES != 0 {
+    if mode & OTHERS_WRITE != 0 {
         let texts = texts(
             format!("{name} can be changed by others (mode {shown:03o})"),
-            "whoever writes there decides what retries are told, and no guarantee holds",
+            "they decide by it what retries get, and no guarantee holds",
             format!("chmod 600 {name}"),
         );
         findings.problem("store-permissions", "store", texts);

@@ -4,7 +4,6 @@ use std::{
     env,
     io::{self, Write as _},
     net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream},
-    path::Path,
     process::ExitCode,
     time::Duration,
 };
@@ -19,8 +18,12 @@ use super::{
     report::ago,
 };
 use crate::{
-    commands::keys::{AdminClient, BoxError},
-    config::{Config, Overrides, Role, Sources},
+    commands::{
+        arguments::load_or_explain,
+        keys::AdminClient,
+        terminal::{self, BoxError},
+    },
+    config::{Config, Role},
 };
 
 /// Asks the gateway, if one runs where the configuration or the command says.
@@ -55,46 +58,40 @@ pub(super) fn examine(options: &Options, config: &Config, findings: &mut Finding
 
 /// `--clock-is-right`.
 pub(super) fn trust(options: &Options, reason: &str) -> ExitCode {
-    let written = trusted(options, reason).and_then(|document| {
-        Ok(match options.json {
+    terminal::run(async {
+        let document = trusted(options, reason).await?;
+        match options.json {
             true => writeln!(io::stdout(), "{document:#}"),
-            false => writeln!(io::stdout(), "{}", said(&document)),
-        }?)
-    });
-    match written {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // Standard error may be closed; then no operator reads it.
-            let _ = writeln!(io::stderr(), "error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+            false => writeln!(io::stdout(), "{}", outcome(&document)),
+        }?;
+        Ok(ExitCode::SUCCESS)
+    })
 }
 
-fn trusted(options: &Options, reason: &str) -> Result<Value, BoxError> {
-    let file = options.config.display();
+async fn trusted(options: &Options, reason: &str) -> Result<Value, BoxError> {
     let (url, config) = match &options.admin {
         Some(url) => (url.clone(), None),
         None => {
-            let config = load(&options.config)?;
+            let advice = "; correct it, or name the gateway with --admin";
+            let config = load_or_explain(&options.config, advice)?;
             let admin = config.admin.ok_or_else(|| {
                 format!(
-                    "{file} has no `admin`, so that no gateway can be told; start the gateway anew: it trusts \
-                     the clock that it finds"
+                    "{} has no `admin`, so that the command reaches no gateway; start the gateway \
+                     anew: it trusts the clock that it finds",
+                    options.config.display()
                 )
             })?;
             (address(&config, admin), Some(config))
         }
     };
     let admin_client = AdminClient::there(&url, &token_env(options, config.as_ref(), Role::Purge))?;
-    let word = json!({ "reason": reason });
-    let answer = runtime()?.block_on(admin_client.post("/v1/clock/trust", &word));
+    let answer = admin_client.post("/v1/clock/trust", &json!({ "reason": reason })).await;
     answer.map_err(|error| {
         format!("{url}: {error} (`onceward doctor` says whether it suspects its clock)").into()
     })
 }
 
-fn said(document: &Value) -> String {
+fn outcome(document: &Value) -> String {
     let was = match document["was_ahead_seconds"].as_u64() {
         Some(seconds @ 1..) => format!("it had gone {} ahead", ago(Duration::from_secs(seconds))),
         _ => "it was not suspected to be ahead".to_owned(),
@@ -103,19 +100,6 @@ fn said(document: &Value) -> String {
     format!(
         "this gateway trusts its store's clock again; {was}. The trail: onceward keys show --operation {reference}"
     )
-}
-
-fn load(file: &Path) -> Result<Config, BoxError> {
-    let sources = Sources::gather(Some(file), Overrides::default());
-    let config = sources.and_then(|sources| Config::load(&sources));
-    Ok(config.map_err(|mistakes| {
-        let said: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
-        let said = said.join("\n");
-        format!(
-            "{} is not right; correct it, or name the gateway with --admin:\n{said}",
-            file.display()
-        )
-    })?)
 }
 
 fn asked(url: &str, token_env: &str) -> Result<Value, BoxError> {
@@ -128,7 +112,6 @@ fn runtime() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
-/// The command that the operator says it with.
 fn command(options: &Options) -> String {
     let place = match &options.admin {
         Some(url) => format!("--admin {url}"),
@@ -156,7 +139,6 @@ fn address(config: &Config, admin: SocketAddr) -> String {
     format!("{scheme}://{}", local(admin))
 }
 
-/// As this machine reaches it.
 fn local(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(match address.is_ipv4() {

@@ -1,7 +1,10 @@
 //! What the doctor has to say, and how much it matters.
 
+use serde::Serialize;
+
 /// How much it matters; the worst first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum Severity {
     /// Nothing can be served, or what is promised is not kept.
     Problem,
@@ -23,19 +26,15 @@ impl Severity {
     }
 }
 
-/// One thing that was found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
     /// A name that stays the same, for machines.
     pub(super) code: &'static str,
     /// The parts that it concerns: `store`, `listen`, or routes as in `match`.
     pub(super) about: Vec<String>,
-    /// What was found.
     pub(super) what: String,
-    /// What it means for the data.
     pub(super) means: String,
-    /// The line to write, or the command to run.
     pub(super) mend: String,
 }
 
@@ -77,14 +76,12 @@ impl Findings {
     }
 }
 
-/// What, what it means and how to mend it.
 pub(super) struct Texts {
     what: String,
     means: String,
     mend: String,
 }
 
-/// The three texts of a finding.
 pub(super) fn texts(
     what: impl Into<String>,
     means: impl Into<String>,

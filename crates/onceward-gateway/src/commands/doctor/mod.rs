@@ -17,16 +17,16 @@ use std::{
 
 use clap::Args;
 
-use super::{check, keys::DEFAULT_TOKEN};
-use crate::config::{Config, Overrides, Sources};
+use super::{arguments, check, keys::DEFAULT_TOKEN};
+use crate::config::Config;
 use finding::Findings;
 use report::Report;
 
 /// Says which guarantee each route really has, and what endangers it.
 ///
-/// The store is looked into and nothing in it is changed or created; a gateway may be running on it. A
-/// write-ahead log that a killed gateway left behind is put into the file and removed, as SQLite does for
-/// everybody who opens it. Run it as the user and with the environment of the gateway: permissions, tokens and
+/// It looks into the store, and changes and creates nothing in it; a gateway may be running on it. SQLite
+/// puts a write-ahead log that a killed gateway left behind into the file and removes it, as for every
+/// process that opens it. Run it as the user and with the environment of the gateway: permissions, tokens and
 /// `ONCEWARD_…` variables count as they do there.
 #[derive(Args)]
 #[command(after_help = "\
@@ -49,7 +49,7 @@ pub(crate) struct Options {
     /// Connects to nothing.
     #[arg(long)]
     offline: bool,
-    /// Tells the running gateway that its store's clock is right, though it jumped; nothing is examined.
+    /// Makes the running gateway trust its store's clock again after a jump, and examines nothing.
     ///
     /// Keys that are over by this clock may run again after that: look at the clock first. It counts for the
     /// one gateway that is asked, and needs a token with the role `purge`.
@@ -58,8 +58,8 @@ pub(crate) struct Options {
     /// Why the clock is right; the gateway keeps it in the trail with your name.
     #[arg(long, value_name = "TEXT", requires = "clock_is_right")]
     reason: Option<String>,
-    /// The operators' listener of the running gateway, as `http://127.0.0.1:8081`; what the configuration
-    /// calls `admin` if not said.
+    /// The operators' listener of the running gateway, as `http://127.0.0.1:8081` [default: `admin` of the
+    /// configuration].
     #[arg(long, value_name = "URL", conflicts_with = "offline")]
     admin: Option<String>,
     /// The environment variable that holds the token for it; if it is not set, one of the tokens that the
@@ -73,8 +73,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         return clock::trust(options, reason);
     }
     let file = options.config.display().to_string();
-    let sources = Sources::gather(Some(&options.config), Overrides::default());
-    let (written, is_healthy) = match sources.and_then(|sources| Config::load(&sources)) {
+    let (written, is_healthy) = match arguments::load(&options.config) {
         Err(mistakes) if options.json => {
             (writeln!(io::stdout(), "{:#}", report::refused(&file, &mistakes)), false)
         }

@@ -1,4 +1,4 @@
-//! Whether those are there whom the gateway will ask. Nothing is sent to them.
+//! Whether the services that the gateway will ask accept connections. The doctor sends them nothing.
 
 use std::{
     io,
@@ -47,8 +47,8 @@ pub(super) fn examine(config: &Config, findings: &mut Findings) {
 fn means(role: &str) -> &'static str {
     match role {
         "upstream" => "clients get 502 `upstream-unreachable`, and their keys stay free",
-        "authorize" => "stored answers are not shown while nobody can allow it",
-        _ => "unknown outcomes stay unknown while nobody can tell",
+        "authorize" => "the gateway shows no stored answers while this service cannot allow it",
+        _ => "unknown outcomes stay unknown while this service cannot resolve them",
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
     finding::{Finding, Severity},
@@ -10,7 +10,7 @@ use super::{
     store::{Promised, StoreFindings},
 };
 use crate::{
-    commands::check::mistake_document,
+    commands::{check::mistake_document, terminal::counted},
     config::{Config, Mistake, Route, Severity as Mistaken, show_duration},
 };
 
@@ -19,7 +19,6 @@ pub(super) struct Report {
     pub(super) config: Config,
     /// `None`: it could not be looked into, and a finding says why.
     pub(super) store: Option<StoreFindings>,
-    /// The worst first.
     pub(super) findings: Vec<Finding>,
 }
 
@@ -49,7 +48,7 @@ impl Report {
             "check": self.config.notes.iter().map(mistake_document).collect::<Vec<_>>(),
             "store": store_document(&self.config, self.store.as_ref()),
             "routes": self.config.routes.iter().map(route_document).collect::<Vec<_>>(),
-            "findings": self.findings.iter().map(finding_document).collect::<Vec<_>>(),
+            "findings": self.findings,
         })
     }
 
@@ -62,18 +61,6 @@ fn route_document(route: &Route) -> Value {
     let Promise { tier, promise, why } = Promise::of(route);
     let (matched, name) = (route.match_text(), &route.name);
     json!({ "match": matched, "name": name, "tier": tier, "promise": promise, "why": why })
-}
-
-fn finding_document(finding: &Finding) -> Value {
-    let Finding { severity, code, about, what, means, mend } = finding;
-    json!({
-        "severity": severity.as_str(),
-        "code": code,
-        "about": about,
-        "what": what,
-        "means": means,
-        "mend": mend,
-    })
 }
 
 fn store_document(config: &Config, seen: Option<&StoreFindings>) -> Value {
@@ -101,12 +88,15 @@ fn store_document(config: &Config, seen: Option<&StoreFindings>) -> Value {
         "log_bytes": census.log_bytes,
         "free_bytes": census.free_bytes,
     });
-    document.as_object_mut().into_iter().for_each(|all| all.extend(promised_document(promised)));
+    if let (Value::Object(all), Value::Object(more)) = (&mut document, promised_document(promised))
+    {
+        all.extend(more);
+    }
     document
 }
 
-fn promised_document(promised: &Promised) -> Map<String, Value> {
-    let document = match promised {
+fn promised_document(promised: &Promised) -> Value {
+    match promised {
         Promised::Sqlite(durability) => json!({
             "journal_mode": durability.journal_mode,
             "synchronous": durability.synchronous,
@@ -123,10 +113,6 @@ fn promised_document(promised: &Promised) -> Map<String, Value> {
             "dead_rows": server.condition.dead_rows,
             "services": server.condition.services,
         }),
-    };
-    match document {
-        Value::Object(members) => members,
-        _ => Map::new(),
     }
 }
 
@@ -199,11 +185,6 @@ fn promised_line(promised: &Promised) -> String {
             format!("PostgreSQL {}, fsync={fsync}, {standbys}", server.durability.version)
         }
     }
-}
-
-fn counted(count: usize, word: &str) -> String {
-    let ending = if count == 1 { "" } else { "s" };
-    format!("{count} {word}{ending}")
 }
 
 /// A length of time for people: in the largest unit that fits once.

@@ -15,10 +15,9 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// A process pauses so long now and then: its claim would be over though it lives.
 const SHORT_LEASE: Duration = Duration::from_secs(5);
 
-/// Longer than anybody waits for a key that a killed gateway has left.
+/// Longer than a client waits for a key that a killed gateway has left.
 const LONG_LEASE: Duration = Duration::from_secs(10 * 60);
 
-/// `has_operators`: there is a listener for them.
 pub(super) fn examine(route: &Route, has_operators: bool, findings: &mut Findings) {
     let about = route.match_text();
     keys(route, &about, findings);
@@ -34,30 +33,21 @@ pub(super) fn examine(route: &Route, has_operators: bool, findings: &mut Finding
 }
 
 fn keys(route: &Route, about: &str, findings: &mut Findings) {
-    match route.key {
-        KeyRule::Required => {}
-        KeyRule::Optional => findings.note(
-            "key-optional",
-            about,
-            texts(
-                format!("requests without a key{} pass", place(route)),
-                "they are not protected: each of their retries runs again",
-                "key = \"required\"",
-            ),
-        ),
-        KeyRule::Off => findings.note(
-            "key-off",
-            about,
-            texts(
-                "it takes no keys",
-                "every retry runs again",
-                "key = \"required\", with `scope` and `authorize`",
-            ),
-        ),
-    }
+    let (code, texts) = match route.key {
+        KeyRule::Required => return,
+        KeyRule::Optional => {
+            let what = format!("requests without a key{} pass", place(route));
+            let means = "they are not protected: each of their retries runs again";
+            ("key-optional", texts(what, means, "key = \"required\""))
+        }
+        KeyRule::Off => {
+            let mend = "key = \"required\", with `scope` and `authorize`";
+            ("key-off", texts("it takes no keys", "every retry runs again", mend))
+        }
+    };
+    findings.note(code, about, texts);
 }
 
-/// Where a key belongs, if not in the usual header.
 fn place(route: &Route) -> String {
     let source = &route.key_source;
     match (source.key_header(), source.key_from()) {
@@ -70,8 +60,8 @@ fn place(route: &Route) -> String {
 fn scope(route: &Route, about: &str, findings: &mut Findings) {
     if route.authorize == Authorize::None {
         let texts = texts(
-            "nobody checks again before a stored answer is sent",
-            "whoever has scope and key sees it, also after they lost their rights",
+            "the gateway does not check again before it sends a stored answer",
+            "a caller with scope and key sees it, also after losing the right to",
             "authorize = \"jwt\"; or \"mtls\", or a URL that is asked with the caller's headers",
         );
         findings.note("authorize-none", about, texts);
@@ -87,8 +77,8 @@ fn scope(route: &Route, about: &str, findings: &mut Findings) {
     }
     if route.scope.contains(&ScopePart::Secret(header::AUTHORIZATION)) {
         let texts = texts(
-            "the caller is told by `secret:authorization`",
-            "with a refreshed token a retry belongs to somebody else, and runs again",
+            "`secret:authorization` stands for the caller",
+            "with a refreshed token a retry belongs to another caller, and runs again",
             "scope = [\"jwt:sub\"], unless it is an API key that never changes",
         );
         findings.warning("scope-authorization", about, texts);
@@ -96,9 +86,9 @@ fn scope(route: &Route, about: &str, findings: &mut Findings) {
     let cookie = route.scope.iter().find(|part| matches!(part, ScopePart::Cookie(_)));
     if let Some(cookie) = cookie {
         let texts = texts(
-            format!("the caller is told by `{cookie}`"),
+            format!("`{cookie}` stands for the caller"),
             "it is your word that the cookie keeps its value: with a session that is renewed a retry \
-             belongs to somebody else, and runs again",
+             belongs to another caller, and runs again",
             "scope = [\"jwt:sub\"], or what else names the caller for longer than a session",
         );
         findings.note("scope-cookie", about, texts);
@@ -117,55 +107,47 @@ fn meaning(route: &Route, about: &str, findings: &mut Findings) {
         );
         findings.note("rerun-within", about, texts);
     }
-    match route.profile_in_force() {
-        None | Some(RouteProfile::Strict) => {}
-        Some(RouteProfile::Standard) => findings.note(
+    let profile = match route.profile_in_force() {
+        None | Some(RouteProfile::Strict) => None,
+        Some(RouteProfile::Standard) => Some((
             "profile-standard",
-            about,
-            texts(
-                "profile \"standard\": a 503 frees the key",
-                "the upstream is trusted to send it only when it did not handle the request (RFC 9110): \
-                 if a proxy sends it after the upstream has begun, a retry doubles the effect",
-                "profile = \"strict\", if there is such a proxy",
-            ),
-        ),
-        Some(RouteProfile::Rerun) => findings.note(
+            "profile \"standard\": a 503 frees the key",
+            "the gateway trusts the upstream to send it only when it did not handle the request (RFC 9110): \
+             if a proxy sends it after the upstream has begun, a retry doubles the effect",
+            "profile = \"strict\", if there is such a proxy",
+        )),
+        Some(RouteProfile::Rerun) => Some((
             "profile-rerun",
-            about,
-            texts(
-                "profile \"rerun\": server errors and lost answers are run again",
-                "no server error is ever final: a client that stops retrying leaves it undone",
-                "profile = \"strict\", if the errors of the upstream are final",
-            ),
-        ),
-        Some(RouteProfile::Stripe) => findings.note(
+            "profile \"rerun\": server errors and lost answers are run again",
+            "no server error is ever final: a client that stops retrying leaves it undone",
+            "profile = \"strict\", if the errors of the upstream are final",
+        )),
+        Some(RouteProfile::Stripe) => Some((
             "profile-stripe",
-            about,
-            texts(
-                "profile \"stripe\": every complete answer but a 400 is final, also 502, 503 and 504",
-                "a proxy before the upstream may have sent it: the client is told of a failure, \
-                 though it may have happened",
-                "profile = \"strict\", if there is such a proxy",
-            ),
-        ),
+            "profile \"stripe\": every complete answer but a 400 is final, also 502, 503 and 504",
+            "a proxy before the upstream may have sent it: the client sees a failure, though it may have \
+             happened",
+            "profile = \"strict\", if there is such a proxy",
+        )),
+    };
+    if let Some((code, what, means, mend)) = profile {
+        findings.note(code, about, texts(what, means, mend));
     }
-    if !route.not_applied.is_empty() {
-        let texts = texts(
-            format!("not_applied = {:?}: these answers free the key", route.not_applied),
-            "it is your word that they are sent only before anything is done: if not, a retry \
-             doubles the effect",
-            "not_applied = []",
-        );
-        findings.note("not-applied", about, texts);
-    }
-    if !route.released.is_empty() {
-        let texts = texts(
-            format!("released = {:?}: these answers free the key", route.released),
-            "it is your word that they are sent only when nothing was done: if not, a retry doubles the \
-             effect",
-            "released = []",
-        );
-        findings.note("released", about, texts);
+    for (code, option, answers, when) in [
+        ("not-applied", "not_applied", &route.not_applied, "before anything is done"),
+        ("released", "released", &route.released, "when nothing was done"),
+    ] {
+        if !answers.is_empty() {
+            let texts = texts(
+                format!("{option} = {answers:?}: these answers free the key"),
+                format!(
+                    "it is your word that the upstream sends them only {when}: if not, a retry doubles \
+                     the effect"
+                ),
+                format!("{option} = []"),
+            );
+            findings.note(code, about, texts);
+        }
     }
     if !route.finals.is_empty() {
         let texts = texts(
@@ -185,15 +167,15 @@ fn unknown(route: &Route, about: &str, has_operators: bool, findings: &mut Findi
     if !has_operators {
         let texts = texts(
             "an outcome can become unknown, and neither `reconcile` nor an operator can say what it was",
-            "its retries are refused until an operator uses `onceward keys resolve` on its store, also while \
-             the gateway runs",
+            "the gateway refuses its retries until an operator uses `onceward keys resolve` on its store, \
+             also while the gateway runs",
             "admin = \"127.0.0.1:8081\", or reconcile = \"http://127.0.0.1:3000/did-it-happen\"",
         );
         findings.warning("no-way-out", about, texts);
     } else if route.effect == RouteEffect::External {
         let texts = texts(
-            "no service is asked what became of an unknown outcome",
-            "each waits for a person (`onceward keys resolve`); until then its retries are refused",
+            "the gateway asks no service what became of an unknown outcome",
+            "each waits for a person (`onceward keys resolve`); until then the gateway refuses its retries",
             "reconcile = \"http://127.0.0.1:3000/did-it-happen\", where the service can tell",
         );
         findings.note("no-reconcile", about, texts);
@@ -219,13 +201,13 @@ fn retention(route: &Route, about: &str, findings: &mut Findings) {
             let texts = texts(
                 format!("answers are forgotten after {retain}"),
                 "clients of public APIs and queues retry for a day: a retry after that runs again",
-                "retain = \"24h\", or retry_window = the longest time in which anybody retries",
+                "retain = \"24h\", or retry_window = the longest time in which a client retries",
             );
             findings.warning("short-retain", about, texts);
         }
         None => {
             let texts = texts(
-                "it is not said how long clients, queues and people may retry",
+                "the configuration does not say how long clients, queues and people may retry",
                 format!("a retry later than {retain} after the answer runs again"),
                 format!("retry_window = \"{retain}\", or less: a shorter `retain` is then refused"),
             );

@@ -15,12 +15,12 @@ use tower_service::Service as _;
 use super::{BoxError, StoreLocation};
 use crate::{
     admin::{self, InEffect, Operator, Repair},
-    config::{Config, Guarantee, Overrides, Role, Sources, StoreUrl},
+    commands::arguments::load_or_explain,
+    config::{Config, Guarantee, Role, StoreUrl},
     proxy::{Lane, Upstream},
     records::{self, Tables},
 };
 
-/// How long one question may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A page of 500 lines is far smaller.
@@ -29,7 +29,7 @@ const MAX_ANSWER: usize = 64 << 20;
 /// The variable that holds the token, if no other is named.
 pub(crate) const DEFAULT_TOKEN: &str = "ONCEWARD_ADMIN_TOKEN";
 
-/// What is asked if nothing is said.
+/// The configuration of an operator who names no place.
 const USUAL: &str = "onceward.toml";
 
 pub(crate) enum AdminClient {
@@ -61,11 +61,7 @@ impl AdminClient {
     }
 
     async fn of_file(file: &Path) -> Result<Self, BoxError> {
-        let sources = Sources::gather(Some(file), Overrides::default());
-        let config = sources.and_then(|sources| Config::load(&sources)).map_err(|mistakes| {
-            let said: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
-            format!("{} is not right:\n{}", file.display(), said.join("\n"))
-        })?;
+        let config = load_or_explain(file, "")?;
         let (store, keys) = (config.store.clone(), config.keys()?);
         Self::here(&store, keys, Some(Arc::new(config))).await
     }
@@ -158,7 +154,7 @@ impl AdminClient {
     }
 }
 
-/// A token is sent to nobody else: the public listener would pass it on to the service behind it.
+/// Only the operators' listener gets a token: the public one would pass it on to the service behind it.
 async fn recognised(listener: &Upstream) -> Result<(), BoxError> {
     let mut request = Request::new(Body::empty());
     *request.uri_mut() = Uri::from_static("/health");

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::commands::terminal::columns;
+
 const COLUMNS: [(&str, &str); 6] = [
     ("OPERATION", "operation"),
     ("STATE", "state"),
@@ -11,21 +13,10 @@ const COLUMNS: [(&str, &str); 6] = [
     ("SCOPE", "scope"),
 ];
 
-/// One line each, below a head.
 pub(super) fn lines(operations: &[Value]) -> String {
     let mut rows = vec![COLUMNS.map(|(head, _)| head.to_owned())];
     rows.extend(operations.iter().map(|one| COLUMNS.map(|(_, name)| cell(name, &one[name]))));
-    let mut widths = [0; COLUMNS.len()];
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    let line = |row: &[String; COLUMNS.len()]| {
-        let padded = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}  "));
-        padded.collect::<String>().trim_end().to_owned()
-    };
-    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+    columns(&rows, 0..0)
 }
 
 fn cell(name: &str, value: &Value) -> String {
@@ -35,7 +26,6 @@ fn cell(name: &str, value: &Value) -> String {
     }
 }
 
-/// Without the microseconds.
 pub(super) fn seconds(time: &str) -> &str {
     time.split_once('.').map_or(time, |(whole, _)| whole)
 }
@@ -51,84 +41,64 @@ pub(super) fn text(value: &Value) -> String {
     plain.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
-/// Everything about one operation, and what can be done about it.
+const MEMBERS: [&str; 13] = [
+    "operation",
+    "name",
+    "scope",
+    "key_digest",
+    "state",
+    "cause",
+    "effect",
+    "attempt",
+    "started_at",
+    "updated_at",
+    "expires_at",
+    "unreadable",
+    "execution",
+];
+
+/// Everything about one operation, and what the operator can do about it.
 pub(super) fn whole(document: &Value) -> String {
-    let mut lines = Vec::new();
-    let names = [
-        "operation",
-        "name",
-        "scope",
-        "key_digest",
-        "state",
-        "cause",
-        "effect",
-        "attempt",
-        "started_at",
-        "updated_at",
-        "expires_at",
-        "unreadable",
-        "execution",
-    ];
-    for name in names {
-        if !document[name].is_null() {
-            lines.push(format!("{:11} {}", name, text(&document[name])));
-        }
-    }
+    let mut lines: Vec<(&str, String)> = Vec::new();
+    let is_there = |name: &&str| !document[name].is_null();
+    lines.extend(MEMBERS.into_iter().filter(is_there).map(|name| (name, text(&document[name]))));
     if let Value::Object(answer) = &document["answer"] {
         let of = |name: &str| text(answer.get(name).unwrap_or(&Value::Null));
-        let (status, kept, bytes) = (of("status"), of("kept"), of("bytes"));
-        lines.push(format!(
-            "{:11} {status}, {kept}, {bytes} bytes; headers: {}",
-            "answer",
-            of("headers")
-        ));
+        let [status, kept, bytes, headers] = ["status", "kept", "bytes", "headers"].map(of);
+        lines.push(("answer", format!("{status}, {kept}, {bytes} bytes; headers: {headers}")));
     }
     for entry in document["trail"].as_array().into_iter().flatten() {
-        let by = match &entry["actor"] {
+        let part = |joint: &str, value: &Value| match value {
             Value::Null => String::new(),
-            actor => format!(" by {}", text(actor)),
+            value => format!("{joint}{}", text(value)),
         };
-        let why = match &entry["reason"] {
-            Value::Null => String::new(),
-            reason => format!(": {}", text(reason)),
-        };
-        lines.push(format!(
-            "{:11} {} {}{by}{why}",
-            "trail",
-            text(&entry["at"]),
-            text(&entry["kind"])
-        ));
+        let (by, why) = (part(" by ", &entry["actor"]), part(": ", &entry["reason"]));
+        lines.push(("trail", format!("{} {}{by}{why}", text(&entry["at"]), text(&entry["kind"]))));
     }
-    lines.extend(advice(document).map(|advice| format!("{:11} {advice}", "next")));
-    lines.join("\n")
+    lines.extend(advice(document).map(|advice| ("next", advice.to_owned())));
+    let lines = lines.into_iter().map(|(name, text)| format!("{name:11} {text}"));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn advice(document: &Value) -> Option<&'static str> {
-    match document["unreadable"].as_str() {
-        Some("sealed") => {
-            return Some(
-                "nothing is lost: its answer is sealed with a key that is not at hand here; use \
-                 --config with all keys of [encryption]",
-            );
+    Some(match (document["unreadable"].as_str(), document["state"].as_str()) {
+        (Some("sealed"), _) => {
+            "nothing is lost: its answer is sealed with a key that is not at hand here; use \
+             --config with all keys of [encryption]"
         }
-        Some(_) => {
-            return Some(
-                "its record is damaged: find out by business data what became of it; `purge \
-                 --force` frees the key",
-            );
+        (Some(_), _) => {
+            "its record is damaged: find out by business data what became of it; `purge \
+             --force` frees the key"
         }
-        None => {}
-    }
-    match document["state"].as_str() {
-        None => Some("its record is gone: the key is new"),
-        Some("unknown") => Some(
+        (None, None) => "its record is gone: the key is new",
+        (None, Some("unknown")) => {
             "find out whether it happened, then `keys resolve --applied` or `--not-applied`; until \
-             then every retry is refused",
-        ),
-        Some("interrupted" | "failed_retryable") => {
-            Some("nothing: the next retry runs it again; or `keys release`, if none will come")
+             then the gateway refuses every retry"
         }
-        Some("in_progress") => Some("wait: it ends, or its lease does"),
-        _ => None,
-    }
+        (None, Some("interrupted" | "failed_retryable")) => {
+            "nothing: the next retry runs it again; or `keys release`, if none will come"
+        }
+        (None, Some("in_progress")) => "wait: it ends, or its lease does",
+        _ => return None,
+    })
 }

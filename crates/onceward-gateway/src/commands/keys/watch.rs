@@ -13,21 +13,18 @@ use super::{
     admin_client::AdminClient,
     print,
     table::{seconds, text},
-    tell,
 };
+use crate::commands::terminal::tell;
 
-/// How many of the newest operations are looked at each time.
 const PAGE: usize = 500;
 
 /// How many are followed that still have to end.
 const MAX_FOLLOWED: usize = 500;
 
-/// How many are remembered as seen.
 const MAX_SEEN: usize = 10_000;
 
 const OPEN: [&str; 3] = ["in_progress", "interrupted", "unknown"];
 
-/// What is known of the operations that were seen, by their references.
 #[derive(Default)]
 struct WatchedOperations(HashMap<String, Value>);
 
@@ -45,11 +42,11 @@ impl Watch {
         for one in admin_client.search(self.newest(), PAGE).await? {
             seen.note(one);
         }
-        tell(&format!("watching; {} operations have not ended", seen.open().len()));
+        tell(format_args!("watching; {} operations have not ended", seen.open().len()));
         while self.end.is_none_or(|end| begun.elapsed() < end) {
             sleep(self.every.max(Duration::from_millis(50))).await;
             if let Err(error) = self.look(&admin_client, &mut seen).await {
-                tell(&format!("{error}; it is tried again"));
+                tell(format_args!("{error}; it is tried again"));
             }
         }
         Ok(())
@@ -71,14 +68,14 @@ impl Watch {
             self.say(seen, one)?;
         }
         if open.len() > MAX_FOLLOWED {
-            tell(&format!("{} have not ended: some are looked at later", open.len()));
+            tell(format_args!("{} have not ended: some are looked at later", open.len()));
         }
         // Others come first the next time.
         fastrand::shuffle(&mut open);
         for reference in open.into_iter().take(MAX_FOLLOWED) {
             match admin_client.get(&format!("/v1/operations/{reference}")).await {
                 Ok(one) => self.say(seen, one)?,
-                Err(error) => tell(&format!("{reference}: {error}")),
+                Err(error) => tell(format_args!("{reference}: {error}")),
             }
         }
         if new == PAGE {

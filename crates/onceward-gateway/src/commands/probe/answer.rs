@@ -5,7 +5,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, StatusCode, header};
 
-/// An answer, read to its end.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
@@ -57,7 +56,6 @@ impl Answer {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// Whether it says that it is a replay.
     pub(super) fn is_marked(&self) -> bool {
         let marks = ["idempotent-replayed", "idempotency-replayed", "x-idempotent-replayed"];
         marks.iter().any(|name| self.header(name).is_some_and(|value| value != "false"))
@@ -84,7 +82,6 @@ impl Answer {
         self.is_problem() && document["code"] == CODE || is_stripe && error["code"] == CODE
     }
 
-    /// Whether both speak of the same piece of work.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         (self.status == other.status || self.is_success() && other.is_success())
             && self.body == other.body
@@ -96,7 +93,6 @@ impl Answer {
         self.is_marked() && !first.is_marked()
     }
 
-    /// Names of the headers that a replay has lost or changed.
     pub(super) fn lost_in(&self, replay: &Self) -> Vec<HeaderName> {
         let values = |answer: &Self, name: &HeaderName| -> Vec<Vec<u8>> {
             answer.headers.get_all(name).iter().map(|value| value.as_bytes().to_vec()).collect()
@@ -105,13 +101,11 @@ impl Answer {
         names.filter(|name| values(self, name) != values(replay, name)).cloned().collect()
     }
 
-    /// Names of the headers that come several times.
     pub(super) fn repeated(&self) -> Vec<HeaderName> {
         let names = self.headers.keys().filter(|name| !is_passing(name));
         names.filter(|name| self.headers.get_all(*name).iter().count() > 1).cloned().collect()
     }
 
-    /// The status and the start of the body, for people.
     pub(super) fn shown(&self) -> String {
         const MOST: usize = 120;
         let text = String::from_utf8_lossy(&self.body);

@@ -3,13 +3,13 @@
 use http::Uri;
 
 use super::{
+    BoxError,
     answer::Answer,
     chain,
     operation::Operation,
-    wire::{Trouble, Unasked, Wire},
+    wire::{Unasked, Wire},
 };
 
-/// Where effects are counted.
 #[derive(Clone, Debug)]
 pub(super) struct CountAt {
     pub(super) url: Uri,
@@ -17,25 +17,21 @@ pub(super) struct CountAt {
     pub(super) pointer: String,
 }
 
-/// How effects are told.
+/// How the probe knows that there was another effect.
 #[derive(Clone, Debug)]
 pub(super) enum Counter {
     Api(CountAt),
     /// Two pieces of work have different answers, so answers that are alike are one.
     Answers,
-    /// All answers are alike.
     Blind,
 }
 
-/// The count before something is sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark(u64);
 
-/// How often it landed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Landed {
     Exactly(u64),
-    /// By the answers: each that differs is one.
     Seen(u64),
     Unclear,
 }
@@ -53,28 +49,30 @@ impl Counter {
     pub(super) fn shown(&self) -> String {
         match self {
             Self::Api(at) => format!("effects counted at {}", at.url),
-            Self::Answers => "effects told by different answers; --count-url is surer".to_owned(),
+            Self::Answers => {
+                "effects counted by different answers; --count-url is surer".to_owned()
+            }
             Self::Blind => {
-                "effects cannot be told: all answers are alike, and no --count-url".into()
+                "effects cannot be counted: all answers are alike, and there is no --count-url"
+                    .into()
             }
         }
     }
 
-    pub(super) async fn mark(&self, wire: &Wire, operation: &Operation) -> Result<Mark, Trouble> {
+    pub(super) async fn mark(&self, wire: &Wire, operation: &Operation) -> Result<Mark, BoxError> {
         Ok(Mark(match self {
             Self::Api(at) => count(wire, operation, at).await?,
             Self::Answers | Self::Blind => 0,
         }))
     }
 
-    /// How often something landed since the mark, of which these are the answers.
     pub(super) async fn landed(
         &self,
         wire: &Wire,
         operation: &Operation,
         mark: Mark,
         answers: &[&Answer],
-    ) -> Result<Landed, Trouble> {
+    ) -> Result<Landed, BoxError> {
         match self {
             Self::Api(at) => {
                 let now = count(wire, operation, at).await?;
@@ -101,7 +99,7 @@ fn distinct(answers: &[&Answer]) -> u64 {
     different.len() as u64
 }
 
-async fn count(wire: &Wire, operation: &Operation, at: &CountAt) -> Result<u64, Trouble> {
+async fn count(wire: &Wire, operation: &Operation, at: &CountAt) -> Result<u64, BoxError> {
     let answer = wire.ask(&operation.question(&at.url)).await;
     let answer =
         answer.map_err(|trouble| Unasked(format!("the count URL failed: {}", chain(&*trouble))))?;

@@ -2,12 +2,12 @@
 
 use http::{HeaderName, header};
 
-use super::operation::{Attempt, Line};
+use super::operation::Attempt;
+use crate::commands::arguments::Line;
 
 /// What a body may have before it is only described.
 const MOST: usize = 2_000;
 
-/// One line for a shell. Secrets are not in it: the reader has them.
 pub(super) fn command(attempt: &Attempt) -> String {
     let mut words = vec!["curl -i".to_owned()];
     if attempt.method != "POST" || attempt.body.is_none() {
@@ -40,26 +40,16 @@ pub(super) fn command(attempt: &Attempt) -> String {
     words.join(" ")
 }
 
-/// A header as curl takes it, in `--header` and `--credential`.
-pub(crate) fn line(text: &str) -> Result<Line, String> {
-    let (name, value) = text.split_once(':').ok_or("write it as `Name: value`")?;
-    let name = name.trim().parse().map_err(|_| format!("`{name}` is not a name of a header"))?;
-    let value = value.trim().parse().map_err(|_| "its value is not one for a header".to_owned())?;
-    Ok((name, value))
-}
-
-/// Whether a line of this name is for nobody else, also if it was not said to be a credential.
+/// Whether a line of this name is secret, though the command line does not call it a credential.
 pub(super) fn is_secret(name: &HeaderName) -> bool {
     let known = [header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE];
     let parts = ["api-key", "apikey", "token", "secret", "password"];
     known.contains(name) || parts.iter().any(|part| name.as_str().contains(part))
 }
 
-/// What must not be printed, wherever it comes from: an API may repeat what it was sent.
 pub(super) struct Secrets(Vec<String>);
 
 impl Secrets {
-    /// Of credentials, and of headers whose names say so.
     pub(super) fn of<'a>(
         credentials: impl IntoIterator<Item = &'a Line>,
         headers: impl IntoIterator<Item = &'a Line>,
@@ -88,21 +78,15 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{catalogue::Profile, operation::Operation};
+    use super::super::operation::Operation;
     use super::*;
+    use crate::commands::arguments::line;
 
     #[test]
     fn a_command_has_everything_but_the_credential() {
-        let operation = Operation {
-            url: "http://h/pay".parse().unwrap(),
-            method: http::Method::POST,
-            headers: vec![line("X-Shop: it's").unwrap()],
-            credentials: vec![line("X-Api-Key: secret").unwrap()],
-            data: Some("{}".into()),
-            other_data: None,
-            bad_data: None,
-            profile: Profile::Onceward,
-        };
+        let mut operation = Operation::example("http://h/pay", "{}");
+        operation.headers.push(line("X-Shop: it's").unwrap());
+        operation.credentials.push(line("X-Api-Key: secret").unwrap());
         let attempt = operation.fresh().keys(&["", "k"]);
         assert_eq!(
             command(&attempt),
@@ -119,13 +103,5 @@ mod tests {
         let hidden = secrets.hide("no shop for s3cret, Bearer s3cret");
         assert_eq!(hidden, "no shop for $CREDENTIAL, $CREDENTIAL");
         assert!(lines.iter().map(|(name, _)| is_secret(name)).eq([true, false]));
-    }
-
-    #[test]
-    fn a_line_has_a_name_and_a_value() {
-        assert_eq!(line("A: b: c").unwrap().1, "b: c");
-        for wrong in ["nothing", "a b: c", ": x", "a: b\nc"] {
-            assert!(line(wrong).is_err(), "{wrong:?}");
-        }
     }
 }

@@ -3,17 +3,14 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, Uri};
+use http::{HeaderName, Method, Uri};
 use serde_json::{Value, value::RawValue};
 
 use super::{catalogue::Profile, curl};
+use crate::commands::arguments::Line;
 
 pub(super) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// A line of a request.
-pub(crate) type Line = (HeaderName, HeaderValue);
-
-/// What is sent, as the user said it.
 #[derive(Clone, Debug)]
 pub(super) struct Operation {
     pub(super) url: Uri,
@@ -37,14 +34,11 @@ pub(super) struct Attempt {
     pub(super) alias: &'static str,
     pub(super) keys: Vec<String>,
     pub(super) body: Option<Bytes>,
-    /// Whether the body goes without its length.
     pub(super) chunked: bool,
-    /// What stands for the placeholders in this piece of work.
     fresh: String,
 }
 
 impl Operation {
-    /// A new piece of work, with a new key.
     pub(super) fn fresh(&self) -> Attempt {
         let fresh = new();
         let body = self.data.as_ref().map(|data| fill(data, &fresh));
@@ -98,7 +92,6 @@ impl Operation {
         is_said && self.data.as_ref().is_some_and(|data| members(&fill(data, &new())).is_some())
     }
 
-    /// The same key for something else.
     pub(super) fn other(&self, attempt: &Attempt) -> Attempt {
         let body = match (&self.other_data, &attempt.body) {
             (Some(data), _) => fill(data, &attempt.fresh),
@@ -112,7 +105,6 @@ impl Operation {
         Attempt { body: Some(body), ..attempt.clone() }
     }
 
-    /// A new piece of work that the API should refuse.
     pub(super) fn bad(&self) -> Attempt {
         let attempt = self.fresh();
         let body = match &self.bad_data {
@@ -133,7 +125,7 @@ impl Attempt {
         self
     }
 
-    /// By another caller, or by nobody.
+    /// By another caller, or without a credential.
     pub(super) fn credential(mut self, credential: Option<&Line>) -> Self {
         self.credential = credential.cloned();
         self.alias = "OTHER_CREDENTIAL";
@@ -145,7 +137,6 @@ impl Attempt {
         self
     }
 
-    /// With one more parameter in the query.
     pub(super) fn query(mut self, pair: &str) -> Self {
         let path = self.url.path_and_query().map_or("/", |path| path.as_str());
         let joint = if path.contains('?') { '&' } else { '?' };
@@ -165,7 +156,6 @@ impl Attempt {
         Some(self)
     }
 
-    /// The same JSON, written in another way.
     pub(super) fn respelled(mut self) -> Option<Self> {
         let members = members(self.body.as_deref()?)?;
         let lines: Vec<String> = members
@@ -180,14 +170,12 @@ impl Attempt {
         })
     }
 
-    /// All lines but those that HTTP itself needs.
     pub(super) fn lines(&self) -> Vec<Line> {
         let keys = self.keys.iter().filter_map(|key| Some((KEY, key.parse().ok()?)));
         self.headers.iter().cloned().chain(self.credential.clone()).chain(keys).collect()
     }
 }
 
-/// What no other piece of work has.
 fn new() -> String {
     let new = uuid::Builder::from_random_bytes(fastrand::u128(..).to_be_bytes());
     new.into_uuid().to_string()
@@ -209,12 +197,10 @@ fn fill(text: &str, fresh: &str) -> Bytes {
     text.replace("{{uuid}}", fresh).replace("{{number}}", &number.to_string()).into()
 }
 
-/// The members of an object, as they are written.
 fn members(body: &[u8]) -> Option<BTreeMap<String, &RawValue>> {
     serde_json::from_slice(body).ok()
 }
 
-/// A body that means something else: another number, or another text.
 fn changed(body: &Bytes) -> Bytes {
     let Ok(mut value) = serde_json::from_slice::<Value>(body) else {
         return [body, &b"1"[..]].concat().into();
@@ -251,12 +237,10 @@ fn another_text(value: &Value) -> Option<Value> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn operation(data: &str) -> Operation {
-        Operation {
-            url: Uri::from_static("http://127.0.0.1:1/pay?a=1"),
+impl Operation {
+    pub(super) fn example(url: &'static str, data: &str) -> Self {
+        Self {
+            url: Uri::from_static(url),
             method: Method::POST,
             headers: Vec::new(),
             credentials: Vec::new(),
@@ -265,6 +249,17 @@ mod tests {
             bad_data: None,
             profile: Profile::Onceward,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn operation(data: &str) -> Operation {
+        Operation::example("http://127.0.0.1:1/pay?a=1", data)
     }
 
     fn text(attempt: &Attempt) -> String {

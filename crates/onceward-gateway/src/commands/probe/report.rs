@@ -9,16 +9,22 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
 use super::{
-    catalogue::{Check, Profile, Severity},
+    catalogue::{Check, Profile, Severity, name},
     scenes::Verdict,
 };
 
-/// A check that was asked.
+const STRONG: Style = Style::new().bold();
+const GOOD: Style = AnsiColor::Green.on_default();
+const ODD: Style = AnsiColor::Yellow.on_default();
+const BAD: Style = AnsiColor::Red.on_default().bold();
+
+#[derive(Serialize)]
 pub(super) struct Finding {
+    #[serde(flatten)]
     pub(super) check: &'static Check,
     pub(super) severity: Severity,
+    #[serde(flatten)]
     pub(super) verdict: Verdict,
-    /// The requests that it was seen with, as commands.
     pub(super) requests: Vec<String>,
 }
 
@@ -28,30 +34,17 @@ pub(super) struct Report {
     pub(super) findings: Vec<Finding>,
     pub(super) sent: u32,
     pub(super) took: Duration,
-    /// How effects were told.
     pub(super) counted: String,
 }
 
 #[derive(Serialize)]
 struct Document<'a> {
     url: &'a str,
-    profile: &'a str,
+    profile: Profile,
     score: Option<u32>,
     requests: u32,
     counted: &'a str,
-    checks: Vec<Row<'a>>,
-}
-
-#[derive(Serialize)]
-struct Row<'a> {
-    id: &'a str,
-    title: &'a str,
-    severity: &'a str,
-    result: &'a str,
-    detail: &'a str,
-    harm: &'a str,
-    fix: &'a str,
-    requests: &'a [String],
+    checks: &'a [Finding],
 }
 
 impl Finding {
@@ -62,81 +55,69 @@ impl Finding {
             Verdict::Skip(detail) => ("skip", detail),
         }
     }
-
-    pub(super) fn is_failure(&self) -> bool {
-        matches!(self.verdict, Verdict::Fail(_))
-    }
 }
 
 impl Report {
     /// How much of what could be asked is as it should be, in percent, by weight.
     pub(super) fn score(&self) -> Option<u32> {
         let weight = |wanted: &str| -> u32 {
-            let findings = self.findings.iter().filter(|finding| finding.result().0 == wanted);
-            findings.map(|finding| finding.severity.weight()).sum()
+            self.of(wanted).iter().map(|finding| finding.severity.weight()).sum()
         };
         let (passed, failed) = (weight("pass"), weight("fail"));
         // Rounded down: only what has no fault has 100.
         (passed * 100).checked_div(passed + failed)
     }
 
-    /// The worst that was found.
     pub(super) fn worst(&self) -> Option<Severity> {
-        self.findings
-            .iter()
-            .filter(|finding| finding.is_failure())
-            .map(|finding| finding.severity)
-            .max()
+        self.of("fail").iter().map(|finding| finding.severity).max()
     }
 
     pub(super) fn json(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(&Document {
             url: &self.url,
-            profile: self.profile.name(),
+            profile: self.profile,
             score: self.score(),
             requests: self.sent,
             counted: &self.counted,
-            checks: self.findings.iter().map(Row::of).collect(),
+            checks: &self.findings,
         })
     }
 
-    pub(super) fn show(&self, out: &mut dyn Write, colour: bool) -> io::Result<()> {
-        let ink = Ink(colour);
+    pub(super) fn show(&self, out: &mut dyn Write) -> io::Result<()> {
         let Self { url, profile, sent, took, counted, .. } = self;
-        writeln!(out, "{}", ink.strong(&format!("{url}, profile {}", profile.name())))?;
+        writeln!(out, "{STRONG}{url}, profile {}{STRONG:#}", name(profile))?;
         writeln!(out, "{sent} requests in {:.1} s; {counted}\n", took.as_secs_f64())?;
-        let of = |wanted: &str| -> Vec<&Finding> {
-            self.findings.iter().filter(|finding| finding.result().0 == wanted).collect()
-        };
-        let (mut failures, skipped, passed) = (of("fail"), of("skip"), of("pass"));
+        let mut failures = self.of("fail");
         failures.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
         for finding in failures {
-            show_failure(out, ink, finding)?;
+            show_failure(out, finding)?;
         }
-        for finding in passed {
+        for finding in self.of("pass") {
             let (Check { id, title, .. }, detail) = (finding.check, finding.result().1);
-            writeln!(out, "{}  {id:<17} {title}: {detail}", ink.word("pass"))?;
+            writeln!(out, "{GOOD}pass{GOOD:#}  {id:<17} {title}: {detail}")?;
         }
-        for (reason, ids) in by_reason(&skipped) {
-            writeln!(out, "{}  {}: {reason}", ink.word("skip"), ids.join(", "))?;
+        for (reason, ids) in by_reason(&self.of("skip")) {
+            writeln!(out, "{ODD}skip{ODD:#}  {}: {reason}", ids.join(", "))?;
         }
-        writeln!(out, "\n{}", ink.strong(&self.conclusion()))
+        writeln!(out, "\n{STRONG}{}{STRONG:#}", self.conclusion())
+    }
+
+    fn of(&self, wanted: &str) -> Vec<&Finding> {
+        self.findings.iter().filter(|finding| finding.result().0 == wanted).collect()
     }
 
     fn conclusion(&self) -> String {
-        let count = |severity| {
-            let of = |finding: &&Finding| finding.is_failure() && finding.severity == severity;
-            self.findings.iter().filter(of).count()
-        };
+        let failures = self.of("fail");
         let all = [Severity::Critical, Severity::Major, Severity::Minor, Severity::Info];
-        let found: Vec<String> = all
-            .into_iter()
-            .filter(|severity| count(*severity) > 0)
-            .map(|severity| format!("{} {severity}", count(severity)))
-            .collect();
-        let found = if found.is_empty() { "nothing found".to_owned() } else { found.join(", ") };
-        let is_skipped = |finding: &&Finding| finding.result().0 == "skip";
-        let skipped = self.findings.iter().filter(is_skipped).count();
+        let found = all.map(|severity| {
+            let count = failures.iter().filter(|finding| finding.severity == severity).count();
+            (count > 0).then(|| format!("{count} {severity}"))
+        });
+        let found = match failures[..] {
+            [] => "nothing found".to_owned(),
+            _ => found.into_iter().flatten().collect::<Vec<_>>().join(", "),
+        };
+        let skipped = self.of("skip").len();
         let asked = format!("of {} checks", self.findings.len() - skipped);
         let asked = match skipped {
             0 => asked,
@@ -151,16 +132,6 @@ impl Report {
     }
 }
 
-impl<'a> Row<'a> {
-    fn of(finding: &'a Finding) -> Self {
-        let (result, detail) = finding.result();
-        let Check { id, title, harm, fix, .. } = finding.check;
-        let (severity, requests) = (finding.severity.name(), &finding.requests[..]);
-        Self { id, title, severity, result, detail, harm, fix, requests }
-    }
-}
-
-/// What was skipped for the same reason stands together.
 fn by_reason<'a>(skipped: &[&'a Finding]) -> Vec<(&'a str, Vec<&'a str>)> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for finding in skipped {
@@ -173,10 +144,10 @@ fn by_reason<'a>(skipped: &[&'a Finding]) -> Vec<(&'a str, Vec<&'a str>)> {
     reasons
 }
 
-fn show_failure(out: &mut dyn Write, ink: Ink, finding: &Finding) -> io::Result<()> {
+fn show_failure(out: &mut dyn Write, finding: &Finding) -> io::Result<()> {
     let (check, detail) = (finding.check, finding.result().1);
-    let head = format!("FAIL  {} ({})", check.title, finding.severity);
-    writeln!(out, "{}  [{}]", ink.failure(&head), check.id)?;
+    let (title, severity) = (check.title, finding.severity);
+    writeln!(out, "{BAD}FAIL  {title} ({severity}){BAD:#}  [{}]", check.id)?;
     writeln!(out, "      {detail}")?;
     writeln!(out, "      Harm: {}", check.harm)?;
     writeln!(out, "      Mend: {}", check.fix)?;
@@ -189,32 +160,6 @@ fn show_failure(out: &mut dyn Write, ink: Ink, finding: &Finding) -> io::Result<
         last = request;
     }
     writeln!(out)
-}
-
-/// Colours, where there is somebody to see them.
-#[derive(Clone, Copy)]
-struct Ink(bool);
-
-impl Ink {
-    fn paint(self, style: Style, text: &str) -> String {
-        match self.0 {
-            true => format!("{style}{text}{style:#}"),
-            false => text.to_owned(),
-        }
-    }
-
-    fn strong(self, text: &str) -> String {
-        self.paint(Style::new().bold(), text)
-    }
-
-    fn failure(self, text: &str) -> String {
-        self.paint(AnsiColor::Red.on_default().bold(), text)
-    }
-
-    fn word(self, word: &str) -> String {
-        let colour = if word == "pass" { AnsiColor::Green } else { AnsiColor::Yellow };
-        self.paint(colour.on_default(), word)
-    }
 }
 
 #[cfg(test)]

@@ -28,13 +28,11 @@ use tokio_rustls::{
     rustls::{ClientConfig, pki_types::ServerName},
 };
 
-use super::{answer::Answer, chain, curl, operation::Attempt};
+use super::{BoxError, answer::Answer, chain, curl, operation::Attempt};
 
-/// How much of an answer is read.
 const MAX_ANSWER: usize = 32 << 20;
 
-pub(super) type Trouble = Box<dyn Error + Send + Sync>;
-type Sent = Result<Answer, Trouble>;
+type Sent = Result<Answer, BoxError>;
 type Body = BoxBody<Bytes, Infallible>;
 type Sender = SendRequest<Body>;
 
@@ -50,7 +48,6 @@ impl fmt::Display for Unasked {
 
 impl Error for Unasked {}
 
-/// Where requests go out.
 pub(super) struct Wire {
     limits: Limits,
     /// Made when the first `https` URL is met.
@@ -58,14 +55,10 @@ pub(super) struct Wire {
     state: Mutex<State>,
 }
 
-/// How much is sent, and how fast.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Of one request.
     pub(super) time_out: Duration,
-    /// Requests in a second.
     pub(super) rate: u32,
-    /// Requests in all.
     pub(super) most: u32,
     /// Nothing is sent, and every request is taken for a success.
     pub(super) is_dry: bool,
@@ -90,17 +83,14 @@ impl Wire {
         self.limits.is_dry
     }
 
-    /// How many requests were sent.
     pub(super) fn sent(&self) -> u32 {
         self.state().sent
     }
 
-    /// What was sent since this was last asked.
     pub(super) fn take_seen(&self) -> Vec<String> {
         std::mem::take(&mut self.state().seen)
     }
 
-    /// Sends one and reads its answer.
     pub(super) async fn send(&self, attempt: &Attempt) -> Sent {
         self.admit(1, attempt, String::new()).await?;
         let sent = self.ask(attempt).await;
@@ -132,7 +122,6 @@ impl Wire {
         bounded(self.limits.time_out, exchange).await
     }
 
-    /// Sends so many of the same in one moment.
     pub(super) async fn send_together(&self, attempt: &Attempt, count: u32) -> Vec<Sent> {
         if let Err(trouble) =
             self.admit(count, attempt, format!("   # {count} at the same time")).await
@@ -169,7 +158,7 @@ impl Wire {
         &self,
         attempt: &Attempt,
         after: Duration,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), BoxError> {
         self.admit(1, attempt, format!(" --max-time {:.3}", after.as_secs_f64())).await?;
         if self.is_dry() {
             return Ok(());
@@ -191,7 +180,7 @@ impl Wire {
     }
 
     /// Waits for its turn, and writes down what is sent, and how.
-    async fn admit(&self, count: u32, attempt: &Attempt, how: String) -> Result<(), Trouble> {
+    async fn admit(&self, count: u32, attempt: &Attempt, how: String) -> Result<(), BoxError> {
         let turn = {
             let mut state = self.state();
             if state.sent + count > self.limits.most {
@@ -210,7 +199,7 @@ impl Wire {
         Ok(())
     }
 
-    fn tls(&self, url: &Uri) -> Result<Option<&TlsConnector>, Trouble> {
+    fn tls(&self, url: &Uri) -> Result<Option<&TlsConnector>, BoxError> {
         if url.scheme() != Some(&Scheme::HTTPS) {
             return Ok(None);
         }
@@ -239,8 +228,7 @@ fn passing(sent: &Sent) -> Option<String> {
     }
 }
 
-/// The same of a connection.
-fn gone(trouble: &Trouble) -> Option<String> {
+fn gone(trouble: &BoxError) -> Option<String> {
     use std::io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset};
     let first: &(dyn Error + 'static) = &**trouble;
     let mut causes = std::iter::successors(Some(first), |&error| error.source());
@@ -253,7 +241,7 @@ fn gone(trouble: &Trouble) -> Option<String> {
     is_gone.then(|| format!("the API is not there at times: {}", chain(first)))
 }
 
-async fn connect(tls: Option<&TlsConnector>, url: &Uri) -> Result<Sender, Trouble> {
+async fn connect(tls: Option<&TlsConnector>, url: &Uri) -> Result<Sender, BoxError> {
     let host = url.host().ok_or("the URL has no host")?.trim_matches(['[', ']']);
     let usual = if tls.is_some() { 443 } else { 80 };
     let stream = TcpStream::connect((host, url.port_u16().unwrap_or(usual))).await?;
@@ -267,7 +255,7 @@ async fn connect(tls: Option<&TlsConnector>, url: &Uri) -> Result<Sender, Troubl
     }
 }
 
-async fn start<S>(stream: S) -> Result<Sender, Trouble>
+async fn start<S>(stream: S) -> Result<Sender, BoxError>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
@@ -292,7 +280,7 @@ async fn answer(sender: &mut Sender, request: Request<Body>, begun: Instant) -> 
     Ok(Answer { status: parts.status, headers: parts.headers, body, took: begun.elapsed() })
 }
 
-fn request(attempt: &Attempt) -> Result<Request<Body>, Trouble> {
+fn request(attempt: &Attempt) -> Result<Request<Body>, BoxError> {
     let target = attempt.url.path_and_query().map_or("/", |path| path.as_str());
     let body = match &attempt.body {
         None => Empty::new().boxed(),
@@ -320,14 +308,14 @@ fn watched(request: Request<Body>) -> (Request<Body>, oneshot::Receiver<Infallib
     (request.map(|body| body.map_err(holding).boxed()), sent)
 }
 
-async fn read(body: Incoming) -> Result<Bytes, Trouble> {
+async fn read(body: Incoming) -> Result<Bytes, BoxError> {
     Ok(Limited::new(body, MAX_ANSWER).collect().await?.to_bytes())
 }
 
 async fn bounded<T>(
     time: Duration,
-    work: impl Future<Output = Result<T, Trouble>>,
-) -> Result<T, Trouble> {
+    work: impl Future<Output = Result<T, BoxError>>,
+) -> Result<T, BoxError> {
     let too_late = |_| format!("no answer within {} s", time.as_secs_f64());
     timeout(time, work).await.map_err(too_late)?
 }

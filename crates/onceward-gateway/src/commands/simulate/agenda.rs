@@ -1,6 +1,6 @@
 //! Virtual time: what happens next.
 
-use std::{cmp::Ordering, collections::BinaryHeap, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 /// Nanoseconds since the run began. Whole numbers, so that a run is the same everywhere.
 pub(super) type Nanos = u64;
@@ -8,7 +8,6 @@ pub(super) type Nanos = u64;
 pub(super) const MILLISECOND: Nanos = 1_000_000;
 pub(super) const SECOND: Nanos = 1_000 * MILLISECOND;
 
-/// Rounded; a negative time is none.
 pub(super) fn from_ms(ms: f64) -> Nanos {
     (ms * MILLISECOND as f64).round().max(0.0) as Nanos
 }
@@ -28,51 +27,24 @@ pub(super) fn nanos(duration: Duration) -> Nanos {
 
 /// Events in the order of their time; those of the same time in the order in which they were noted.
 pub(super) struct Agenda<E> {
-    heap: BinaryHeap<Entry<E>>,
+    events: BTreeMap<(Nanos, u64), E>,
     noted: u64,
-}
-
-struct Entry<E> {
-    at: Nanos,
-    number: u64,
-    event: E,
 }
 
 impl<E> Agenda<E> {
     pub(super) fn new() -> Self {
-        Self { heap: BinaryHeap::new(), noted: 0 }
+        Self { events: BTreeMap::new(), noted: 0 }
     }
 
     pub(super) fn note(&mut self, at: Nanos, event: E) {
         self.noted += 1;
-        self.heap.push(Entry { at, number: self.noted, event });
+        self.events.insert((at, self.noted), event);
     }
 
     pub(super) fn next(&mut self) -> Option<(Nanos, E)> {
-        self.heap.pop().map(|entry| (entry.at, entry.event))
+        self.events.pop_first().map(|((at, _), event)| (at, event))
     }
 }
-
-impl<E> Ord for Entry<E> {
-    /// The heap gives the greatest first, so the earliest is the greatest.
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.number).cmp(&(self.at, self.number))
-    }
-}
-
-impl<E> PartialOrd for Entry<E> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<E> PartialEq for Entry<E> {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl<E> Eq for Entry<E> {}
 
 #[cfg(test)]
 mod tests {

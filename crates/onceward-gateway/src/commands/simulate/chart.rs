@@ -4,9 +4,7 @@ use std::fmt::Write as _;
 
 use super::row::Row;
 
-/// Lines over a common pair of axes.
 pub(super) struct Chart {
-    /// The file's name, without its ending.
     pub(super) file: String,
     pub(super) title: String,
     pub(super) x: Axis,
@@ -38,17 +36,17 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// One for each policy, in the order in which they come.
+    pub(super) fn new(name: &str, ours: bool, points: Vec<(f64, f64)>) -> Self {
+        Self { name: name.to_owned(), ours, points }
+    }
+
     pub(super) fn by_policy(rows: &[Row], point: impl Fn(&Row) -> Option<(f64, f64)>) -> Vec<Self> {
         let mut lines: Vec<Self> = Vec::new();
         for row in rows {
             let Some(point) = point(row) else { continue };
             match lines.iter_mut().find(|line| line.name == row.policy) {
                 Some(line) => line.points.push(point),
-                None => {
-                    let name = row.policy.clone();
-                    lines.push(Self { name, ours: row.ours, points: vec![point] });
-                }
+                None => lines.push(Self::new(&row.policy, row.ours, vec![point])),
             }
         }
         lines
@@ -76,14 +74,13 @@ const RIGHT: f64 = 570.0;
 const TOP: f64 = 48.0;
 const BOTTOM: f64 = 348.0;
 
-/// Told apart also by those who do not see red and green, on white and on black (after Okabe and Ito).
+/// Readers who do not see red and green can distinguish them, on white and on black (after Okabe and Ito).
 const COLOURS: [&str; 9] = [
     "#999999", "#56b4e9", "#009e73", "#cc79a7", "#e69f00", "#0072b2", "#8c6bb1", "#b8860b",
     "#4daf4a",
 ];
 const OURS: &str = "#d55e00";
 
-/// Text and axes take the colour of the page that they are on.
 const STYLE: &str = "\
 <style>
   svg { color: #1f2328; background: #ffffff }
@@ -99,6 +96,10 @@ const STYLE: &str = "\
 ";
 
 impl Chart {
+    pub(super) fn new(file: &str, title: &str, x: Axis, y: Axis, lines: Vec<Line>) -> Self {
+        Self { file: file.to_owned(), title: title.to_owned(), x, y, lines, shade: None }
+    }
+
     pub(super) fn svg(&self) -> String {
         let frame = Frame::of(self);
         let mut svg = format!(
@@ -167,7 +168,6 @@ impl Chart {
     }
 }
 
-/// Where values are on the paper.
 struct Frame {
     x: Range,
     y: Range,
@@ -177,7 +177,6 @@ struct Range {
     scale: Scale,
     least: f64,
     most: f64,
-    /// Where they are drawn.
     from: f64,
     to: f64,
 }
@@ -290,22 +289,12 @@ mod tests {
     use super::*;
 
     fn chart() -> Chart {
-        let line = |name: &str, ours, points: &[(f64, f64)]| Line {
-            name: name.to_owned(),
-            ours,
-            points: points.to_vec(),
-        };
-        Chart {
-            file: "x".to_owned(),
-            title: "a < b".to_owned(),
-            x: Axis::linear("clients"),
-            y: Axis::logarithmic("calls"),
-            lines: vec![
-                line("ours", true, &[(0.0, 1.0), (10.0, 100.0)]),
-                line("peer", false, &[(0.0, 1.0), (5.0, f64::NAN), (10.0, 1000.0)]),
-            ],
-            shade: Some((2.0, 3.0, "outage")),
-        }
+        let lines = vec![
+            Line::new("ours", true, vec![(0.0, 1.0), (10.0, 100.0)]),
+            Line::new("peer", false, vec![(0.0, 1.0), (5.0, f64::NAN), (10.0, 1000.0)]),
+        ];
+        let (x, y) = (Axis::linear("clients"), Axis::logarithmic("calls"));
+        Chart { shade: Some((2.0, 3.0, "outage")), ..Chart::new("x", "a < b", x, y, lines) }
     }
 
     #[test]

@@ -117,7 +117,6 @@ fn contend(contender: &Contender, clients: u32, random: &mut Random) -> (u64, Na
 }
 
 impl Client {
-    /// When it tries again, unless it is done.
     fn ended(&mut self, outcome: Outcome, now: Nanos, random: &mut Random) -> Option<Nanos> {
         let Next::Attempt { wait } = self.policy.ended(&mut self.call, outcome, now, random) else {
             return None;
@@ -136,22 +135,11 @@ fn charts(rows: &[Row]) -> Vec<Chart> {
         Line::by_policy(rows, |row| Some((f64::from(row.clients?), value(row)?)))
     };
     let clients = || Axis::linear("clients that write the same row").up_to(200.0);
+    let (calls, time) = (lines(|row| row.calls), lines(|row| row.time_s));
+    let (in_calls, in_time) = (Axis::linear("calls").up_to(5000.0), Axis::logarithmic("seconds"));
+    let title = |what| format!("One contended row: {what} until all have written");
     vec![
-        Chart {
-            file: "contention-calls".to_owned(),
-            title: "One contended row: calls until all have written".to_owned(),
-            x: clients(),
-            y: Axis::linear("calls").up_to(5000.0),
-            lines: lines(|row| row.calls),
-            shade: None,
-        },
-        Chart {
-            file: "contention-time".to_owned(),
-            title: "One contended row: seconds until all have written".to_owned(),
-            x: clients(),
-            y: Axis::logarithmic("seconds"),
-            lines: lines(|row| row.time_s),
-            shade: None,
-        },
+        Chart::new("contention-calls", &title("calls"), clients(), in_calls, calls),
+        Chart::new("contention-time", &title("seconds"), clients(), in_time, time),
     ]
 }

@@ -11,7 +11,6 @@ use super::{
     Setting,
     agenda::{Agenda, MILLISECOND, Nanos, SECOND},
     chart::{Axis, Chart, Line},
-    ours::{self, Ours},
     peers::{self, Limits},
     policy::{Contender, Next, Ongoing, Origin, Outcome, Policy, Start},
     random::Random,
@@ -24,9 +23,10 @@ const LASTS: Nanos = 60 * SECOND;
 
 pub(super) fn run(setting: &mut Setting<'_>) -> Findings {
     let attempts = setting.attempts.unwrap_or(3);
+    let limits = Limits { attempts, attempt_timeout: 10 * SECOND, deadline: Nanos::MAX };
     let mut rows = Vec::new();
     let mut lines = Vec::new();
-    for (number, contender) in contenders(attempts).iter().enumerate() {
+    for (number, contender) in peers::beside_ours(limits).iter().enumerate() {
         let by_depth: Vec<f64> = (1..=LAYERS)
             .map(|depth| {
                 setting.progress(contender.name);
@@ -39,29 +39,14 @@ pub(super) fn run(setting: &mut Setting<'_>) -> Findings {
             ..Row::new(contender.name, contender.ours)
         });
         let points = by_depth.iter().enumerate();
-        lines.push(Line {
-            name: contender.name.to_owned(),
-            ours: contender.ours,
-            points: points.map(|(depth, times)| (depth as f64 + 1.0, *times)).collect(),
-        });
+        let points = points.map(|(depth, times)| (depth as f64 + 1.0, *times)).collect();
+        lines.push(Line::new(contender.name, contender.ours, points));
     }
-    let chart = Chart {
-        file: "layers-amplification".to_owned(),
-        title: "A dead backend: what it gets for each request".to_owned(),
-        x: Axis::linear("layers that retry"),
-        y: Axis::logarithmic("requests to the backend / request"),
-        lines,
-        shade: None,
-    };
+    let title = "A dead backend: what it gets for each request";
+    let (x, y) = ("layers that retry", "requests to the backend / request");
+    let (x, y) = (Axis::linear(x), Axis::logarithmic(y));
+    let chart = Chart::new("layers-amplification", title, x, y, lines);
     Findings { rows, charts: vec![chart] }
-}
-
-fn contenders(attempts: u32) -> Vec<Contender> {
-    let limits = Limits { attempts, attempt_timeout: 10 * SECOND, deadline: Nanos::MAX };
-    let mut all = vec![peers::none(limits)];
-    all.extend(peers::all(limits));
-    all.push(Contender::new("onceward", move |_| Ours::new(&ours::standard(attempts))).ours());
-    all
 }
 
 enum Event {
@@ -70,10 +55,8 @@ enum Event {
     Ended { call: usize, outcome: Outcome },
 }
 
-/// A call of one layer to the next.
 struct Called {
     layer: usize,
-    /// The call of the layer above that waits for this one.
     above: Option<usize>,
     nested: bool,
     ongoing: Ongoing,
@@ -154,7 +137,6 @@ impl<'a> Stack<'a> {
         }
     }
 
-    /// A layer answers the one above.
     fn answer(&mut self, call: usize, outcome: Outcome, now: Nanos) {
         if let Some(above) = self.calls[call].above {
             self.agenda.note(now, Event::Ended { call: above, outcome });

@@ -25,6 +25,7 @@ use std::{
 use clap::{Args, ValueEnum, value_parser};
 use serde::Serialize;
 
+use super::terminal::{BoxError, ended, read_enough, refused, tell};
 use row::{Findings, Row};
 
 /// Runs published studies of retries again, with the code that ships beside others.
@@ -67,7 +68,8 @@ pub(crate) struct Options {
     svg: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
 enum Scenario {
     Contention,
     Outage,
@@ -77,16 +79,6 @@ enum Scenario {
 }
 
 impl Scenario {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Contention => "contention",
-            Self::Outage => "outage",
-            Self::Metastable => "metastable",
-            Self::Tail => "tail",
-            Self::Layers => "layers",
-        }
-    }
-
     fn run(self, setting: &mut Setting<'_>) -> Findings {
         match self {
             Self::Contention => contention::run(setting),
@@ -97,13 +89,11 @@ impl Scenario {
         }
     }
 
-    /// Whether the number of attempts is a part of it that can be changed.
     fn has_attempts(self) -> bool {
         !matches!(self, Self::Contention | Self::Tail)
     }
 }
 
-/// What a scenario is told, and who is told how far it is.
 struct Setting<'a> {
     seed: u64,
     attempts: Option<u32>,
@@ -119,27 +109,25 @@ impl Setting<'_> {
 
 #[derive(Serialize)]
 struct Document<'a> {
-    scenario: &'a str,
+    scenario: Scenario,
     seed: u64,
     rows: &'a [Row],
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
-    let scenario = options.scenario.name();
-    if options.attempts.is_some() && !options.scenario.has_attempts() {
-        eprintln!("error: the attempts of {scenario} are given by the study: leave --attempts out");
-        return ExitCode::from(2);
+    let scenario = options.scenario;
+    if options.attempts.is_some() && !scenario.has_attempts() {
+        return refused(&"the study gives the attempts of this scenario: leave --attempts out", 2);
     }
-    if options.service_time && options.scenario != Scenario::Metastable {
-        eprintln!("error: only metastable has a server that works: leave --service-time out");
-        return ExitCode::from(2);
+    if options.service_time && scenario != Scenario::Metastable {
+        return refused(&"only metastable has a server that works: leave --service-time out", 2);
     }
     let began = Instant::now();
-    let mut said = began;
+    let mut shown = began;
     let mut progress = |policy: &str| {
-        if said.elapsed() >= Duration::from_secs(2) {
-            said = Instant::now();
-            eprintln!("{scenario}: {policy}, {} s so far", began.elapsed().as_secs());
+        if shown.elapsed() >= Duration::from_secs(2) {
+            shown = Instant::now();
+            tell(format_args!("{policy}, {} s so far", began.elapsed().as_secs()));
         }
     };
     let mut setting = Setting {
@@ -148,26 +136,18 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         service_time: options.service_time,
         progress: &mut progress,
     };
-    let findings = options.scenario.run(&mut setting);
-    match tell(options, &findings) {
-        Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads has read enough, as `head` does.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    let findings = scenario.run(&mut setting);
+    let written = read_enough(show(options, &findings));
+    ended(written.map(|()| ExitCode::SUCCESS).map_err(BoxError::from))
 }
 
-fn tell(options: &Options, findings: &Findings) -> io::Result<()> {
+fn show(options: &Options, findings: &Findings) -> io::Result<()> {
     let words = report::words(options, &findings.rows);
     let mut out = io::stdout().lock();
     if options.json {
         io::stderr().write_all(words.as_bytes())?;
-        let scenario = options.scenario.name();
-        let document = Document { scenario, seed: options.seed, rows: &findings.rows };
-        serde_json::to_writer_pretty(&mut out, &document)?;
+        let (scenario, seed) = (options.scenario, options.seed);
+        serde_json::to_writer_pretty(&mut out, &Document { scenario, seed, rows: &findings.rows })?;
         writeln!(out)?;
     } else {
         out.write_all(words.as_bytes())?;
@@ -181,17 +161,15 @@ fn tell(options: &Options, findings: &Findings) -> io::Result<()> {
 
 fn draw(directory: &Path, findings: &Findings) -> io::Result<()> {
     let explained = |path: &Path, error: &io::Error| {
+        let (kind, name) = (error.kind(), path.display());
         let advice = "no chart is there; give another directory";
-        io::Error::new(
-            error.kind(),
-            format!("{} was not written ({error}): {advice}", path.display()),
-        )
+        io::Error::new(kind, format!("{name} was not written ({error}): {advice}"))
     };
     fs::create_dir_all(directory).map_err(|error| explained(directory, &error))?;
     for chart in &findings.charts {
         let path = directory.join(format!("{}.svg", chart.file));
         fs::write(&path, chart.svg()).map_err(|error| explained(&path, &error))?;
-        eprintln!("wrote {}", path.display());
+        tell(format_args!("wrote {}", path.display()));
     }
     Ok(())
 }

@@ -13,24 +13,21 @@ use super::{
     random::Random,
 };
 
-/// The shipped defaults, but for the attempts of the scenario.
 pub(super) fn standard(attempts: u32) -> Rules {
     built(Rules::standard().to_builder().attempts(attempts))
 }
 
-/// The shipped defaults with the times of a scenario.
 pub(super) fn timed(attempts: u32, attempt_timeout: Nanos, deadline: Nanos) -> Rules {
     let timeout = Duration::from_nanos(attempt_timeout);
     let rules = Rules::standard().to_builder().attempts(attempts).attempt_timeout(timeout);
     built(rules.deadline(Duration::from_nanos(deadline)))
 }
 
-/// What the same rules do without a breaker.
 pub(super) fn unbroken(rules: &Rules) -> Rules {
     built(rules.to_builder().without_breaker())
 }
 
-/// Nothing but the backoff: the study asks how waits spread, and everybody writes in the end.
+/// Nothing but the backoff: the study asks how waits spread, and every client writes in the end.
 pub(super) fn contention(base: Nanos, cap: Nanos) -> Rules {
     let backoff =
         Backoff::Full { base: Duration::from_nanos(base), cap: Duration::from_nanos(cap) };
@@ -49,7 +46,6 @@ fn built(rules: RulesBuilder) -> Rules {
     rules.build().expect("a scenario's rules make sense, as its test shows")
 }
 
-/// One client process with one target.
 pub(super) struct Ours {
     rules: Rules,
     target: Target,
@@ -85,7 +81,7 @@ impl Ours {
         self.context(call).hedge_won();
     }
 
-    /// A request that was sent is over, also one that nobody waited for.
+    /// A request that was sent is over, also one that no call waited for.
     pub(super) fn landed(&mut self) {
         self.target.landed();
     }

@@ -10,9 +10,8 @@ use super::{
     Setting,
     agenda::{Agenda, MILLISECOND, Nanos, SECOND},
     chart::{Axis, Chart, Line},
-    ours::{self, Ours},
     peers::{self, Limits},
-    policy::{Contender, Next, Ongoing, Origin, Outcome, Policy, Start},
+    policy::{Next, Ongoing, Origin, Outcome, Policy, Start},
     random::Random,
     row::{Findings, Row},
 };
@@ -31,8 +30,9 @@ const RATES: [f64; 9] = [0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0];
 
 pub(super) fn run(setting: &mut Setting<'_>) -> Findings {
     let attempts = setting.attempts.unwrap_or(4);
+    let limits = Limits { attempts, attempt_timeout: 10 * SECOND, deadline: 10 * SECOND };
     let mut rows = Vec::new();
-    for (number, contender) in contenders(attempts).iter().enumerate() {
+    for (number, contender) in peers::beside_ours(limits).iter().enumerate() {
         for (step, rate) in RATES.into_iter().enumerate() {
             setting.progress(contender.name);
             let mut random = Random::new(setting.seed, (number * 100 + step) as u64);
@@ -53,14 +53,6 @@ pub(super) fn run(setting: &mut Setting<'_>) -> Findings {
         }
     }
     Findings { charts: charts(&rows), rows }
-}
-
-fn contenders(attempts: u32) -> Vec<Contender> {
-    let limits = Limits { attempts, attempt_timeout: 10 * SECOND, deadline: 10 * SECOND };
-    let mut all = vec![peers::none(limits)];
-    all.extend(peers::all(limits));
-    all.push(Contender::new("onceward", move |_| Ours::new(&ours::standard(attempts))).ours());
-    all
 }
 
 #[derive(Default)]
@@ -127,22 +119,13 @@ fn charts(rows: &[Row]) -> Vec<Chart> {
         Line::by_policy(rows, |row| Some((row.failure_rate? * 100.0, value(row)?)))
     };
     let rate = || Axis::linear("attempts that fail, %");
+    let chart = |file, what, y, lines| {
+        Chart::new(file, &format!("A failing server: {what}"), rate(), Axis::linear(y), lines)
+    };
+    let (load, success) = (lines(|row| row.load), lines(|row| row.success));
+    let (in_load, in_success) = ("attempts / requests", "successes / requests");
     vec![
-        Chart {
-            file: "outage-load".to_owned(),
-            title: "A failing server: attempts for each request".to_owned(),
-            x: rate(),
-            y: Axis::linear("attempts / requests"),
-            lines: lines(|row| row.load),
-            shade: None,
-        },
-        Chart {
-            file: "outage-success".to_owned(),
-            title: "A failing server: requests that succeed in the end".to_owned(),
-            x: rate(),
-            y: Axis::linear("successes / requests"),
-            lines: lines(|row| row.success),
-            shade: None,
-        },
+        chart("outage-load", "attempts for each request", in_load, load),
+        chart("outage-success", "requests that succeed in the end", in_success, success),
     ]
 }

@@ -1,16 +1,14 @@
-//! What a client asks before and after each attempt, whoever answers it.
+//! What a client asks its policy before and after each attempt.
 
 use onceward::retry;
 
 use super::{agenda::Nanos, random::Random};
 
-/// How an attempt ended, as its client saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Success,
     /// An answer that says that it failed, as 500 or 502.
     Fault,
-    /// No answer in time.
     TimedOut,
     /// Refused without trying, as 503 of a layer whose breaker is open.
     Refused,
@@ -18,9 +16,7 @@ pub(super) enum Outcome {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// Send it, and wait for so long.
     Permit { timeout: Nanos },
-    /// Do not send it.
     Stop,
 }
 
@@ -34,7 +30,6 @@ pub(super) enum Next {
 /// One logical call, while it lasts.
 pub(super) struct Ongoing {
     pub(super) since: Nanos,
-    /// Attempts begun.
     pub(super) attempts: u32,
     /// No attempt begins then or later.
     pub(super) until: Nanos,
@@ -52,12 +47,10 @@ impl Ongoing {
     }
 }
 
-/// Where a call comes from.
 #[derive(Clone, Copy)]
 pub(super) struct Origin {
     /// An outer layer says that it has sent this before.
     pub(super) nested: bool,
-    /// How long the caller waits at most.
     pub(super) within: Nanos,
 }
 
@@ -78,7 +71,6 @@ pub(super) trait Policy {
     ) -> Next;
 }
 
-/// Makes the policy of one client process.
 pub(super) type Make = Box<dyn Fn(&mut Random) -> Box<dyn Policy>>;
 
 /// A policy by its name, from which each client process makes its own.

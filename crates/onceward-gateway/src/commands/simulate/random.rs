@@ -32,12 +32,10 @@ impl Random {
         low + (high - low) * self.unit()
     }
 
-    /// Up to `most`, uniformly.
     pub(super) fn up_to(&mut self, most: Nanos) -> Nanos {
         (most as f64 * self.unit()) as Nanos
     }
 
-    /// The standard normal distribution, by Box and Muller's method.
     fn normal(&mut self) -> f64 {
         if let Some(second) = self.second.take() {
             return second;

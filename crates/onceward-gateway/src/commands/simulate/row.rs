@@ -12,9 +12,7 @@ pub(super) struct Row {
     pub(super) calls: Option<f64>,
     pub(super) time_s: Option<f64>,
     pub(super) failure_rate: Option<f64>,
-    /// Attempts for each request.
     pub(super) load: Option<f64>,
-    /// The share of requests that succeeded in the end.
     pub(super) success: Option<f64>,
     /// Null also when it never came; `recovered` tells the two apart.
     pub(super) recovery_s: Option<f64>,
@@ -36,7 +34,6 @@ impl Row {
     }
 }
 
-/// Everything of one scenario.
 pub(super) struct Findings {
     pub(super) rows: Vec<Row>,
     pub(super) charts: Vec<super::chart::Chart>,

@@ -35,7 +35,6 @@ const MARGIN: Duration = Duration::from_secs(60);
 /// 2026 and 2100: this software is not older, and no clock is right that shows more.
 const YEARS: [u64; 2] = [1_767_225_600, 4_102_444_800];
 
-/// What was seen in it.
 pub(super) struct StoreFindings {
     pub(super) promised: Promised,
     pub(super) census: Census,
@@ -44,7 +43,6 @@ pub(super) struct StoreFindings {
     pub(super) unreadable: Vec<Unreadable>,
 }
 
-/// What the store says about its durability.
 pub(super) enum Promised {
     Sqlite(onceward::store::sqlite::Durability),
     Postgres(postgres::Server),
@@ -164,7 +162,7 @@ fn check_unreadable(unreadable: &[Unreadable], findings: &mut Findings) {
     if has(Unreadable::Sealed) {
         let texts = texts(
             "there are records that are sealed with a key that is not at hand",
-            "their retries are told that the outcome is unknown; nothing is lost while the key exists",
+            "their retries get `outcome-unknown`; nothing is lost while the key exists",
             "add the key that is missing to the file or variable of [encryption]",
         );
         findings.problem("store-sealed", "encryption", texts);
@@ -172,7 +170,7 @@ fn check_unreadable(unreadable: &[Unreadable], findings: &mut Findings) {
     if has(Unreadable::Damaged) {
         let texts = texts(
             "there are records that do not match their checksum",
-            "their retries are told that the outcome is unknown",
+            "their retries get `outcome-unknown`",
             "find out by business data what became of them: onceward keys list; check the disk",
         );
         findings.problem("records-damaged", "store", texts);
@@ -233,7 +231,7 @@ fn check_open(seen: &StoreFindings, longest_run: Duration, file: &Path, findings
     if census.unknown > 0 {
         let texts = texts(
             format!("{at_least}{} unknown outcomes{}", census.unknown, aged(oldest_unknown)),
-            "nobody knows whether they happened; their retries are refused until somebody says so",
+            "they may have happened; the gateway refuses their retries until an operator says whether they did",
             list("unknown"),
         );
         findings.warning("unknown-operations", "store", texts);
@@ -242,7 +240,7 @@ fn check_open(seen: &StoreFindings, longest_run: Duration, file: &Path, findings
         let texts = texts(
             format!("{at_least}{} operations run{}", census.in_progress, aged(oldest_in_progress)),
             "no run of a route takes that long: it is run again and again, or a claim is kept by hand; its \
-             retries are told to wait",
+             retries have to wait",
             list("in_progress"),
         );
         findings.warning("stuck-operations", "store", texts);

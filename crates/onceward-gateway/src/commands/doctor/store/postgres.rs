@@ -22,7 +22,6 @@ use crate::{
 /// Fewer old versions are no trouble, whatever their share.
 const MANY_ROWS: u64 = 100_000;
 
-/// What it says about itself.
 pub(crate) struct Server {
     pub(crate) durability: Durability,
     pub(crate) condition: Condition,
@@ -48,7 +47,7 @@ pub(super) async fn examine(
         refused(error, findings);
         None
     };
-    // What a server promises is told below, and is no reason not to look at the rest.
+    // A weak promise of the server is a finding below, and no reason not to look at the rest.
     let builder = match PostgresStore::builder(url.with_password()) {
         Ok(builder) => builder.without_migrations().accept_relaxed(),
         Err(error) => return refuse(&error, findings),
@@ -96,20 +95,18 @@ fn refused(error: &OpenError, findings: &mut Findings) {
             return;
         }
         OpenError::Newer { .. } => {
-            ("store-newer", "use the newer software again; nothing goes back".to_owned())
+            ("store-newer", "use the newer software again; nothing goes back")
         }
         OpenError::Unreachable(_) => (
             "store-unreachable",
-            "psql with the same address; name all servers of a cluster in it, as host1,host2"
-                .to_owned(),
+            "psql with the same address; name all servers of a cluster in it, as host1,host2",
         ),
         OpenError::Refused(_) => (
             "store-refused",
-            "correct user, password or database in `store`, or pg_hba.conf of the server"
-                .to_owned(),
+            "correct user, password or database in `store`, or pg_hba.conf of the server",
         ),
-        OpenError::NotAllowed(_) => ("store-not-allowed", migrate.to_owned()),
-        _ => ("store-unusable", "correct the cause, and look again".to_owned()),
+        OpenError::NotAllowed(_) => ("store-not-allowed", migrate),
+        _ => ("store-unusable", "correct the cause, and look again"),
     };
     findings.problem(code, "store", texts(error.to_string(), stopped, mend));
 }
@@ -169,7 +166,7 @@ fn check_rights(condition: &Condition, config: &Config, findings: &mut Findings)
     if condition.is_superuser {
         let texts = texts(
             "the user of the gateway is a superuser",
-            "whoever has its password has all databases of that server",
+            "a thief of its password has all databases of that server",
             "a role of its own, with the GRANTs of docs/postgres.md#roles",
         );
         findings.note("store-superuser", "store", texts);

@@ -1,9 +1,9 @@
 //! Whose key it is.
 
-use super::{Stage, Verdict, Verdicts, all, fail, pass, skip, unready};
-use crate::commands::probe::{answer::Answer, counter::Landed, operation::Attempt, wire::Trouble};
+use super::{ALIKE, BoxError, Stage, Verdict, Verdicts, all, fail, pass, skip, unready};
+use crate::commands::probe::{answer::Answer, counter::Landed, operation::Attempt};
 
-pub(super) async fn two(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
+pub(super) async fn two(stage: &Stage<'_>) -> Result<Verdicts, BoxError> {
     const IDS: [&str; 2] = ["scope", "unauthenticated"];
     let credentials = &stage.operation.credentials;
     if credentials.is_empty() {
@@ -17,7 +17,7 @@ pub(super) async fn two(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
     let scope = match credentials.get(1) {
         None => skip("give --credential twice, of two callers"),
         Some(other) => {
-            // Other data, because the API may refuse the same twice, whoever asks.
+            // Other data, because the API may refuse the same twice, for every caller.
             let control = stage.operation.fresh().credential(Some(other));
             let theirs = control.clone().key(&attempt.keys.concat());
             let mark = stage.mark().await?;
@@ -31,36 +31,37 @@ pub(super) async fn two(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
             }
         }
     };
-    Ok(vec![("scope", scope), ("unauthenticated", nobody(stage, &first, attempt).await?)])
+    Ok(vec![("scope", scope), ("unauthenticated", anonymous(stage, &first, attempt).await?)])
 }
 
-async fn is_served(stage: &Stage<'_>, attempt: &Attempt) -> Result<bool, Trouble> {
+async fn is_served(stage: &Stage<'_>, attempt: &Attempt) -> Result<bool, BoxError> {
     Ok(stage.send(attempt).await?.is_success())
 }
 
-/// Whether somebody without a credential gets the answer of who has one.
-async fn nobody(stage: &Stage<'_>, first: &Answer, attempt: Attempt) -> Result<Verdict, Trouble> {
+/// Whether a caller without a credential gets the answer of one who has it.
+async fn anonymous(
+    stage: &Stage<'_>,
+    first: &Answer,
+    attempt: Attempt,
+) -> Result<Verdict, BoxError> {
     let mark = stage.mark().await?;
-    let nobody = stage.send(&attempt.credential(None)).await?;
+    let answer = stage.send(&attempt.credential(None)).await?;
     let landed = stage.landed(mark, &[]).await?;
     let is_stored = match landed {
         Landed::Exactly(times) => times == 0,
-        Landed::Seen(_) => nobody.is_like(first) || nobody.is_marked_after(first),
-        Landed::Unclear => nobody.is_marked_after(first),
+        Landed::Seen(_) => answer.is_like(first) || answer.is_marked_after(first),
+        Landed::Unclear => answer.is_marked_after(first),
     };
-    Ok(match nobody.is_success() {
-        false => pass(format!("{} without a credential", nobody.status.as_u16())),
+    Ok(match answer.is_success() {
+        false => pass(format!("{} without a credential", answer.status.as_u16())),
         true if is_stored => {
-            fail(format!("the stored answer was sent without one: {}", nobody.shown()))
+            fail(format!("the stored answer was sent without one: {}", answer.shown()))
         }
-        true if landed == Landed::Unclear => {
-            skip("the answers are alike, so it cannot be told; give --count-url")
-        }
+        true if landed == Landed::Unclear => skip(ALIKE),
         true => skip("the operation needs no credential"),
     })
 }
 
-/// Whether the second caller was served for itself.
 fn apart(first: &Answer, second: &Answer, landed: Landed) -> Verdict {
     let is_replay = second.is_like(first) || second.is_marked_after(first);
     match (second.status.as_u16(), landed) {
@@ -68,9 +69,7 @@ fn apart(first: &Answer, second: &Answer, landed: Landed) -> Verdict {
         (_, Landed::Exactly(0)) if second.is_success() => {
             fail(format!("the second caller got the answer of the first: {}", second.shown()))
         }
-        (_, _) if second.is_success() && is_replay && landed == Landed::Unclear => {
-            skip("the answers are alike, so it cannot be told; give --count-url")
-        }
+        (_, _) if second.is_success() && is_replay && landed == Landed::Unclear => skip(ALIKE),
         (_, _) if second.is_success() && is_replay => {
             fail(format!("the second caller got the answer of the first: {}", second.shown()))
         }
@@ -83,7 +82,7 @@ fn apart(first: &Answer, second: &Answer, landed: Landed) -> Verdict {
     }
 }
 
-pub(super) async fn gate(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
+pub(super) async fn gate(stage: &Stage<'_>) -> Result<Verdicts, BoxError> {
     let attempt = stage.operation.fresh();
     let verdict = if stage.operation.credentials.is_empty() {
         skip("give --credential")

@@ -4,22 +4,22 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::{Stage, UNCLEAR, Verdict, Verdicts, fail, pass, skip};
-use crate::commands::probe::{answer::Answer, counter::Landed, wire::Trouble};
+use super::{BoxError, Stage, UNCLEAR, Verdict, Verdicts, fail, pass, skip};
+use crate::commands::probe::{answer::Answer, counter::Landed};
 
 pub(super) const IDS: &[&str] = &["concurrent", "in-flight", "retry-after"];
 
 /// A race is not lost every time.
 const ROUNDS: u32 = 3;
 
-pub(super) async fn together(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
+pub(super) async fn together(stage: &Stage<'_>) -> Result<Verdicts, BoxError> {
     let (mut most, mut unclear, mut others) = (0, None, Vec::new());
     for _ in 0..ROUNDS {
         let attempt = stage.operation.fresh();
         let mark = stage.mark().await?;
         let sent = stage.wire.send_together(&attempt, stage.duplicates).await;
         let mut answers = sent.into_iter().collect::<Result<Vec<Answer>, _>>()?;
-        // Whoever was told to come back does so, and the work is certainly over then.
+        // A client with a busy answer comes back, and the work is certainly over then.
         answers.push(until_settled(stage, &attempt).await?);
         let ended: Vec<&Answer> =
             answers.iter().filter(|answer| !stage.is_pending(answer)).collect();
@@ -42,30 +42,30 @@ pub(super) async fn together(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
         (0, _) => fail(format!("none of {count} at the same time landed")),
         (1, _) => pass(format!("{count} at the same time, {ROUNDS} times, landed once each")),
     };
-    let is_told = |answer: &&Answer| answer.status == 409 || stage.is_pending(answer);
-    let told: Vec<&Answer> = others.iter().filter(is_told).collect();
-    let in_flight = match others.iter().find(|answer| !is_told(answer)) {
+    let says_so = |answer: &&Answer| answer.status == 409 || stage.is_pending(answer);
+    let waiting: Vec<&Answer> = others.iter().filter(says_so).collect();
+    let in_flight = match others.iter().find(|answer| !says_so(answer)) {
         _ if most > 1 => skip("they were not taken for duplicates"),
         Some(other) => fail(format!("a duplicate of a running request got {}", other.shown())),
-        None if told.is_empty() && is_unclear => skip(UNCLEAR),
-        None if told.is_empty() => pass("all duplicates got the answer"),
+        None if waiting.is_empty() && is_unclear => skip(UNCLEAR),
+        None if waiting.is_empty() => pass("all duplicates got the answer"),
         None => pass(format!(
-            "{} duplicates were told that it is running (409, or 202 with Location), the others got \
+            "{} duplicates got the answer that it is running (409, or 202 with Location), the others got \
              the answer",
-            told.len()
+            waiting.len()
         )),
     };
-    let is_untold = |answer: &&&Answer| answer.header("retry-after").is_none();
-    let retry_after = match told.iter().find(is_untold) {
-        _ if told.is_empty() => skip("no duplicate was told to come back"),
-        Some(untold) => fail(format!("no Retry-After with {}", untold.shown())),
+    let lacks_time = |answer: &&&Answer| answer.header("retry-after").is_none();
+    let retry_after = match waiting.iter().find(lacks_time) {
+        _ if waiting.is_empty() => skip("the API asked no duplicate to come back"),
+        Some(other) => fail(format!("no Retry-After with {}", other.shown())),
         None => pass("every 409 and 202 says when"),
     };
     Ok(vec![("concurrent", concurrent), ("in-flight", in_flight), ("retry-after", retry_after)])
 }
 
 /// The answer when the key is no longer busy, or the last one when patience is at its end.
-async fn until_settled(stage: &Stage<'_>, attempt: &super::Attempt) -> Result<Answer, Trouble> {
+async fn until_settled(stage: &Stage<'_>, attempt: &super::Attempt) -> Result<Answer, BoxError> {
     let begun = Instant::now();
     let mut pause = Duration::from_millis(100);
     loop {
@@ -82,7 +82,7 @@ async fn until_settled(stage: &Stage<'_>, attempt: &super::Attempt) -> Result<An
     }
 }
 
-pub(super) async fn leaving(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
+pub(super) async fn leaving(stage: &Stage<'_>) -> Result<Verdicts, BoxError> {
     let mut is_counted = true;
     for after in [Duration::ZERO, stage.usual / 3, stage.usual * 2 / 3] {
         let attempt = stage.operation.fresh();
@@ -95,7 +95,7 @@ pub(super) async fn leaving(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
         is_counted &= matches!(landed, Landed::Exactly(_));
         let bad = match (answer.status.as_u16(), landed.times()) {
             (_, Some(2..)) => stage.doubled(landed),
-            // It does not know, and says so: nobody is misled, and nothing lands twice.
+            // It does not know, and says so: no client is misled, and nothing lands twice.
             (409 | 504, _) if answer.is_unknown() => None,
             _ if stage.is_pending(&answer) => Some(fail(format!(
                 "it is still running {waited} s after its client has left: {}",

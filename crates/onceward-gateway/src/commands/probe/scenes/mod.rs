@@ -10,24 +10,25 @@ mod retry;
 
 use std::{future::Future, pin::Pin, time::Duration};
 
+use serde::Serialize;
+
 use super::{
+    BoxError,
     answer::Answer,
     counter::{Counter, Landed, Mark},
     operation::{Attempt, Operation},
-    wire::{Trouble, Wire},
+    wire::Wire,
 };
 
-/// What a check came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "result", content = "detail", rename_all = "lowercase")]
 pub(super) enum Verdict {
     Pass(String),
     Fail(String),
-    /// It could not be asked.
     Skip(String),
 }
 
 impl Verdict {
-    /// The same, in other words.
     pub(super) fn with_text(&self, change: impl Fn(&str) -> String) -> Self {
         match self {
             Self::Pass(text) => Self::Pass(change(text)),
@@ -50,29 +51,24 @@ pub(super) fn skip(text: impl Into<String>) -> Verdict {
 }
 
 const UNCLEAR: &str =
-    "the answers are alike, whatever is done, so it cannot be told; give --count-url";
+    "the answers are alike, whatever the API does, so they prove nothing; give --count-url";
+const ALIKE: &str = "the answers are alike, so they prove nothing; give --count-url";
 
-/// Everything that a scene needs.
 pub(super) struct Stage<'a> {
     pub(super) operation: &'a Operation,
     pub(super) wire: &'a Wire,
-    pub(super) counter: &'a Counter,
-    /// How many duplicates are sent in one moment.
+    pub(super) counter: Counter,
     pub(super) duplicates: u32,
     /// How long a key may be busy after its client has left.
     pub(super) patience: Duration,
-    /// How long the operation takes.
     pub(super) usual: Duration,
-    /// Whether the operation itself is answered with 202.
     pub(super) is_accepting: bool,
 }
 
 pub(super) type Verdicts = Vec<(&'static str, Verdict)>;
-type Playing<'a> = Pin<Box<dyn Future<Output = Result<Verdicts, Trouble>> + Send + 'a>>;
+type Playing<'a> = Pin<Box<dyn Future<Output = Result<Verdicts, BoxError>> + Send + 'a>>;
 
-/// Requests that belong together.
 pub(super) struct Scene {
-    /// The checks that it answers.
     pub(super) ids: &'static [&'static str],
     pub(super) play: for<'a> fn(&'a Stage<'a>) -> Playing<'a>,
 }
@@ -99,19 +95,19 @@ pub(super) static SCENES: [Scene; 18] = [
 ];
 
 impl Stage<'_> {
-    async fn send(&self, attempt: &Attempt) -> Result<Answer, Trouble> {
+    async fn send(&self, attempt: &Attempt) -> Result<Answer, BoxError> {
         self.wire.send(attempt).await
     }
 
-    async fn mark(&self) -> Result<Mark, Trouble> {
+    async fn mark(&self) -> Result<Mark, BoxError> {
         self.counter.mark(self.wire, self.operation).await
     }
 
-    async fn landed(&self, mark: Mark, answers: &[&Answer]) -> Result<Landed, Trouble> {
+    async fn landed(&self, mark: Mark, answers: &[&Answer]) -> Result<Landed, BoxError> {
         self.counter.landed(self.wire, self.operation, mark, answers).await
     }
 
-    /// Whether a duplicate is told that the first request is running and where to ask for its end.
+    /// Whether a duplicate gets the answer that the first request is running and where to ask for its end.
     fn is_pending(&self, answer: &Answer) -> bool {
         answer.is_accepted() && !self.is_accepting
     }

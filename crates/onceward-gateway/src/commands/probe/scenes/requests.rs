@@ -1,13 +1,8 @@
 //! The same key with another request, and the same request in another form.
 
-use super::{Stage, Verdict, Verdicts, all, fail, pass, skip, unready};
+use super::{BoxError, Stage, Verdict, Verdicts, all, fail, pass, skip, unready};
 use crate::commands::probe::{
-    answer::Answer,
-    catalogue::Profile,
-    chain,
-    counter::Landed,
-    operation::Attempt,
-    wire::{Trouble, Unasked},
+    answer::Answer, catalogue::Profile, chain, counter::Landed, operation::Attempt, wire::Unasked,
 };
 
 pub(super) const IDS: &[&str] = &["mismatch", "mismatch-status"];
@@ -15,7 +10,7 @@ pub(super) const IDS: &[&str] = &["mismatch", "mismatch-status"];
 /// More than what some take as the whole of a request.
 const LARGE: usize = 1_200_000;
 
-pub(super) async fn another(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
+pub(super) async fn another(stage: &Stage<'_>) -> Result<Verdicts, BoxError> {
     let attempt = stage.operation.fresh();
     let first = stage.send(&attempt).await?;
     let refused = match after(stage, &first, &stage.operation.other(&attempt)).await? {
@@ -37,7 +32,7 @@ pub(super) async fn another(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
     Ok(vec![("mismatch", pass(format!("refused with {got}"))), ("mismatch-status", status)])
 }
 
-pub(super) async fn query(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
+pub(super) async fn query(stage: &Stage<'_>) -> Result<Verdicts, BoxError> {
     const PAIR: &str = "onceward_probe=1";
     let attempt = stage.operation.fresh();
     let first = stage.send(&attempt).await?;
@@ -51,7 +46,7 @@ pub(super) async fn query(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
     Ok(vec![("mismatch-query", verdict)])
 }
 
-pub(super) async fn tail(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
+pub(super) async fn tail(stage: &Stage<'_>) -> Result<Verdicts, BoxError> {
     let fresh = stage.operation.fresh();
     let padded = |end| fresh.clone().padded(LARGE, end).filter(|_| stage.operation.is_json());
     let (Some(one), Some(other)) = (padded('1'), padded('2')) else {
@@ -80,7 +75,7 @@ async fn after(
     stage: &Stage<'_>,
     first: &Answer,
     other: &Attempt,
-) -> Result<Result<Answer, Verdict>, Trouble> {
+) -> Result<Result<Answer, Verdict>, BoxError> {
     if let Some(reason) = unready(first) {
         return Ok(Err(skip(reason)));
     }
@@ -104,13 +99,12 @@ async fn after(
     })
 }
 
-/// The changed request as a piece of work of its own.
 fn other_alone(stage: &Stage<'_>) -> Attempt {
     stage.operation.other(&stage.operation.fresh())
 }
 
 /// A refusal says nothing about the key if the request is refused with a new key too.
-async fn refused_anyway(stage: &Stage<'_>, alone: &Attempt) -> Result<Option<Verdict>, Trouble> {
+async fn refused_anyway(stage: &Stage<'_>, alone: &Attempt) -> Result<Option<Verdict>, BoxError> {
     let answer = stage.send(alone).await?;
     Ok((!answer.is_success()).then(|| {
         let shown = answer.shown();
@@ -120,7 +114,7 @@ async fn refused_anyway(stage: &Stage<'_>, alone: &Attempt) -> Result<Option<Ver
     }))
 }
 
-pub(super) async fn respelled(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
+pub(super) async fn respelled(stage: &Stage<'_>) -> Result<Verdicts, BoxError> {
     let attempt = stage.operation.fresh();
     let respelled = attempt.clone().respelled().filter(|_| stage.operation.is_json());
     let Some(respelled) = respelled else {
@@ -130,7 +124,7 @@ pub(super) async fn respelled(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
     Ok(vec![("json-order", verdict)])
 }
 
-pub(super) async fn chunked(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
+pub(super) async fn chunked(stage: &Stage<'_>) -> Result<Verdicts, BoxError> {
     let attempt = stage.operation.fresh();
     if attempt.body.is_none() {
         return Ok(vec![("chunked", skip("the operation has no data"))]);
@@ -148,12 +142,11 @@ pub(super) async fn chunked(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
     Ok(vec![("chunked", verdict)])
 }
 
-/// Whether the second is taken for a retry of the first.
 pub(super) async fn same(
     stage: &Stage<'_>,
     attempt: &Attempt,
     second: &Attempt,
-) -> Result<Verdict, Trouble> {
+) -> Result<Verdict, BoxError> {
     let mark = stage.mark().await?;
     let first = stage.send(attempt).await?;
     if let Some(reason) = unready(&first) {
@@ -170,7 +163,7 @@ pub(super) async fn same(
     })
 }
 
-pub(super) async fn failing(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
+pub(super) async fn failing(stage: &Stage<'_>) -> Result<Verdicts, BoxError> {
     let attempt = stage.operation.bad();
     let first = stage.send(&attempt).await?;
     let verdict = match first.status.as_u16() {
@@ -190,7 +183,7 @@ pub(super) async fn failing(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
     Ok(vec![("error-status", verdict)])
 }
 
-pub(super) async fn contract(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
+pub(super) async fn contract(stage: &Stage<'_>) -> Result<Verdicts, BoxError> {
     let attempt = stage.operation.fresh();
     let first = stage.send(&attempt).await?;
     if let Some(reason) = unready(&first) {

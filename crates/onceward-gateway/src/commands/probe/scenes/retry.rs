@@ -2,8 +2,8 @@
 
 use http::HeaderName;
 
-use super::{Stage, UNCLEAR, Verdict, Verdicts, all, fail, pass, skip, unready};
-use crate::commands::probe::{answer::Answer, counter::Landed, wire::Trouble};
+use super::{BoxError, Stage, UNCLEAR, Verdict, Verdicts, all, fail, pass, skip, unready};
+use crate::commands::probe::{answer::Answer, counter::Landed};
 
 pub(super) const IDS: &[&str] = &[
     "once",
@@ -17,7 +17,7 @@ pub(super) const IDS: &[&str] = &[
     "expiry",
 ];
 
-pub(super) async fn retry(stage: &Stage<'_>) -> Result<Verdicts, Trouble> {
+pub(super) async fn retry(stage: &Stage<'_>) -> Result<Verdicts, BoxError> {
     let attempt = stage.operation.fresh();
     let mark = stage.mark().await?;
     let first = stage.send(&attempt).await?;

@@ -10,30 +10,25 @@ use crate::commands::simulate::{
 
 use super::{CLIENTS, GAP, LASTS, turn};
 
-/// What the server does with requests for which nobody waits any more.
+/// What the server does with requests for which no client waits any more.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expired {
     Kept,
     Dropped,
 }
 
-/// What happens to a request whose turn has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Service {
-    /// It is answered.
     AtItsTurn,
-    /// It is worked on, and answered after that.
     TakesTime,
 }
 
-/// What happened, in bins of a tenth of a second.
 pub(crate) struct Course {
     pub(crate) arrived: Vec<u32>,
     /// By the time they arrived, not by the time they were answered.
     pub(crate) succeeded: Vec<u32>,
     /// Retries of the last calls that come after the end of the run are in the last bin.
     pub(crate) attempts: Vec<u32>,
-    /// Of the calls that arrived in each second, how long they took.
     latencies: Vec<Vec<Nanos>>,
 }
 
@@ -94,7 +89,6 @@ struct Fleet<'a> {
     queue: VecDeque<Request>,
     expired: Expired,
     service: Service,
-    /// When the server can take another.
     free: Nanos,
     course: Course,
     random: &'a mut Random,
@@ -186,7 +180,7 @@ impl Fleet<'_> {
 
     fn ended(&mut self, call: usize, attempt: u32, outcome: Outcome, now: Nanos) {
         let called = &mut self.calls[call];
-        // Nobody waits any more for what comes too late.
+        // The client does not wait any more for what comes too late.
         if called.waits_for.take_if(|waited| *waited == attempt).is_none() {
             return;
         }

@@ -3,8 +3,8 @@
 //! A hundred client processes send 850 requests a second, as chance will have it, to a server that can
 //! take 1,000. For ten seconds it takes a fifth of that. An attempt times out after 200 ms, a call after
 //! 1 s. In front of the server is a queue, first in first out and without end; a request leaves it when
-//! it is its turn and is answered then, so that all latency is waiting. Where nobody tells the server
-//! about time-outs, it works off requests for which nobody waits any more, and with retries there are
+//! it is its turn and is answered then, so that all latency is waiting. A server that does not know
+//! the time-outs works off requests for which no client waits any more, and with retries there are
 //! always more of them: the metastable state. A server that knows each attempt's deadline drops what has
 //! expired when its turn comes, which costs it nothing.
 //!
@@ -26,7 +26,6 @@ use super::{
 use fleet::{Course, Expired, Service};
 
 pub(super) const CLIENTS: u32 = 100;
-/// The mean time between two requests of the whole fleet: 850 a second.
 pub(super) const GAP: Nanos = SECOND / 850;
 pub(super) const LASTS: Nanos = 120 * SECOND;
 const TRIGGER: (Nanos, Nanos) = (10 * SECOND, 20 * SECOND);
@@ -34,7 +33,6 @@ const GOOD: f64 = 0.985;
 /// In the steps of the bins of a course.
 const A_SECOND: usize = (SECOND / Course::BIN) as usize;
 
-/// The time from one turn to the next.
 pub(super) fn turn(now: Nanos) -> Nanos {
     if (TRIGGER.0..TRIGGER.1).contains(&now) { 5 * MILLISECOND } else { MILLISECOND }
 }
@@ -111,7 +109,6 @@ fn recovery(course: &Course) -> Option<Nanos> {
     }
 }
 
-/// The worst second from one second after the trigger on.
 fn goodput(course: &Course) -> f64 {
     let first = (TRIGGER.1 / Course::BIN) as usize + A_SECOND;
     let shares = (first..=course.arrived.len() - A_SECOND).map(|bin| share(course, bin));
@@ -120,43 +117,30 @@ fn goodput(course: &Course) -> f64 {
 
 fn charts(courses: &[(Contender, Course)]) -> Vec<Chart> {
     let lines = |value: fn(&Course, usize) -> f64| -> Vec<Line> {
-        let line = |(contender, course): &(Contender, Course)| Line {
-            name: contender.name.to_owned(),
-            ours: contender.ours,
+        let line = |(contender, course): &(Contender, Course)| {
             // Without the last second, into which the retries after the end are counted.
-            points: (0..course.arrived.len() / A_SECOND - 1)
-                .map(|second| (second as f64 + 0.5, value(course, second)))
-                .collect(),
+            let seconds = 0..course.arrived.len() / A_SECOND - 1;
+            let points = seconds.map(|second| (second as f64 + 0.5, value(course, second)));
+            Line::new(contender.name, contender.ours, points.collect())
         };
         courses.iter().map(line).collect()
     };
-    let chart = |file: &str, title: &str, y, lines| Chart {
-        file: format!("metastable-{file}"),
-        title: format!("Brown-out of 10 s: {title}"),
-        x: Axis::linear("seconds"),
-        y,
-        lines,
-        shade: Some((seconds(TRIGGER.0), seconds(TRIGGER.1), "1/5 capacity")),
+    let shade = Some((seconds(TRIGGER.0), seconds(TRIGGER.1), "1/5 capacity"));
+    let chart = |file: &str, title: &str, y, lines| {
+        let (file, title) = (format!("metastable-{file}"), format!("Brown-out of 10 s: {title}"));
+        let (x, y) = (Axis::linear("seconds"), Axis::linear(y));
+        Chart { shade, ..Chart::new(&file, &title, x, y, lines) }
     };
+    let attempts = lines(|course, second| per_second(&course.attempts, second));
+    let succeeded = lines(|course, second| per_second(&course.succeeded, second));
+    let (by_time, latency) = (
+        "requests that succeed, by the time they were made",
+        "time to the end of a call, 99th percentile",
+    );
     vec![
-        chart(
-            "load",
-            "attempts that reach the server",
-            Axis::linear("attempts / s"),
-            lines(|course, second| per_second(&course.attempts, second)),
-        ),
-        chart(
-            "goodput",
-            "requests that succeed, by the time they were made",
-            Axis::linear("requests / s"),
-            lines(|course, second| per_second(&course.succeeded, second)),
-        ),
-        chart(
-            "latency",
-            "time to the end of a call, 99th percentile",
-            Axis::linear("ms"),
-            lines(Course::latency_p99),
-        ),
+        chart("load", "attempts that reach the server", "attempts / s", attempts),
+        chart("goodput", by_time, "requests / s", succeeded),
+        chart("latency", latency, "ms", lines(Course::latency_p99)),
     ]
 }
 

@@ -6,7 +6,6 @@ use crate::commands::simulate::{
 };
 
 pub(crate) trait Budget {
-    /// A call starts.
     fn opened(&mut self, _now: Nanos) {}
     fn succeeded(&mut self, _call: &Ongoing, _now: Nanos) {}
     fn failed(&mut self, _now: Nanos) {}
@@ -14,7 +13,6 @@ pub(crate) trait Budget {
     fn pay(&mut self, outcome: Outcome, now: Nanos) -> Option<f64>;
 }
 
-/// Nobody counts.
 pub(crate) struct Unlimited;
 
 impl Budget for Unlimited {
@@ -29,7 +27,6 @@ pub(crate) struct Window {
     share: f64,
     by_request: bool,
     slots: [f64; SLOTS],
-    /// The second of the newest slot.
     newest: u64,
 }
 
@@ -41,7 +38,6 @@ impl Window {
     /// 10 a second, over the 10 s that the window has.
     const RESERVE: f64 = 100.0;
 
-    /// 20 % of the requests.
     pub(crate) fn new(by_request: bool) -> Self {
         Self::of_share(0.2, by_request)
     }
@@ -87,32 +83,57 @@ impl Budget for Window {
     }
 }
 
-/// The AWS SDKs': full at first; a success returns what its last retry cost, or 1 without one.
-pub(crate) struct Quota {
-    left: f64,
+/// A bucket that is full at first; successes and, with some, time fill it.
+pub(crate) struct Bucket {
+    tokens: f64,
+    most: f64,
+    refund: Refund,
+    a_second: f64,
     cost: f64,
     timeout_cost: f64,
+    filled: Nanos,
 }
 
-impl Quota {
-    const CAPACITY: f64 = 500.0;
+enum Refund {
+    Always(f64),
+    /// What its last retry cost, or 1 without one.
+    OfRetry,
+}
 
-    pub(crate) fn new(cost: f64, timeout_cost: f64) -> Self {
-        Self { left: Self::CAPACITY, cost, timeout_cost }
+impl Bucket {
+    /// Brooker's, and with time tower-resilience's: a retry costs 1.
+    pub(crate) fn new(most: f64, by_success: f64, a_second: f64) -> Self {
+        let refund = Refund::Always(by_success);
+        Self { tokens: most, most, refund, a_second, cost: 1.0, timeout_cost: 1.0, filled: 0 }
+    }
+
+    pub(crate) fn aws(cost: f64, timeout_cost: f64) -> Self {
+        Self { refund: Refund::OfRetry, cost, timeout_cost, ..Self::new(500.0, 0.0, 0.0) }
+    }
+
+    fn fill(&mut self, more: f64, now: Nanos) {
+        let by_time = seconds(now - self.filled) * self.a_second;
+        self.filled = now;
+        self.tokens = (self.tokens + by_time + more).min(self.most);
     }
 }
 
-impl Budget for Quota {
-    fn succeeded(&mut self, call: &Ongoing, _: Nanos) {
-        let back = if call.attempts > 1 { call.paid } else { 1.0 };
-        self.left = (self.left + back).min(Self::CAPACITY);
+impl Budget for Bucket {
+    fn succeeded(&mut self, call: &Ongoing, now: Nanos) {
+        let refund = match self.refund {
+            Refund::Always(tokens) => tokens,
+            Refund::OfRetry if call.attempts > 1 => call.paid,
+            Refund::OfRetry => 1.0,
+        };
+        self.fill(refund, now);
     }
 
-    fn pay(&mut self, outcome: Outcome, _: Nanos) -> Option<f64> {
+    fn pay(&mut self, outcome: Outcome, now: Nanos) -> Option<f64> {
+        self.fill(0.0, now);
         let cost = if outcome == Outcome::TimedOut { self.timeout_cost } else { self.cost };
-        let enough = self.left >= cost;
-        enough.then(|| {
-            self.left -= cost;
+        let is_paid = self.tokens >= cost;
+        is_paid.then(|| {
+            self.tokens -= cost;
             cost
         })
     }
@@ -142,67 +163,5 @@ impl Budget for Throttle {
 
     fn pay(&mut self, _: Outcome, _: Nanos) -> Option<f64> {
         (self.tokens > self.most / 2.0).then_some(0.0)
-    }
-}
-
-/// Brooker's: only successes fill it.
-pub(crate) struct Bucket {
-    tokens: f64,
-    most: f64,
-    by_success: f64,
-}
-
-impl Bucket {
-    pub(crate) fn new(most: f64, by_success: f64) -> Self {
-        Self { tokens: most, most, by_success }
-    }
-}
-
-impl Budget for Bucket {
-    fn succeeded(&mut self, _: &Ongoing, _: Nanos) {
-        self.tokens = (self.tokens + self.by_success).min(self.most);
-    }
-
-    fn pay(&mut self, _: Outcome, _: Nanos) -> Option<f64> {
-        let enough = self.tokens >= 1.0;
-        enough.then(|| {
-            self.tokens -= 1.0;
-            1.0
-        })
-    }
-}
-
-/// tower-resilience's: time and successes fill it.
-pub(crate) struct Refilled {
-    tokens: f64,
-    most: f64,
-    a_second: f64,
-    filled: Nanos,
-}
-
-impl Refilled {
-    pub(crate) fn new(most: f64, a_second: f64) -> Self {
-        Self { tokens: most, most, a_second, filled: 0 }
-    }
-
-    fn fill(&mut self, more: f64, now: Nanos) {
-        let by_time = seconds(now - self.filled) * self.a_second;
-        self.filled = now;
-        self.tokens = (self.tokens + by_time + more).min(self.most);
-    }
-}
-
-impl Budget for Refilled {
-    fn succeeded(&mut self, _: &Ongoing, now: Nanos) {
-        self.fill(1.0, now);
-    }
-
-    fn pay(&mut self, _: Outcome, now: Nanos) -> Option<f64> {
-        self.fill(0.0, now);
-        let enough = self.tokens >= 1.0;
-        enough.then(|| {
-            self.tokens -= 1.0;
-            1.0
-        })
     }
 }

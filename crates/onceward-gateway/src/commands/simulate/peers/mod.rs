@@ -7,13 +7,13 @@ mod budgets;
 
 use super::{
     agenda::{MILLISECOND, Nanos, SECOND},
+    ours::{self, Ours},
     policy::{Contender, Next, Ongoing, Origin, Outcome, Policy, Start},
     random::Random,
 };
-use budgets::{Bucket, Quota, Refilled, Throttle};
+use budgets::{Bucket, Throttle};
 pub(super) use budgets::{Budget, Unlimited, Window};
 
-/// What a scenario gives all policies alike.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
     pub(super) attempts: u32,
@@ -29,19 +29,33 @@ pub(super) struct Peer<B> {
 }
 
 pub(super) enum Backoff {
-    /// At once.
     None,
-    /// `base · 2^n`, the same for everybody.
-    Exponential { base: Nanos, cap: Nanos },
+    /// `base · 2^n`, the same for all.
+    Exponential {
+        base: Nanos,
+        cap: Nanos,
+    },
     /// Half of that, and chance for the other half.
-    Equal { base: Nanos, cap: Nanos },
-    /// Anything up to that.
-    Full { base: Nanos, cap: Nanos },
+    Equal {
+        base: Nanos,
+        cap: Nanos,
+    },
+    Full {
+        base: Nanos,
+        cap: Nanos,
+    },
     /// Three times the last wait at most.
-    Decorrelated { base: Nanos, cap: Nanos },
+    Decorrelated {
+        base: Nanos,
+        cap: Nanos,
+    },
     /// tower 0.5 `ExponentialBackoff`: chance is added to the bound and cut off at the cap. Its generator
     /// is cloned for each call, so that all calls of a process draw the same numbers.
-    Tower { base: Nanos, cap: Nanos, draws: Vec<f64> },
+    Tower {
+        base: Nanos,
+        cap: Nanos,
+        draws: Vec<f64>,
+    },
 }
 
 impl Backoff {
@@ -50,7 +64,6 @@ impl Backoff {
         Self::Tower { base, cap, draws: (0..8).map(|_| random.unit()).collect() }
     }
 
-    /// The wait after `count` attempts.
     pub(super) fn wait(&self, count: u32, before: Nanos, random: &mut Random) -> Nanos {
         let bound = |base: Nanos, cap: Nanos| {
             base.saturating_mul(1_u64.checked_shl(count - 1).unwrap_or(u64::MAX)).min(cap)
@@ -121,75 +134,67 @@ impl<B: Budget> Policy for Peer<B> {
     }
 }
 
+/// All of them, the one that never retries, and the shipped code.
+pub(super) fn beside_ours(limits: Limits) -> Vec<Contender> {
+    let mut all = vec![none(limits)];
+    all.extend(self::all(limits));
+    let rules = ours::standard(limits.attempts);
+    all.push(Contender::new("onceward", move |_| Ours::new(&rules)).ours());
+    all
+}
+
 /// All of them but the one that never retries.
 pub(super) fn all(limits: Limits) -> Vec<Contender> {
+    let aws = move |base, cost, timeout_cost| {
+        let backoff = Backoff::Full { base, cap: 20 * SECOND };
+        Peer::new(limits, backoff, Bucket::aws(cost, timeout_cost))
+    };
     vec![
         Contender::new(RETRIES, move |_| Peer::new(limits, Backoff::None, Unlimited)),
-        Contender::new("Finagle", move |_| finagle(limits)),
-        Contender::new("tower", move |random| tower(limits, random)),
-        Contender::new("AWS 2.0", move |_| aws_2_0(limits)),
-        Contender::new("AWS 2.1", move |_| aws_2_1(limits)),
-        Contender::new("gRPC", move |_| grpc(limits)),
-        Contender::new("Brooker", move |_| brooker(limits)),
-        Contender::new("tower-resilience", move |_| tower_resilience(limits)),
+        // `RetryBudget()` gives 20 % of the requests of the last 10 s and 10 a second on top; every
+        // request pays in as it starts (`RequeueFilter.apply`), and requeues do not wait.
+        Contender::new("Finagle", move |_| {
+            Peer::new(limits, Backoff::None, Window::new(Window::DEPOSIT_BY_REQUEST))
+        }),
+        // tower 0.5: `TpsBudget::default()` has the same numbers; a policy pays in on success, as its
+        // example does. Waits are `ExponentialBackoffMaker::default()`: 50 ms, jitter 0.99.
+        Contender::new("tower", move |random| {
+            let backoff = Backoff::tower(50 * MILLISECOND, Nanos::MAX, random);
+            Peer::new(limits, backoff, Window::new(Window::DEPOSIT_BY_SUCCESS))
+        }),
+        // The standard mode before 2026: a bucket of 500; a retry costs 5, after a time-out 10; a
+        // success returns what its retry cost, or 1. Waits: chance × 2^n seconds up to 20 s.
+        Contender::new("AWS 2.0", move |_| aws(SECOND, 5.0, 10.0)),
+        // "Retry behaviour 2.1" (`AWS_NEW_RETRIES_2026`): the same bucket, a transient failure costs
+        // 14; waits start at 50 ms.
+        Contender::new("AWS 2.1", move |_| aws(50 * MILLISECOND, 14.0, 14.0)),
+        // Proposal A6 with the numbers of its examples: `maxTokens` 10, `tokenRatio` 0.1; no retries at
+        // or below half. Waits: chance × 100 ms · 2^n up to 1 s.
+        Contender::new("gRPC", move |_| {
+            let backoff = Backoff::Full { base: 100 * MILLISECOND, cap: SECOND };
+            Peer::new(limits, backoff, Throttle::new(10.0, 0.1))
+        }),
+        // Brooker 2022: a success puts a tenth of a token into a bucket of 5, a retry takes a whole one
+        // and comes at once. His program pays in as a call starts instead, which is worth 0.1 at a total
+        // outage; this is his text.
+        Contender::new("Brooker", move |_| {
+            Peer::new(limits, Backoff::None, Bucket::new(5.0, 0.1, 0.0))
+        }),
+        // tower-resilience 0.13: its token bucket holds 100, gains 10 a second and 1 for each success,
+        // and a retry takes 1. Waits: 100 ms · 2^n without jitter.
+        Contender::new("tower-resilience", move |_| {
+            let backoff = Backoff::Exponential { base: 100 * MILLISECOND, cap: Nanos::MAX };
+            Peer::new(limits, backoff, Bucket::new(100.0, 1.0, 10.0))
+        }),
     ]
 }
 
 /// The name of a loop around the call.
 pub(super) const RETRIES: &str = "plain retries";
 
-/// One attempt, whatever comes.
 pub(super) fn none(limits: Limits) -> Contender {
     let once = Limits { attempts: 1, ..limits };
     Contender::new("no retries", move |_| Peer::new(once, Backoff::None, Unlimited))
-}
-
-/// Finagle: `RetryBudget()` gives 20 % of the requests of the last 10 s and 10 a second on top; every
-/// request pays in as it starts (`RequeueFilter.apply`), and requeues do not wait.
-fn finagle(limits: Limits) -> Peer<Window> {
-    Peer::new(limits, Backoff::None, Window::new(Window::DEPOSIT_BY_REQUEST))
-}
-
-/// tower 0.5: `TpsBudget::default()` has the same numbers; a policy pays in on success, as its example
-/// does. Waits are `ExponentialBackoffMaker::default()`: 50 ms, jitter 0.99.
-fn tower(limits: Limits, random: &mut Random) -> Peer<Window> {
-    let backoff = Backoff::tower(50 * MILLISECOND, Nanos::MAX, random);
-    Peer::new(limits, backoff, Window::new(Window::DEPOSIT_BY_SUCCESS))
-}
-
-/// The AWS SDKs' standard mode before 2026: a bucket of 500; a retry costs 5, after a time-out 10; a
-/// success returns what its retry cost, or 1. Waits: chance × 2^n seconds up to 20 s.
-fn aws_2_0(limits: Limits) -> Peer<Quota> {
-    let backoff = Backoff::Full { base: SECOND, cap: 20 * SECOND };
-    Peer::new(limits, backoff, Quota::new(5.0, 10.0))
-}
-
-/// The AWS SDKs' "retry behaviour 2.1" (`AWS_NEW_RETRIES_2026`): the same bucket, a transient failure
-/// costs 14; waits start at 50 ms.
-fn aws_2_1(limits: Limits) -> Peer<Quota> {
-    let backoff = Backoff::Full { base: 50 * MILLISECOND, cap: 20 * SECOND };
-    Peer::new(limits, backoff, Quota::new(14.0, 14.0))
-}
-
-/// gRPC's proposal A6 with the numbers of its examples: `maxTokens` 10, `tokenRatio` 0.1; no retries at
-/// or below half. Waits: chance × 100 ms · 2^n up to 1 s.
-fn grpc(limits: Limits) -> Peer<Throttle> {
-    let backoff = Backoff::Full { base: 100 * MILLISECOND, cap: SECOND };
-    Peer::new(limits, backoff, Throttle::new(10.0, 0.1))
-}
-
-/// Brooker 2022: a success puts a tenth of a token into a bucket of 5, a retry takes a whole one, and
-/// nobody waits. His program pays in as a call starts instead, which is worth 0.1 at a total outage;
-/// this is his text.
-fn brooker(limits: Limits) -> Peer<Bucket> {
-    Peer::new(limits, Backoff::None, Bucket::new(5.0, 0.1))
-}
-
-/// tower-resilience 0.13: its token bucket holds 100, gains 10 a second and 1 for each success, and a
-/// retry takes 1. Waits: 100 ms · 2^n without jitter.
-fn tower_resilience(limits: Limits) -> Peer<Refilled> {
-    let backoff = Backoff::Exponential { base: 100 * MILLISECOND, cap: Nanos::MAX };
-    Peer::new(limits, backoff, Refilled::new(100.0, 10.0))
 }
 
 #[cfg(test)]

@@ -1,15 +1,13 @@
 //! Tables for people: what is to be seen, what the study says, and whether we hold what we promise.
 
 mod published;
-mod table;
 
 use std::fmt::Write as _;
 
 use super::{Options, Scenario, row::Row};
+use crate::commands::terminal::columns;
 use published::study;
-use table::Table;
 
-/// Everything that is said about a run.
 pub(super) fn words(options: &Options, rows: &[Row]) -> String {
     let scenario = options.scenario;
     let (title, observation) = heading(scenario);
@@ -22,6 +20,7 @@ pub(super) fn words(options: &Options, rows: &[Row]) -> String {
         Scenario::Layers => layers(rows),
     };
     words.push_str(&table.text());
+    words.push('\n');
     for promise in promises(scenario, options.attempts, rows) {
         let verdict = if promise.held { "held" } else { "MISSED" };
         write!(words, "\n{}: {verdict}", promise.words).expect("text takes whatever is written");
@@ -52,7 +51,7 @@ fn heading(scenario: Scenario) -> (&'static str, &'static str) {
         ),
         Scenario::Metastable => (
             "metastable: 850 of 1,000 requests a second, 10 s at a fifth of the capacity",
-            "The server is whole again after 10 s; who keeps it busy with requests that nobody waits for stays down.",
+            "The server is whole again after 10 s; clients that keep it busy with requests for which none waits any more stay down.",
         ),
         Scenario::Tail => (
             "tail: one answer in forty takes 0.2 to 2 s, the others about 8 ms",
@@ -65,21 +64,40 @@ fn heading(scenario: Scenario) -> (&'static str, &'static str) {
     }
 }
 
+/// The policy comes first, the numbers then, and the study last.
+struct Table(Vec<Vec<String>>);
+
+impl Table {
+    fn new(numbers: &[&str]) -> Self {
+        let head = ["policy"].iter().chain(numbers).chain(&[" study"]);
+        Self(vec![head.map(|name| (*name).to_owned()).collect()])
+    }
+
+    fn add(
+        &mut self,
+        policy: &str,
+        ours: bool,
+        numbers: impl IntoIterator<Item = String>,
+        study: &str,
+    ) {
+        let mark = if ours { "→ " } else { "  " };
+        let (policy, study) = (format!("{mark}{policy}"), format!(" {study}"));
+        self.0.push([policy].into_iter().chain(numbers).chain([study]).collect());
+    }
+
+    fn text(&self) -> String {
+        columns(&self.0, 1..self.0[0].len() - 1)
+    }
+}
+
 fn contention(rows: &[Row]) -> Table {
     let mut table = Table::new(&["calls, n = 10", "50", "100", "190", "seconds, n = 100", "190"]);
     for policy in policies(rows) {
-        let at = |clients| {
-            let of = |row: &&Row| row.policy == policy && row.clients == Some(clients);
-            rows.iter().find(of).cloned().unwrap_or_default()
-        };
+        let at = |clients| find(rows, |row| row.policy == policy && row.clients == Some(clients));
         let calls = [10, 50, 100, 190].map(|clients| number(at(clients).calls, 0));
         let times = [100, 190].map(|clients| number(at(clients).time_s, 1));
-        table.add(
-            policy,
-            at(100).ours,
-            calls.into_iter().chain(times),
-            study("contention", policy),
-        );
+        let cells = calls.into_iter().chain(times);
+        table.add(policy, at(100).ours, cells, study("contention", policy));
     }
     table
 }

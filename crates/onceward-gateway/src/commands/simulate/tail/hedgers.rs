@@ -13,20 +13,15 @@ use crate::commands::simulate::{
 /// ten times that.
 const STRETCH: f64 = 3.0;
 
-/// How a request was answered.
 pub(crate) struct Answered {
     pub(crate) request: usize,
-    /// Requests sent for it in all.
     pub(crate) sent: u32,
-    /// By a hedge.
     pub(crate) hedge: bool,
     pub(crate) took: Nanos,
 }
 
 pub(crate) trait Hedger {
-    /// A first request is sent; after which time it may be hedged.
     fn begin(&mut self, request: usize, now: Nanos, random: &mut Random) -> Option<Nanos>;
-    /// That time has come.
     fn may_hedge(&mut self, _request: usize, _now: Nanos) -> bool {
         true
     }
@@ -65,7 +60,7 @@ impl Hedger for Never {
     }
 }
 
-/// After a time that somebody has chosen.
+/// After a time that the operator has chosen.
 struct Fixed {
     after: Nanos,
     most: u32,
@@ -182,7 +177,6 @@ impl Histogram {
     }
 }
 
-/// The shipped rules with hedging on.
 struct Own {
     ours: Ours,
     calls: Vec<Ongoing>,

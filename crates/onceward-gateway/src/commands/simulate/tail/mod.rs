@@ -35,8 +35,7 @@ pub(super) fn run(setting: &mut Setting<'_>) -> Findings {
             let mut random = Random::new(setting.seed, shift + number as u64);
             let run = Run::new(contender, shift, &mut random).live();
             findings.rows.push(run.row(contender, shift));
-            let line =
-                |points| Line { name: contender.name.to_owned(), ours: contender.ours, points };
+            let line = |points| Line::new(contender.name, contender.ours, points);
             match shift {
                 0 => findings.charts[0].lines.push(line(run.quantiles())),
                 _ => findings.charts[1].lines.push(line(run.shares())),
@@ -58,7 +57,6 @@ struct Request {
     answered: bool,
 }
 
-/// One policy, for the whole time.
 struct Run<'a> {
     agenda: Agenda<Event>,
     hedger: Box<dyn Hedger>,
@@ -70,15 +68,11 @@ struct Run<'a> {
     random: &'a mut Random,
 }
 
-/// What is told of it.
 struct Measured {
-    /// From this request on.
     from: usize,
     latencies: Vec<Nanos>,
     hedged: u32,
-    /// In each second, requests and hedges.
     seconds: Vec<(u32, u32)>,
-    /// The second of the first request that counts.
     from_second: usize,
 }
 
@@ -224,22 +218,11 @@ impl Measured {
 }
 
 fn charts() -> Vec<Chart> {
-    vec![
-        Chart {
-            file: "tail-latency".to_owned(),
-            title: "A long tail: latency by quantile".to_owned(),
-            x: Axis::linear("nines of the quantile (1 is 90 %, 3 is 99.9 %)"),
-            y: Axis::logarithmic("ms"),
-            lines: Vec::new(),
-            shade: None,
-        },
-        Chart {
-            file: "tail-shift".to_owned(),
-            title: "Every answer 200 ms later: requests sent on top".to_owned(),
-            x: Axis::linear("seconds"),
-            y: Axis::linear("extra requests, %"),
-            lines: Vec::new(),
-            shade: Some((20.0, 60.0, "+200 ms")),
-        },
-    ]
+    let title = "A long tail: latency by quantile";
+    let nines = Axis::linear("nines of the quantile (1 is 90 %, 3 is 99.9 %)");
+    let latency = Chart::new("tail-latency", title, nines, Axis::logarithmic("ms"), Vec::new());
+    let title = "Every answer 200 ms later: requests sent on top";
+    let (x, y) = (Axis::linear("seconds"), Axis::linear("extra requests, %"));
+    let shade = Some((20.0, 60.0, "+200 ms"));
+    vec![latency, Chart { shade, ..Chart::new("tail-shift", title, x, y, Vec::new()) }]
 }
