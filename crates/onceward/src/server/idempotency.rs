@@ -16,7 +16,7 @@ use super::{
     IdempotencyBuilder, OptionsError,
     layer::Idempotent,
     memory::{self, PeerMemory},
-    options::checked::Options,
+    options::table::Options,
     steps::keep,
 };
 use crate::{Engine, telemetry::event};

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     server::{
         Body, BoxError, Code, Idempotency, Problem, body, headers, memory,
-        options::checked::Options,
+        options::table::Options,
         prefer::{Patience, Then},
     },
     telemetry::{Answered, event},

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 use super::{keep, settle};
 use crate::{
     engine::{ResolveRequest, fresh_fence},
-    server::{Idempotency, Unresolved, options::checked::Options},
+    server::{Idempotency, Unresolved, options::table::Options},
     telemetry::{self, Resolved, event},
 };
 
