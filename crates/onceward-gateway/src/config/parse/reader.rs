@@ -76,6 +76,23 @@ impl<T: Clone> Setting<T> {
         }
     }
 
+    /// What counts; `None`: it was said and means nothing.
+    pub(crate) fn value_or(&self, default: T) -> Option<T> {
+        match self {
+            Self::Missing => Some(default),
+            Self::Wrong => None,
+            Self::Given(placed) => Some(placed.value.clone()),
+        }
+    }
+
+    /// What was said, if anything was; `None`: it means nothing.
+    pub(crate) fn optional(&self) -> Option<Option<T>> {
+        match self {
+            Self::Wrong => None,
+            setting => Some(setting.given().map(|placed| placed.value.clone())),
+        }
+    }
+
     pub(crate) fn given(&self) -> Option<&Placed<T>> {
         match self {
             Self::Given(placed) => Some(placed),
@@ -97,6 +114,13 @@ impl<T: Clone> Setting<T> {
                 None => Setting::Wrong,
             },
         }
+    }
+}
+
+impl<T: Clone> Setting<Vec<Placed<T>>> {
+    /// The items without their places, none if nothing was said.
+    pub(crate) fn values(&self) -> Option<Vec<T>> {
+        Some(self.value_or(Vec::new())?.into_iter().map(|placed| placed.value).collect())
     }
 }
 
@@ -138,7 +162,7 @@ impl Section {
     }
 }
 
-/// Takes the options out of a table; [`finish`](Self::finish) reports what nobody asked for.
+/// Takes the options out of a table; [`finish`](Self::finish) reports what is no option.
 pub(crate) struct Reader<'a> {
     section: Section,
     pub(crate) mistakes: &'a mut Mistakes,
@@ -263,7 +287,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    pub(crate) fn size(&mut self, option: &'static str, bounds: &Bounds<u64>) -> Setting<u64> {
+    pub(crate) fn size(&mut self, option: &'static str, bounds: &Bounds<usize>) -> Setting<usize> {
         let found = match self.take(option) {
             None => return Setting::Missing,
             Some(Placed { value: Value::Text(text), place }) => Placed { value: text, place },
