@@ -54,6 +54,9 @@ pub(crate) const DEFAULT_PEER_SHARE: f64 = 0.5;
 /// None would refuse everything; more than may run in all is no limit.
 pub(crate) const MAX_OPEN: Bounds<usize> = Bounds { least: 1, most: Engine::MAX_UNSETTLED };
 
+/// None is a choice: then each outcome without an answer stays unknown until an operator ends it.
+pub(crate) const MAX_LATE: Bounds<usize> = Bounds { least: 0, most: Engine::MAX_UNSETTLED };
+
 /// One must be possible; more than a million connections no machine has.
 pub(crate) const LIMIT: Bounds<usize> = Bounds { least: 1, most: 1_000_000 };
 /// More than these are no retries but an attack.

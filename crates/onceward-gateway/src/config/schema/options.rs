@@ -208,6 +208,9 @@ options! {
             pass_when_store_is_down as "on_store_down": bool = choice(&[("refuse", false), ("pass", true)]), default false;
             /// How many operations of one scope may run at once; one more that is new gets 429 `too-many-open`.
             max_open: usize = count(&limits::MAX_OPEN), default Idempotency::MAX_OPEN;
+            /// For how many late answers, which come after `timeout`, the process may listen when this route begins to
+            /// listen for one. A quarter of `max_answers` is the most, whatever is said here. 0: the route listens for none.
+            max_late: usize = count(&limits::MAX_LATE), default Idempotency::MAX_LATE;
         }
     }
 
