@@ -165,15 +165,10 @@ fn the_defaults_that_a_new_file_shows_are_the_defaults() {
 
 #[test]
 fn the_defaults_of_times_are_those_of_the_library() {
-    for (effect, lease) in [
-        (Effect::External, limits::DEFAULT_LEASE),
-        (Effect::Transactional, limits::TRANSACTIONAL_LEASE),
-    ] {
-        let terms = Terms::of(effect).build().unwrap();
-        assert_eq!(terms.lease(), lease);
-        assert_eq!(terms.max_run(), limits::DEFAULT_MAX_RUN);
-        assert_eq!(terms.retain(), limits::DEFAULT_RETAIN);
-    }
+    let terms = Terms::of(Effect::External).build().unwrap();
+    assert_eq!(terms.lease(), limits::DEFAULT_LEASE);
+    assert_eq!(terms.max_run(), limits::DEFAULT_MAX_RUN);
+    assert_eq!(terms.retain(), limits::DEFAULT_RETAIN);
 }
 
 /// Pieces of configurations, and pieces of nothing.
