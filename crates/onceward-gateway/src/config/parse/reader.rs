@@ -229,24 +229,15 @@ impl<'a> Reader<'a> {
         choices: &[(&'static str, T)],
     ) -> Setting<T> {
         let text = self.text(option, &format!("{:?}", choices[0].0));
-        text.then(|text, place| self.chosen(option, choices, text, place))
-    }
-
-    /// The choice that a text is.
-    pub(crate) fn chosen<T: Copy>(
-        &mut self,
-        option: &str,
-        choices: &[(&'static str, T)],
-        text: &str,
-        place: &SourceLocation,
-    ) -> Option<T> {
-        let chosen = choices.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
-        if chosen.is_none() {
-            let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
-            let message = format!("`{option}` must be one of {}", listed(&words));
-            self.mistakes.error(place, message, did_you_mean(text, &words));
-        }
-        chosen
+        text.then(|text, place| {
+            let chosen = choices.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+            if chosen.is_none() {
+                let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
+                let message = format!("`{option}` must be one of {}", listed(&words));
+                self.mistakes.error(place, message, did_you_mean(text, &words));
+            }
+            chosen
+        })
     }
 
     pub(crate) fn duration(
@@ -277,13 +268,7 @@ impl<'a> Reader<'a> {
                 self.mistakes.error(place, message, meant_or(meant, units::TIME_HELP));
                 None
             }
-            Ok(value) if !(bounds.least..=bounds.most).contains(&value) => {
-                let (least, most) = (show_duration(bounds.least), show_duration(bounds.most));
-                let message = format!("`{option}` is {}, out of its range", show_duration(value));
-                self.mistakes.error(place, message, format!("choose between {least} and {most}"));
-                None
-            }
-            Ok(value) => Some(value),
+            Ok(value) => self.within(option, value, bounds, show_duration, place),
         })
     }
 
@@ -299,14 +284,25 @@ impl<'a> Reader<'a> {
                 self.mistakes.error(place, message, meant_or(meant, units::SIZE_HELP));
                 None
             }
-            Ok(bytes) if !(bounds.least..=bounds.most).contains(&bytes) => {
-                let (least, most) = (show_size(bounds.least), show_size(bounds.most));
-                let message = format!("`{option}` is {}, out of its range", show_size(bytes));
-                self.mistakes.error(place, message, format!("choose between {least} and {most}"));
-                None
-            }
-            Ok(bytes) => Some(bytes),
+            Ok(bytes) => self.within(option, bytes, bounds, show_size, place),
         })
+    }
+
+    fn within<T: Copy + PartialOrd>(
+        &mut self,
+        option: &str,
+        value: T,
+        bounds: &Bounds<T>,
+        show: fn(T) -> String,
+        place: &SourceLocation,
+    ) -> Option<T> {
+        let is_within = (bounds.least..=bounds.most).contains(&value);
+        if !is_within {
+            let (least, most) = (show(bounds.least), show(bounds.most));
+            let message = format!("`{option}` is {}, out of its range", show(value));
+            self.mistakes.error(place, message, format!("choose between {least} and {most}"));
+        }
+        is_within.then_some(value)
     }
 
     /// A number of things.
