@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, future::ready};
 
-use http::request::Parts;
+use http::{HeaderName, request::Parts};
 use onceward::{
     Digest, Effect, Outcome, Profile, Scope, Store, StoreError,
     protocol::{Found, Policy, PolicyBuilder, PolicyError, StoredBody},
@@ -129,13 +129,16 @@ impl Route {
         builder = self.name.iter().fold(builder, IdempotencyBuilder::operation);
         builder = self.retry_window.into_iter().fold(builder, IdempotencyBuilder::retry_window);
         builder = self.unknown_retain.into_iter().fold(builder, IdempotencyBuilder::unknown_retain);
-        let headers = &self.fingerprint_headers;
-        builder = headers.iter().fold(builder, IdempotencyBuilder::fingerprint_header);
-        builder = self.keep_headers.iter().fold(builder, IdempotencyBuilder::keep_header);
-        builder = self.drop_headers.iter().fold(builder, IdempotencyBuilder::drop_header);
+        for (headers, add) in [
+            (&self.fingerprint_headers, IdempotencyBuilder::fingerprint_header as fn(_, _) -> _),
+            (&self.keep_headers, IdempotencyBuilder::keep_header),
+            (&self.drop_headers, IdempotencyBuilder::drop_header),
+        ] {
+            builder = headers.iter().map(HeaderName::as_str).fold(builder, add);
+        }
         builder = self.profile().into_iter().fold(builder, IdempotencyBuilder::profile);
-        if !self.redact.is_empty() {
-            let redact = self.redact.clone();
+        let redact = self.redact();
+        if !redact.is_empty() {
             builder = builder.redact(move |outcome| redact.apply(outcome));
         }
         let switches = [

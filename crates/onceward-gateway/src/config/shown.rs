@@ -3,12 +3,13 @@
 use std::fmt;
 
 use http::header::AUTHORIZATION;
-use onceward::server::Errors;
 
 use super::{
-    Authorize, Config, Guarantee, InFlightRule, KeyRule, Role, Route, RouteEffect, RouteProfile,
-    ScopePart, StoreUrl, Unmatched, schema::limits,
+    Authorize, Config, Guarantee, InFlightRule, KeyRule, RetryRule, Role, Route, RouteEffect,
+    RouteProfile, ScopePart, StoreUrl, Unmatched,
+    schema::{kinds::word, limits, options::EffectWord},
 };
+use crate::redact::Redact;
 
 impl fmt::Display for ScopePart {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -66,44 +67,30 @@ impl fmt::Display for StoreUrl {
     }
 }
 
-impl Guarantee {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Strict => "strict",
-            Self::Relaxed => "relaxed",
+/// The words for the variants of a type, as an option takes them and a document shows them.
+macro_rules! words {
+    ($($Type:ident { $($Variant:ident = $word:literal),* })*) => {$(
+        #[allow(dead_code, reason = "documents show some of them by their option")]
+        impl $Type {
+            pub(crate) const WORDS: [(&'static str, Self); [$($word),*].len()] =
+                [$(($word, Self::$Variant)),*];
+
+            pub(crate) fn as_str(self) -> &'static str {
+                word(&Self::WORDS, &self)
+            }
         }
-    }
+    )*};
 }
 
-impl Unmatched {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Pass => "pass",
-            Self::Refuse => "refuse",
-        }
-    }
-}
-
-impl Role {
-    pub(crate) const ALL: [Self; 3] = [Self::Read, Self::Resolve, Self::Purge];
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Resolve => "resolve",
-            Self::Purge => "purge",
-        }
-    }
-}
-
-impl KeyRule {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Required => "required",
-            Self::Optional => "optional",
-            Self::Off => "off",
-        }
-    }
+words! {
+    EffectWord { External = "external", Transactional = "transactional", Repeatable = "repeatable" }
+    Guarantee { Strict = "strict", Relaxed = "relaxed" }
+    InFlightRule { Wait = "wait", Conflict = "conflict", Accepted = "accepted", Async = "async" }
+    KeyRule { Required = "required", Optional = "optional", Off = "off" }
+    RetryRule { Off = "off", Standard = "standard", Patient = "patient" }
+    Role { Read = "read", Resolve = "resolve", Purge = "purge" }
+    RouteProfile { Standard = "standard", Strict = "strict", Stripe = "stripe", Rerun = "rerun" }
+    Unmatched { Pass = "pass", Refuse = "refuse" }
 }
 
 impl RouteEffect {
@@ -121,28 +108,6 @@ impl RouteEffect {
             Self::External => "T3",
             Self::Transactional => "T1",
             Self::Repeatable { .. } => "T2",
-        }
-    }
-}
-
-impl RouteProfile {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Standard => "standard",
-            Self::Strict => "strict",
-            Self::Stripe => "stripe",
-            Self::Rerun => "rerun",
-        }
-    }
-}
-
-impl InFlightRule {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Wait => "wait",
-            Self::Conflict => "conflict",
-            Self::Accepted => "accepted",
-            Self::Async => "async",
         }
     }
 }
@@ -209,15 +174,9 @@ impl Route {
         self.max_response.min(limits::MAX_INLINE)
     }
 
-    pub(crate) fn errors_text(&self) -> &'static str {
-        match self.errors {
-            Errors::Problem => "problem",
-            Errors::Stripe => "stripe",
-        }
-    }
-
-    pub(crate) fn keep_text(&self) -> &'static str {
-        if self.status_only { "status" } else { "full" }
+    /// What is hidden in an answer before it is stored.
+    pub(crate) fn redact(&self) -> Redact {
+        Redact { headers: self.redact_headers.clone(), json: self.redact_json.clone() }
     }
 
     /// `POST,PATCH /v1/charges/{id}`, as in `match`.

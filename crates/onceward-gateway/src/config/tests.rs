@@ -1,11 +1,14 @@
-//! Several sources as one, and files that nobody would write.
+//! Several sources as one, and files that no operator would write.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use onceward::{Effect, protocol::Terms};
+
 use super::{
     Authorize, Config, Guarantee, KeyRule, Mistake, Overrides, RouteEffect, ScopePart, Sources,
-    StoreUrl,
+    StoreUrl, schema::limits,
 };
+use crate::commands::init::template;
 
 const FILE: &str = r#"
 listen = "127.0.0.1:1"
@@ -139,7 +142,7 @@ fn a_long_lease_makes_a_long_run() {
 
 #[test]
 fn the_defaults_that_a_new_file_shows_are_the_defaults() {
-    let written = include_str!("../commands/init/onceward.toml");
+    let written = template();
     let uncommented = |line: &str| match line.strip_prefix('#') {
         Some(option) if option.starts_with(|first: char| first.is_alphabetic()) => {
             option.to_owned()
@@ -157,7 +160,15 @@ fn the_defaults_that_a_new_file_shows_are_the_defaults() {
         config.notes.clear();
         format!("{config:#?}")
     };
-    assert_eq!(all(written), all(&said.join("\n")));
+    assert_eq!(all(&written), all(&said.join("\n")));
+}
+
+#[test]
+fn the_defaults_of_times_are_those_of_the_library() {
+    let terms = Terms::of(Effect::External).build().unwrap();
+    assert_eq!(terms.lease(), limits::DEFAULT_LEASE);
+    assert_eq!(terms.max_run(), limits::DEFAULT_MAX_RUN);
+    assert_eq!(terms.retain(), limits::DEFAULT_RETAIN);
 }
 
 /// Pieces of configurations, and pieces of nothing.
@@ -224,7 +235,7 @@ fn garbage_is_refused_and_never_panics() {
 
 #[test]
 fn a_file_with_any_damage_never_panics() {
-    let file = include_str!("../commands/init/onceward.toml").replace("\n#", "\n");
+    let file = template().replace("\n#", "\n");
     let mut random = fastrand::Rng::with_seed(11);
     for _ in 0..3_000 {
         let mut letters: Vec<char> = FILE.chars().chain(file.chars().take(400)).collect();

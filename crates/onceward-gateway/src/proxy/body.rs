@@ -37,7 +37,7 @@ pub(super) fn of_client(
     routes: &Arc<Routes>,
     caller: &Arc<Caller>,
 ) -> (Body, Floor) {
-    let floor = Floor::of(routes.config.min_body_rate);
+    let floor = Floor::of(routes.config.min_body_rate as u64);
     if body.is_end_stream() {
         return (Body::empty(), floor);
     }

@@ -66,7 +66,6 @@ impl Routes {
         let root = Idempotency::builder(engine.clone(), no_scope)
             .spool(store.clone())
             .errors(config.errors)
-            .max_late(Idempotency::MAX_LATE.min(answers / LATE))
             .peer_memory(peer_memory(&config), |parts| deliver::origin(&parts.extensions).address);
         let root = keys.cloned().into_iter().fold(root, IdempotencyBuilder::fingerprint_keys);
         let root = root.build()?;
@@ -88,7 +87,10 @@ impl Routes {
             }
             let (route, gate) = (Arc::new(route.clone()), policy.clone());
             let counted = telemetry::Route::named(&label);
-            let chosen = |options| chosen(options, &route, &upstream, &memory).route_label(label);
+            let late = route.max_late.min(answers / LATE);
+            let chosen = |options| {
+                chosen(options, &route, &upstream, &memory).route_label(label).max_late(late)
+            };
             let layer =
                 root.with(|options| chosen(options).reject(move |parts| gate.rejects(parts)))?;
             let service = layer.layer(Forward::new(policy.clone(), route.policy()?));

@@ -15,7 +15,7 @@ use tower_layer::Layer;
 use super::{
     IdempotencyBuilder, OptionsError,
     memory::{self, PeerMemory},
-    options::checked::Options,
+    options::table::Options,
     steps::keep,
 };
 use crate::{Engine, telemetry::event};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
-use super::{IdempotencyBuilder, InFlight, headers, options::checked::Options};
+use super::{IdempotencyBuilder, InFlight, headers, options::table::Options};
 
 /// What a request does while its operation is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,37 +1,33 @@
 //! A configuration as JSON: every option in the words and units of the file, and no secret.
 
+use onceward::server::Errors;
 use serde_json::{Map, Value, json};
 
 use crate::config::{
-    Config, Jwt, JwtKeys, Route, RouteEffect, Tls, show_duration, show_size, show_url,
+    Config, Jwt, JwtKeys, Route, RouteEffect, Tls, fallback_document, priority_text, show_duration,
 };
 
-/// What is in effect. Names of environment variables are left out as well: somebody may have written
-/// the secret itself there.
+/// What is in effect, without the names of environment variables: an operator may have written the secret
+/// itself there.
 pub(crate) fn config_document(config: &Config) -> Value {
     let tokens: Map<_, _> = config
         .admin_tokens
         .iter()
         .map(|token| (token.name.clone(), json!({ "role": token.role.as_str() })))
         .collect();
-    json!({
-        "listen": config.listen.to_string(),
-        "admin": config.admin.map(|admin| admin.to_string()),
-        "admin_tokens": tokens,
-        "upstream": upstream(config),
-        "store": config.store.to_string(),
-        "guarantee": config.guarantee.as_str(),
-        "unmatched": config.unmatched.as_str(),
-        "peer_share": config.peer_share,
-        "min_body_rate": show_size(config.min_body_rate),
-        "client_timeout": show_duration(config.client_timeout),
-        "max_answers": config.max_answers,
-        "trusted_proxies": texts(&config.trusted_proxies),
-        "tls": config.tls.as_ref().map(tls_document),
-        "jwt": config.jwt.as_ref().map(jwt_document),
-        "encryption": config.encryption.is_some(),
-        "routes": config.routes.iter().map(route_document).collect::<Vec<_>>(),
-    })
+    let mut document = config.plain();
+    document.extend(members([
+        ("listen", config.listen.to_string().into()),
+        ("admin", config.admin.map(|admin| admin.to_string()).into()),
+        ("admin_tokens", tokens.into()),
+        ("upstream", upstream(config).into()),
+        ("store", config.store.to_string().into()),
+        ("tls", config.tls.as_ref().map(tls_document).into()),
+        ("jwt", config.jwt.as_ref().map(jwt_document).into()),
+        ("encryption", config.encryption.is_some().into()),
+        ("routes", config.routes.iter().map(route_document).collect()),
+    ]));
+    document.into()
 }
 
 /// What is promised, and on what it rests.
@@ -82,10 +78,9 @@ fn jwt_document(jwt: &Jwt) -> Value {
 }
 
 fn route_document(route: &Route) -> Value {
-    let mut document = identity(route);
-    document.extend(meaning(route));
-    document.extend(times(route));
-    document.extend(contents(route));
+    let mut document = route.plain();
+    document.extend(identity(route));
+    document.extend(promise(route));
     document.extend(delivery(route));
     document.into()
 }
@@ -107,70 +102,32 @@ fn identity(route: &Route) -> Map<String, Value> {
     ])
 }
 
-/// What an answer, or none, means.
-fn meaning(route: &Route) -> Map<String, Value> {
+/// What several options say together.
+fn promise(route: &Route) -> Map<String, Value> {
     let within = match route.effect {
         RouteEffect::External | RouteEffect::Transactional => None,
         RouteEffect::Repeatable { within } => Some(show_duration(within)),
     };
-    let rebuild = route.rebuild.as_ref().map(|rebuild| format!("GET {}", rebuild.template));
+    let errors = match route.errors {
+        Errors::Problem => "problem",
+        Errors::Stripe => "stripe",
+    };
     members([
         ("effect", route.effect.as_str().into()),
         ("tier", route.effect.tier().into()),
         ("rerun_within", within.into()),
         ("profile", route.profile_text().into()),
-        ("on_500", if route.hold_500 { "hold" } else { "replay" }.into()),
-        ("not_applied", route.not_applied.clone().into()),
-        ("released", route.released.clone().into()),
-        ("final", route.finals.clone().into()),
-        ("reconcile", route.reconcile.as_ref().map(show_url).into()),
-        ("rebuild", rebuild.into()),
-        ("on_store_down", if route.pass_when_store_is_down { "pass" } else { "refuse" }.into()),
-        ("stale_keys", if route.refuse_stale_keys { "refuse" } else { "run" }.into()),
-        ("errors", route.errors_text().into()),
+        ("errors", errors.into()),
         ("mismatch", route.mismatch.into()),
-    ])
-}
-
-fn times(route: &Route) -> Map<String, Value> {
-    let unknown = route.unknown_retain.map_or_else(|| "never".to_owned(), show_duration);
-    members([
-        ("timeout", show_duration(route.timeout).into()),
-        ("in_flight", route.in_flight.as_str().into()),
-        ("wait", show_duration(route.wait).into()),
         ("lease", show_duration(route.lease).into()),
         ("max_run", show_duration(route.max_run).into()),
         ("retain", show_duration(route.retain).into()),
-        ("retry_window", route.retry_window.map(show_duration).into()),
-        ("unknown_retain", unknown.into()),
-    ])
-}
-
-fn contents(route: &Route) -> Map<String, Value> {
-    let redact = &route.redact;
-    members([
-        ("max_request", show_size(route.max_request as u64).into()),
-        ("max_response", show_size(route.max_response as u64).into()),
-        ("fingerprint_headers", route.fingerprint_headers.clone().into()),
-        ("keep_headers", route.keep_headers.clone().into()),
-        ("drop_headers", route.drop_headers.clone().into()),
-        ("keep", route.keep_text().into()),
-        ("redact_headers", texts(&redact.headers).into()),
-        ("redact_json", texts(&redact.json).into()),
-        ("max_open", route.max_open.into()),
     ])
 }
 
 /// How requests are sent on.
 fn delivery(route: &Route) -> Map<String, Value> {
     let delivery = &route.delivery;
-    let fallback = delivery.fallback.as_ref().map(|fallback| {
-        json!({
-            "status": fallback.status.as_u16(),
-            "body": String::from_utf8_lossy(&fallback.body),
-            "content_type": fallback.content_type.to_str().unwrap_or_default(),
-        })
-    });
     members([
         ("retry", delivery.retry.as_str().into()),
         ("attempts", delivery.attempts.into()),
@@ -180,10 +137,10 @@ fn delivery(route: &Route) -> Map<String, Value> {
         ("no_retry_status", delivery.no_retry_status.clone().into()),
         ("breaker", delivery.breaker.into()),
         ("hedge", delivery.hedge.into()),
-        ("priority", delivery.priority_text().into()),
+        ("priority", priority_text(delivery.priority).into()),
         ("limit", delivery.limit.into()),
         ("retry_share", delivery.retry_share.into()),
-        ("fallback", fallback.into()),
+        ("fallback", delivery.fallback.as_ref().map(fallback_document).into()),
     ])
 }
 

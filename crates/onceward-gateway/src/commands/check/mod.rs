@@ -1,6 +1,7 @@
 //! `onceward check`: says everything that is wrong with a configuration, before it is served.
 
 mod document;
+mod reference;
 
 use std::{
     io::{self, Write},
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::config::{
     Config, Delivery, Mistake, Overrides, RetryRule, Route, Severity, SourceLocation, Sources,
-    show_duration,
+    priority_text, show_duration,
 };
 
 pub(crate) use document::{capabilities, config_document};
@@ -30,21 +31,29 @@ pub(crate) use document::{capabilities, config_document};
 Examples:
   onceward check onceward.toml           what it means, or what is wrong with it
   onceward check onceward.toml --json    the same for machines, as in a deployment
+  onceward check --options               every option that a configuration may have
 
 It ends with 0 if the configuration is valid, also with warnings and notes, and with 1 if not.")]
 pub(crate) struct Options {
     /// The configuration.
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present = "options")]
+    file: Option<PathBuf>,
+    /// Prints every option of a configuration with its range and its default, instead of checking one.
+    #[arg(long, conflicts_with_all = ["file", "json"])]
+    options: bool,
     /// Writes one JSON document to standard output.
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
-    let sources = Sources::gather(Some(&options.file), Overrides::default());
+    let Some(file) = &options.file else {
+        let written = io::stdout().write_all(reference::reference().as_bytes());
+        return written.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    };
+    let sources = Sources::gather(Some(file), Overrides::default());
     let result = sources.and_then(|sources| Config::load(&sources));
-    let file = options.file.display().to_string();
+    let file = file.display().to_string();
     let written = match (&result, options.json) {
         (result, true) => writeln!(io::stdout(), "{:#}", document(&file, result.as_ref())),
         (Ok(config), false) => summary(&mut io::stdout().lock(), &file, config),
@@ -100,7 +109,7 @@ fn route_line(route: &Route) -> String {
         return format!("{head} key=off{sent}");
     }
     let keep = if route.status_only { " keep=status" } else { "" };
-    let redact = if route.redact.is_empty() { "" } else { " redacted" };
+    let redact = if route.redact().is_empty() { "" } else { " redacted" };
     format!(
         "{head} key={} effect={} profile={} scope={} authorize={} in_flight={} timeout={} retain={} \
          lease={} tier={}{keep}{redact}{sent}",
@@ -128,7 +137,7 @@ fn sent(route: &Route) -> String {
         }
     }
     if delivery.priority != usual.priority {
-        said += &format!(" priority={}", delivery.priority_text());
+        said += &format!(" priority={}", priority_text(delivery.priority));
     }
     if let Some(limit) = delivery.limit {
         said += &format!(" limit={limit}");

@@ -1,5 +1,7 @@
 //! `onceward init`: writes a configuration to start from.
 
+mod template;
+
 use std::{
     fs::OpenOptions,
     io::{self, Write as _},
@@ -9,8 +11,7 @@ use std::{
 
 use clap::Args;
 
-/// Every option with its default and its reason.
-const TEMPLATE: &str = include_str!("onceward.toml");
+pub(crate) use template::template;
 
 /// Writes a configuration with every option explained, and never over another file.
 #[derive(Args)]
@@ -45,7 +46,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 
 fn write(file: &Path) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).open(file)?;
-    file.write_all(TEMPLATE.as_bytes())?;
+    file.write_all(template().as_bytes())?;
     file.sync_all()
 }
 

@@ -3,26 +3,23 @@
 
 use std::time::Duration;
 
-use http::{HeaderName, Method};
-use onceward::server::{Errors, Idempotency};
+use http::Method;
+use onceward::server::Errors;
 
 use super::{mistake::Mistakes, names::Names};
-use crate::{
-    config::{
-        Authorize, InFlightRule, KeyRule, Pattern, Route, RouteEffect, RouteProfile, ScopePart,
-        SourceLocation,
-        parse::{
-            reader::{Placed, Setting},
-            units::show_duration,
-        },
-        schema::{
-            delivery, key, limits,
-            options::{EffectWord, RouteOptions},
-            scope::{self, Offered},
-            statuses, transactional,
-        },
+use crate::config::{
+    Authorize, InFlightRule, KeyRule, Pattern, Route, RouteEffect, RouteProfile, ScopePart,
+    SourceLocation,
+    parse::{
+        reader::{Placed, Setting},
+        units::show_duration,
     },
-    redact::Redact,
+    schema::{
+        delivery, key, limits,
+        options::{EffectWord, FittedRoute, RouteOptions},
+        scope::{self, Offered},
+        statuses, transactional,
+    },
 };
 
 /// What `match` and `name` say; each is `None` if it was wrong.
@@ -59,12 +56,8 @@ pub(crate) fn route(
     let (times, (effect, profile)) = (times?, effect?);
     let kept_as =
         methods.iter().map(|method| Names::of(method, &pattern, name.as_ref(), &scope)).collect();
-    let errors = value(&options.errors, usual_errors(profile))?;
-    let statuses = |setting| match is_transactional {
-        true => Some(Vec::new()),
-        false => values(setting),
-    };
-    Some(Route {
+    let errors = options.errors.value_or(usual_errors(profile))?;
+    let fitted = FittedRoute {
         methods,
         pattern,
         name,
@@ -74,69 +67,24 @@ pub(crate) fn route(
         authorize,
         effect,
         profile,
-        // Those of [defaults] are for the other routes: a commit leaves no doubt.
-        hold_500: value(&options.hold_500, false)? && !is_transactional,
-        not_applied: statuses(&options.not_applied)?,
-        released: statuses(&options.released)?,
-        finals: statuses(&options.finals)?,
-        timeout: value(&options.timeout, limits::DEFAULT_TIMEOUT)?,
-        in_flight: value(&options.in_flight, InFlightRule::Wait)?,
-        wait: value(&options.wait, limits::DEFAULT_WAIT)?,
         lease: times.lease.value,
         max_run: times.max_run.value,
         retain: times.retain.value,
-        retry_window: optional(&options.retry_window)?,
-        unknown_retain: value(&options.unknown_retain, None)?,
-        max_request: size(&options.max_request, limits::DEFAULT_MAX_REQUEST)?,
-        max_response: size(&options.max_response, limits::DEFAULT_MAX_RESPONSE)?,
         errors,
-        mismatch: value(&options.mismatch, limits::mismatch(errors))?,
-        refuse_stale_keys: value(&options.refuse_stale_keys, false)?,
-        fingerprint_headers: names(&options.fingerprint_headers)?,
-        keep_headers: names(&options.keep_headers)?,
-        drop_headers: names(&options.drop_headers)?,
-        reconcile: optional(&options.reconcile)?,
-        rebuild: optional(&options.rebuild)?,
-        pass_when_store_is_down: value(&options.pass_when_store_is_down, false)?,
-        status_only: value(&options.status_only, false)?,
-        redact: Redact {
-            headers: values(&options.redact_headers)?,
-            json: values(&options.redact_json)?,
-        },
-        max_open: value(&options.max_open, Idempotency::MAX_OPEN)?,
+        mismatch: options.mismatch.value_or(limits::mismatch(errors))?,
         delivery: delivery?,
         accepts_identity_change: head.accepts_identity_change?,
         names: kept_as,
-    })
-}
-
-pub(crate) fn value<T: Clone>(setting: &Setting<T>, default: T) -> Option<T> {
-    setting.or_default(default, &SourceLocation::CommandLine).map(|placed| placed.value)
-}
-
-pub(crate) fn values<T: Clone>(setting: &Setting<Vec<Placed<T>>>) -> Option<Vec<T>> {
-    let items = value(setting, Vec::new())?;
-    Some(items.into_iter().map(|placed| placed.value).collect())
-}
-
-fn names(setting: &Setting<Vec<Placed<HeaderName>>>) -> Option<Vec<String>> {
-    Some(values(setting)?.iter().map(ToString::to_string).collect())
-}
-
-fn size(setting: &Setting<u64>, default: u64) -> Option<usize> {
-    usize::try_from(value(setting, default)?).ok()
-}
-
-pub(crate) fn optional<T: Clone>(setting: &Setting<T>) -> Option<Option<T>> {
-    match setting {
-        Setting::Wrong => None,
-        setting => Some(setting.given().map(|placed| placed.value.clone())),
+    };
+    match is_transactional {
+        true => options.clone().without_meanings().complete(fitted),
+        false => options.complete(fitted),
     }
 }
 
 type Identity = (KeyRule, Vec<ScopePart>, Authorize);
 
-/// A route that takes no keys needs neither a scope nor anybody who authorises replays.
+/// A route that takes no keys needs neither a scope nor a check of replays.
 fn identity(
     head: &Head,
     options: &RouteOptions,
@@ -145,7 +93,7 @@ fn identity(
 ) -> Option<Identity> {
     let key = options.key.or_default(KeyRule::Optional, &head.place)?.value;
     if key == KeyRule::Off {
-        return Some((key, values(&options.scope)?, value(&options.authorize, Authorize::None)?));
+        return Some((key, options.scope.values()?, options.authorize.value_or(Authorize::None)?));
     }
     match &options.scope {
         Setting::Missing => {
@@ -172,7 +120,7 @@ fn identity(
     }
     let authorize = options.authorize.given()?.value.clone();
     options.scope.given()?;
-    Some((key, values(&options.scope)?, authorize))
+    Some((key, options.scope.values()?, authorize))
 }
 
 /// How to say it where there is no file.
@@ -261,7 +209,7 @@ fn effect(
         EffectWord::Transactional => return Some((RouteEffect::Transactional, None)),
         EffectWord::Repeatable => repeatable(options, times, &word.place, mistakes),
     };
-    let profile = optional(&options.profile)?;
+    let profile = options.profile.optional()?;
     if let Some(given) = options.profile.given()
         && given.value == RouteProfile::Rerun
         && word.value == EffectWord::External
@@ -300,7 +248,7 @@ fn repeatable(
     Some(RouteEffect::Repeatable { within: within.value })
 }
 
-/// How requests are refused that no route speaks of: as `[defaults]` say. What is wrong there is told with
+/// How requests are refused that no route speaks of: as `[defaults]` say. What is wrong there is reported with
 /// the routes.
 pub(crate) fn errors_of(defaults: &RouteOptions) -> Errors {
     let profile = defaults.profile.given().map(|profile| profile.value);
@@ -364,7 +312,7 @@ fn warn(
         mistakes.warning(&wait.place, "`wait` means nothing without in_flight = \"wait\"", help);
     }
     let max_run = times.map(|times| times.max_run.value);
-    let timeout = value(&options.timeout, limits::DEFAULT_TIMEOUT);
+    let timeout = options.timeout.value_or(limits::DEFAULT_TIMEOUT);
     if let (Some(timeout), Some(max_run)) = (timeout, max_run)
         && timeout > max_run
     {

@@ -3,14 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use super::{
-    reader::{Placed, Reader, Section},
+    reader::{Placed, Reader, Section, Setting},
     source::Sources,
 };
 use crate::config::{
-    Config, Guarantee, Mistake, Severity, SourceLocation, StoreUrl, Unmatched,
+    Config, Mistake, Severity, SourceLocation, StoreUrl,
     diagnostics::mistake::Mistakes,
     schema::{
-        addresses, encryption, limits, routes,
+        addresses, encryption, limits,
+        process::{CheckedParts, ProcessOptions},
+        routes,
         scope::{Commits, Offered},
         sections, store,
     },
@@ -37,17 +39,8 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
     let directory = sources.directory();
     let whole = sources.whole();
     let mut reader = Reader::new(section, mistakes);
-    let addresses = Addresses::read(&mut reader, &directory, &whole);
-    let guarantee = reader
-        .choice("guarantee", &[("strict", Guarantee::Strict), ("relaxed", Guarantee::Relaxed)]);
-    let accepts_all = reader.flag(routes::ACCEPT);
-    let unmatched =
-        reader.choice("unmatched", &[("pass", Unmatched::Pass), ("refuse", Unmatched::Refuse)]);
-    let peer_share = reader.share("peer_share");
-    let min_body_rate = reader.size("min_body_rate", &limits::BODY_RATE);
-    let client_timeout = reader.duration("client_timeout", &limits::CLIENT_TIMEOUT);
-    let max_answers = reader.count("max_answers", &limits::ANSWERS);
-    let trusted_proxies = reader.list("trusted_proxies", "[\"127.0.0.1/32\"]", addresses::network);
+    let options = ProcessOptions::read(&mut reader);
+    let addresses = Addresses::of(&options, &directory, &whole, reader.mistakes);
     let tls_section = reader.table("tls");
     let jwt_section = reader.table("jwt");
     let admin_tokens = reader.table("admin_tokens").then(|section, place| {
@@ -70,9 +63,8 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
     let encryption = encryption_section.then(|section, _| {
         encryption::read(section.clone(), &directory, &sources.environment, reader.mistakes)
     });
-    let has_proxies = trusted_proxies
-        .given()
-        .map_or(!trusted_proxies.is_missing(), |list| !list.value.is_empty());
+    let proxies = &options.trusted_proxies;
+    let has_proxies = proxies.given().map_or(!proxies.is_missing(), |list| !list.value.is_empty());
     let offered = Offered {
         jwt: has_jwt,
         client_certificates,
@@ -80,42 +72,27 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
         commits: commits(addresses.store.as_ref(), encryption.is_missing()),
     };
     let (mut routes, errors) = routes::read(&mut reader, &sources.overrides, offered, &whole);
-    let accepts_identity_change = accepts_all.given().is_some_and(|accepts| accepts.value);
+    let accepts_identity_change = options.accept_identity_change.value_or(false).unwrap_or(false);
     if accepts_identity_change {
         routes.iter_mut().for_each(|route| route.accepts_identity_change = true);
     }
-    let guarantee = guarantee.or_default(Guarantee::Strict, &whole);
-    let unmatched = unmatched.or_default(Unmatched::Pass, &whole);
-    let peer_share = peer_share.or_default(limits::DEFAULT_PEER_SHARE, &whole);
-    let min_body_rate = min_body_rate.or_default(limits::DEFAULT_BODY_RATE, &whole);
-    let client_timeout = client_timeout.or_default(limits::DEFAULT_CLIENT_TIMEOUT, &whole);
-    let max_answers = max_answers.or_default(limits::DEFAULT_ANSWERS, &whole);
     let has_tokens = !admin_tokens.is_missing();
     if let Some(admin) = &addresses.admin {
         check_admin(admin, has_tokens, tls.is_missing(), reader.mistakes);
     } else if let Some(tokens) = admin_tokens.given() {
         let help = "write admin = \"127.0.0.1:8081\", or leave [admin_tokens] out";
-        reader.mistakes.warning(&tokens.place, "without `admin` nobody needs a token", help);
+        reader.mistakes.warning(&tokens.place, "without `admin` no operator needs a token", help);
     }
     reader.finish();
-    let proxies =
-        trusted_proxies.given().map(|list| list.value.iter().map(|one| one.value).collect());
-    Some(Config {
+    options.complete(CheckedParts {
         listen: addresses.listen?,
         admin: addresses.admin.map(|admin| admin.value),
         upstream: addresses.upstream?,
         store: addresses.store?,
-        guarantee: guarantee?.value,
-        peer_share: peer_share?.value,
-        min_body_rate: min_body_rate?.value,
-        client_timeout: client_timeout?.value,
-        max_answers: max_answers?.value,
-        trusted_proxies: proxies.unwrap_or_default(),
         tls: tls.given().map(|tls| tls.value.clone()),
         jwt: jwt.given().map(|jwt| jwt.value.clone()),
         admin_tokens: admin_tokens.given().map(|tokens| tokens.value.clone()).unwrap_or_default(),
         encryption: encryption.given().map(|encryption| encryption.value.clone()),
-        unmatched: unmatched?.value,
         errors,
         accepts_identity_change,
         routes,
@@ -131,32 +108,36 @@ struct Addresses {
 }
 
 impl Addresses {
-    fn read(reader: &mut Reader<'_>, directory: &Path, whole: &SourceLocation) -> Self {
-        let listen = reader
-            .text("listen", "\"127.0.0.1:8080\"")
-            .then(|text, place| addresses::listener("listen", text, place, reader.mistakes));
-        let admin = reader
-            .text("admin", "\"127.0.0.1:8081\"")
-            .then(|text, place| addresses::listener("admin", text, place, reader.mistakes));
-        let upstream = reader
-            .text("upstream", "\"http://127.0.0.1:3000\"")
-            .then(|text, place| addresses::upstream(text, place, reader.mistakes));
-        let store = store(reader, directory, whole);
+    fn of(
+        options: &ProcessOptions,
+        directory: &Path,
+        whole: &SourceLocation,
+        mistakes: &mut Mistakes,
+    ) -> Self {
+        let mut listener = |option, setting: &Setting<String>| {
+            let setting = setting.clone();
+            setting.then(|text, place| addresses::listener(option, text, place, mistakes))
+        };
+        let listen = listener("listen", &options.listen);
+        let admin = listener("admin", &options.admin);
+        let upstream = options.upstream.clone();
+        let upstream = upstream.then(|text, place| addresses::upstream(text, place, mistakes));
+        let store = store(&options.store, directory, whole, mistakes);
         if listen.is_missing() {
             let text = format!(
                 "`listen` is not said: {}, which only this machine can reach",
                 limits::DEFAULT_LISTEN
             );
-            reader.mistakes.note(whole, text);
+            mistakes.note(whole, text);
         }
         if upstream.is_missing() {
             let help = "write upstream = \"http://127.0.0.1:3000\", or say --upstream";
-            reader.mistakes.error(whole, "`upstream` is missing: where requests go", help);
+            mistakes.error(whole, "`upstream` is missing: where requests go", help);
         }
         let usual = limits::DEFAULT_LISTEN.parse().ok();
         let listen = usual.and_then(|usual| listen.or_default(usual, whole));
         if let Some(listen) = &listen {
-            addresses::check_loops(listen, admin.given(), upstream.given(), reader.mistakes);
+            addresses::check_loops(listen, admin.given(), upstream.given(), mistakes);
         }
         Self {
             listen: listen.map(|placed| placed.value),
@@ -169,21 +150,25 @@ impl Addresses {
 
 /// Names in the file start where the file is; those of the environment and the command line where
 /// the command was given.
-fn store(reader: &mut Reader<'_>, directory: &Path, whole: &SourceLocation) -> Option<StoreUrl> {
-    let setting = reader.text("store", "\"sqlite://onceward.db\"");
+fn store(
+    setting: &Setting<String>,
+    directory: &Path,
+    whole: &SourceLocation,
+    mistakes: &mut Mistakes,
+) -> Option<StoreUrl> {
     if setting.is_missing() {
         let text = format!("`store` is not said: {}", limits::DEFAULT_STORE);
-        reader.mistakes.note(whole, text);
+        mistakes.note(whole, text);
     }
     let said = setting.or_default(limits::DEFAULT_STORE.to_owned(), whole)?;
     let directory = match said.place {
         SourceLocation::Environment(_) | SourceLocation::Argument(_) => PathBuf::new(),
         _ => directory.to_owned(),
     };
-    store::url(&said.value, &said.place, &directory, reader.mistakes)
+    store::url(&said.value, &said.place, &directory, mistakes)
 }
 
-/// Whoever has to correct the store is not told of its consequences as well.
+/// An operator who has to correct the store does not read of its consequences as well.
 fn commits(store: Option<&StoreUrl>, is_plain: bool) -> Commits {
     match store {
         Some(StoreUrl::Sqlite(_)) => Commits::No,
@@ -192,7 +177,7 @@ fn commits(store: Option<&StoreUrl>, is_plain: bool) -> Commits {
     }
 }
 
-/// Operators see and change what belongs to all callers: nobody else may reach them by accident.
+/// Operators see and change what belongs to all callers: no other machine may reach them by accident.
 fn check_admin(
     admin: &Placed<std::net::SocketAddr>,
     has_tokens: bool,

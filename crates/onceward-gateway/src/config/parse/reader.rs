@@ -76,6 +76,23 @@ impl<T: Clone> Setting<T> {
         }
     }
 
+    /// What counts; `None`: it was said and means nothing.
+    pub(crate) fn value_or(&self, default: T) -> Option<T> {
+        match self {
+            Self::Missing => Some(default),
+            Self::Wrong => None,
+            Self::Given(placed) => Some(placed.value.clone()),
+        }
+    }
+
+    /// What was said, if anything was; `None`: it means nothing.
+    pub(crate) fn optional(&self) -> Option<Option<T>> {
+        match self {
+            Self::Wrong => None,
+            setting => Some(setting.given().map(|placed| placed.value.clone())),
+        }
+    }
+
     pub(crate) fn given(&self) -> Option<&Placed<T>> {
         match self {
             Self::Given(placed) => Some(placed),
@@ -97,6 +114,13 @@ impl<T: Clone> Setting<T> {
                 None => Setting::Wrong,
             },
         }
+    }
+}
+
+impl<T: Clone> Setting<Vec<Placed<T>>> {
+    /// The items without their places, none if nothing was said.
+    pub(crate) fn values(&self) -> Option<Vec<T>> {
+        Some(self.value_or(Vec::new())?.into_iter().map(|placed| placed.value).collect())
     }
 }
 
@@ -138,7 +162,7 @@ impl Section {
     }
 }
 
-/// Takes the options out of a table; [`finish`](Self::finish) reports what nobody asked for.
+/// Takes the options out of a table; [`finish`](Self::finish) reports what is no option.
 pub(crate) struct Reader<'a> {
     section: Section,
     pub(crate) mistakes: &'a mut Mistakes,
@@ -205,24 +229,15 @@ impl<'a> Reader<'a> {
         choices: &[(&'static str, T)],
     ) -> Setting<T> {
         let text = self.text(option, &format!("{:?}", choices[0].0));
-        text.then(|text, place| self.chosen(option, choices, text, place))
-    }
-
-    /// The choice that a text is.
-    pub(crate) fn chosen<T: Copy>(
-        &mut self,
-        option: &str,
-        choices: &[(&'static str, T)],
-        text: &str,
-        place: &SourceLocation,
-    ) -> Option<T> {
-        let chosen = choices.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
-        if chosen.is_none() {
-            let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
-            let message = format!("`{option}` must be one of {}", listed(&words));
-            self.mistakes.error(place, message, did_you_mean(text, &words));
-        }
-        chosen
+        text.then(|text, place| {
+            let chosen = choices.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+            if chosen.is_none() {
+                let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
+                let message = format!("`{option}` must be one of {}", listed(&words));
+                self.mistakes.error(place, message, did_you_mean(text, &words));
+            }
+            chosen
+        })
     }
 
     pub(crate) fn duration(
@@ -253,17 +268,11 @@ impl<'a> Reader<'a> {
                 self.mistakes.error(place, message, meant_or(meant, units::TIME_HELP));
                 None
             }
-            Ok(value) if !(bounds.least..=bounds.most).contains(&value) => {
-                let (least, most) = (show_duration(bounds.least), show_duration(bounds.most));
-                let message = format!("`{option}` is {}, out of its range", show_duration(value));
-                self.mistakes.error(place, message, format!("choose between {least} and {most}"));
-                None
-            }
-            Ok(value) => Some(value),
+            Ok(value) => self.within(option, value, bounds, show_duration, place),
         })
     }
 
-    pub(crate) fn size(&mut self, option: &'static str, bounds: &Bounds<u64>) -> Setting<u64> {
+    pub(crate) fn size(&mut self, option: &'static str, bounds: &Bounds<usize>) -> Setting<usize> {
         let found = match self.take(option) {
             None => return Setting::Missing,
             Some(Placed { value: Value::Text(text), place }) => Placed { value: text, place },
@@ -275,14 +284,25 @@ impl<'a> Reader<'a> {
                 self.mistakes.error(place, message, meant_or(meant, units::SIZE_HELP));
                 None
             }
-            Ok(bytes) if !(bounds.least..=bounds.most).contains(&bytes) => {
-                let (least, most) = (show_size(bounds.least), show_size(bounds.most));
-                let message = format!("`{option}` is {}, out of its range", show_size(bytes));
-                self.mistakes.error(place, message, format!("choose between {least} and {most}"));
-                None
-            }
-            Ok(bytes) => Some(bytes),
+            Ok(bytes) => self.within(option, bytes, bounds, show_size, place),
         })
+    }
+
+    fn within<T: Copy + PartialOrd>(
+        &mut self,
+        option: &str,
+        value: T,
+        bounds: &Bounds<T>,
+        show: fn(T) -> String,
+        place: &SourceLocation,
+    ) -> Option<T> {
+        let is_within = (bounds.least..=bounds.most).contains(&value);
+        if !is_within {
+            let (least, most) = (show(bounds.least), show(bounds.most));
+            let message = format!("`{option}` is {}, out of its range", show(value));
+            self.mistakes.error(place, message, format!("choose between {least} and {most}"));
+        }
+        is_within.then_some(value)
     }
 
     /// A number of things.

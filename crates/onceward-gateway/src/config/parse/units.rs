@@ -38,8 +38,8 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// A number of bytes, or what was probably meant.
-pub(crate) fn size(text: &str) -> Result<u64, Option<String>> {
-    number_and_unit(text, &SIZES)
+pub(crate) fn size(text: &str) -> Result<usize, Option<String>> {
+    usize::try_from(number_and_unit(text, &SIZES)?).map_err(|_| None)
 }
 
 fn number_and_unit(text: &str, units: &[(&str, u64, &[&str])]) -> Result<u64, Option<String>> {
@@ -68,7 +68,8 @@ pub(crate) fn show_duration(duration: Duration) -> String {
 }
 
 /// As it is written in a file.
-pub(crate) fn show_size(bytes: u64) -> String {
+pub(crate) fn show_size(bytes: usize) -> String {
+    let bytes = bytes as u64;
     match SIZES.iter().rev().find(|(_, times, _)| bytes > 0 && bytes.is_multiple_of(*times)) {
         Some((unit, times, _)) => format!("{}{unit}", bytes / times),
         None => "0B".to_owned(),

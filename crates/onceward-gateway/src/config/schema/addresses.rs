@@ -143,7 +143,8 @@ pub(crate) fn network(
         return None;
     }
     if prefix == 0 {
-        let message = "`trusted_proxies` holds every address: anybody may claim to be anybody";
+        let message =
+            "`trusted_proxies` holds every address: any client may claim to be another one";
         mistakes.warning(place, message, "name the proxies that stand before the gateway");
     }
     Some(network)

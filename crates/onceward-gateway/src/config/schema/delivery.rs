@@ -8,12 +8,13 @@ use onceward::retry::{Hedge, Priority, Rules, RulesError};
 
 use super::{
     backoff::{self, BackoffRule},
+    kinds::Kind,
     limits,
     options::RouteOptions,
 };
 use crate::config::{
     diagnostics::{
-        fit::{Head, optional, value, values},
+        fit::Head,
         mistake::{Mistakes, SourceLocation, listed, nearest},
     },
     parse::{
@@ -110,21 +111,21 @@ impl Delivery {
         let usual = if self.attempts > 1 { timeout / 2 } else { timeout };
         self.attempt_timeout.unwrap_or(usual)
     }
+}
 
-    pub(crate) fn priority_text(&self) -> &'static str {
-        PRIORITIES[usize::from(self.priority.number())].0
-    }
+pub(crate) fn priority_text(priority: Priority) -> &'static str {
+    PRIORITIES[usize::from(priority.number())].0
+}
+
+pub(crate) fn fallback_document(fallback: &Fallback) -> serde_json::Value {
+    serde_json::json!({
+        "status": fallback.status.as_u16(),
+        "body": String::from_utf8_lossy(&fallback.body),
+        "content_type": fallback.content_type.to_str().unwrap_or_default(),
+    })
 }
 
 impl RetryRule {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Standard => "standard",
-            Self::Patient => "patient",
-        }
-    }
-
     fn attempts(self) -> u32 {
         match self {
             Self::Off => 1,
@@ -134,94 +135,26 @@ impl RetryRule {
     }
 }
 
-/// What a route or `[defaults]` says about it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct DeliveryOptions {
-    retry: Setting<RetryRule>,
-    attempts: Setting<usize>,
-    attempt_timeout: Setting<Duration>,
-    backoff: Setting<BackoffRule>,
-    retry_status: Setting<Vec<Placed<u16>>>,
-    no_retry_status: Setting<Vec<Placed<u16>>>,
-    breaker: Setting<bool>,
-    hedge: Setting<bool>,
-    priority: Setting<Priority>,
-    limit: Setting<usize>,
-    retry_share: Setting<f64>,
-    fallback: Setting<Fallback>,
+pub(crate) fn backoff(
+    text: &str,
+    place: &SourceLocation,
+    mistakes: &mut Mistakes,
+) -> Option<BackoffRule> {
+    let wrong = |help: &String| {
+        let message = format!("`backoff` is no kind of back-off: \"{text}\"");
+        mistakes.error(place, message, help.as_str());
+    };
+    text.parse().inspect_err(wrong).ok()
 }
 
-impl DeliveryOptions {
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Self {
-        Self {
-            retry: reader.choice(
-                "retry",
-                &[
-                    ("off", RetryRule::Off),
-                    ("standard", RetryRule::Standard),
-                    ("patient", RetryRule::Patient),
-                ],
-            ),
-            attempts: reader.count("attempts", &limits::ATTEMPTS),
-            attempt_timeout: reader.duration("attempt_timeout", &limits::TIMEOUT),
-            backoff: backoff(reader),
-            retry_status: statuses(reader, "retry_status", "[423, 507]"),
-            no_retry_status: statuses(reader, "no_retry_status", "[500]"),
-            breaker: reader.flag("breaker"),
-            hedge: reader.flag("hedge"),
-            priority: priority(reader),
-            limit: reader.count("limit", &limits::LIMIT),
-            retry_share: reader.share("retry_share"),
-            fallback: fallback(reader),
-        }
-    }
-
-    pub(crate) fn or(&self, defaults: &Self) -> Self {
-        Self {
-            retry: self.retry.or(&defaults.retry),
-            attempts: self.attempts.or(&defaults.attempts),
-            attempt_timeout: self.attempt_timeout.or(&defaults.attempt_timeout),
-            backoff: self.backoff.or(&defaults.backoff),
-            retry_status: self.retry_status.or(&defaults.retry_status),
-            no_retry_status: self.no_retry_status.or(&defaults.no_retry_status),
-            breaker: self.breaker.or(&defaults.breaker),
-            hedge: self.hedge.or(&defaults.hedge),
-            priority: self.priority.or(&defaults.priority),
-            limit: self.limit.or(&defaults.limit),
-            retry_share: self.retry_share.or(&defaults.retry_share),
-            fallback: self.fallback.or(&defaults.fallback),
-        }
-    }
-}
-
-fn backoff(reader: &mut Reader<'_>) -> Setting<BackoffRule> {
-    reader.text("backoff", "\"equal\"").then(|text, place| {
-        let rule = text.parse::<BackoffRule>();
-        let wrong = |help: &String| {
-            let message = format!("`backoff` is no kind of back-off: \"{text}\"");
-            reader.mistakes.error(place, message, help.as_str());
-        };
-        rule.inspect_err(wrong).ok()
-    })
-}
-
-fn statuses(
-    reader: &mut Reader<'_>,
-    option: &'static str,
-    example: &str,
-) -> Setting<Vec<Placed<u16>>> {
-    reader.list(option, example, |value, place: &SourceLocation, mistakes| {
-        if let Value::Integer(Some(status @ 400..=599)) = value {
-            return u16::try_from(*status).ok();
-        }
-        let message = format!("`{option}` has an item that is no status from 400 to 599");
-        mistakes.error(place, message, format!("write {option} = {example}"));
-        None
-    })
+pub(crate) fn priority() -> Kind<Priority> {
+    let values = "`\"lowest\"`, `\"low\"`, `\"normal\"`, `\"highest\"`, or 0 to 3";
+    let show = |priority: &_| priority_text(*priority).into();
+    Kind::new(values, |reader, _| read_priority(reader), show)
 }
 
 /// A word, or its number as in `Onceward-Priority`.
-fn priority(reader: &mut Reader<'_>) -> Setting<Priority> {
+fn read_priority(reader: &mut Reader<'_>) -> Setting<Priority> {
     let Some(found) = reader.take("priority") else { return Setting::Missing };
     let words = PRIORITIES.map(|(word, _)| word);
     let number = match &found.value {
@@ -248,7 +181,12 @@ fn priority(reader: &mut Reader<'_>) -> Setting<Priority> {
 const FALLBACK: &str =
     "write fallback = { status = 200, body = \"[]\", content_type = \"application/json\" }";
 
-fn fallback(reader: &mut Reader<'_>) -> Setting<Fallback> {
+pub(crate) fn fallback() -> Kind<Fallback> {
+    let values = "a table with `status`, `body` and `content_type`";
+    Kind::new(values, |reader, _| read_whole_fallback(reader), fallback_document)
+}
+
+fn read_whole_fallback(reader: &mut Reader<'_>) -> Setting<Fallback> {
     match reader.take("fallback") {
         None => Setting::Missing,
         Some(Placed { value: Value::Table(section), place }) => {
@@ -286,8 +224,8 @@ fn read_fallback(section: Section, mistakes: &mut Mistakes) -> Option<Fallback> 
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     Some(Fallback {
         status: status?,
-        body: value(&body, String::new())?.into(),
-        content_type: value(&content_type, plain)?,
+        body: body.value_or(String::new())?.into(),
+        content_type: content_type.value_or(plain)?,
     })
 }
 
@@ -301,33 +239,32 @@ pub(crate) fn fit(
     let methods = head.matched.as_ref().map_or(&[][..], |(methods, _)| methods.as_slice());
     let is_safe = methods.iter().all(|method| [Method::GET, Method::HEAD].contains(method));
     if !is_safe {
-        check_unsafe(&own.delivery, mistakes);
+        check_unsafe(own, mistakes);
     }
-    let said = &options.delivery;
     let usual = Delivery::default();
-    let retry = value(&said.retry, usual.retry)?;
+    let retry = options.retry.value_or(usual.retry)?;
     check_attempts(retry, own, options, mistakes);
-    let attempts = match said.attempts.given() {
+    let attempts = match options.attempts.given() {
         Some(given) if retry != RetryRule::Off => u32::try_from(given.value).ok()?,
         _ => retry.attempts(),
     };
-    let limit = optional(&said.limit)?.map(u32::try_from).transpose().ok()?;
-    let attempt_timeout = optional(&said.attempt_timeout)?.filter(|_| retry != RetryRule::Off);
-    let timeout = value(&options.timeout, limits::DEFAULT_TIMEOUT)?;
+    let limit = options.limit.optional()?.map(u32::try_from).transpose().ok()?;
+    let attempt_timeout = options.attempt_timeout.optional()?.filter(|_| retry != RetryRule::Off);
+    let timeout = options.timeout.value_or(limits::DEFAULT_TIMEOUT)?;
     let delivery = Delivery {
         retry,
         attempts,
         // One of [defaults] may be longer than this route's time.
         attempt_timeout: attempt_timeout.map(|one| one.min(timeout)),
-        backoff: value(&said.backoff, usual.backoff)?,
-        retry_status: values(&said.retry_status)?,
-        no_retry_status: values(&said.no_retry_status)?,
-        breaker: value(&said.breaker, usual.breaker)?,
-        hedge: value(&said.hedge, usual.hedge)? && is_safe,
-        priority: value(&said.priority, usual.priority)?,
+        backoff: options.backoff.value_or(usual.backoff)?,
+        retry_status: options.retry_status.values()?,
+        no_retry_status: options.no_retry_status.values()?,
+        breaker: options.breaker.value_or(usual.breaker)?,
+        hedge: options.hedge.value_or(usual.hedge)? && is_safe,
+        priority: options.priority.value_or(usual.priority)?,
         limit,
-        retry_share: value(&said.retry_share, usual.retry_share)?,
-        fallback: optional(&said.fallback)?.filter(|_| is_safe),
+        retry_share: options.retry_share.value_or(usual.retry_share)?,
+        fallback: options.fallback.optional()?.filter(|_| is_safe),
     };
     match delivery.rules(timeout) {
         Ok(_) => Some(delivery),
@@ -342,7 +279,7 @@ const HELP: &str =
     "change `attempt_timeout`, `timeout`, `backoff`, `retry_status` or `no_retry_status`";
 
 /// Those of [defaults] are for the routes that change nothing.
-fn check_unsafe(own: &DeliveryOptions, mistakes: &mut Mistakes) {
+fn check_unsafe(own: &RouteOptions, mistakes: &mut Mistakes) {
     if let Some(hedge) = own.hedge.given().filter(|hedge| hedge.value) {
         let message = "`hedge` sends a request a second time while the first is running: only for \
                        methods that change nothing";
@@ -365,11 +302,11 @@ fn check_attempts(
 ) {
     if retry == RetryRule::Off {
         for (option, place) in [
-            ("attempts", own.delivery.attempts.given().map(|given| &given.place)),
-            ("attempt_timeout", own.delivery.attempt_timeout.given().map(|given| &given.place)),
-            ("backoff", own.delivery.backoff.given().map(|given| &given.place)),
-            ("retry_status", own.delivery.retry_status.given().map(|given| &given.place)),
-            ("no_retry_status", own.delivery.no_retry_status.given().map(|given| &given.place)),
+            ("attempts", own.attempts.given().map(|given| &given.place)),
+            ("attempt_timeout", own.attempt_timeout.given().map(|given| &given.place)),
+            ("backoff", own.backoff.given().map(|given| &given.place)),
+            ("retry_status", own.retry_status.given().map(|given| &given.place)),
+            ("no_retry_status", own.no_retry_status.given().map(|given| &given.place)),
         ] {
             if let Some(place) = place {
                 let message = format!("`{option}` means nothing without `retry`");
@@ -378,8 +315,8 @@ fn check_attempts(
         }
         return;
     }
-    let timeout = value(&options.timeout, limits::DEFAULT_TIMEOUT);
-    if let (Some(one), Some(all)) = (own.delivery.attempt_timeout.given(), timeout)
+    let timeout = options.timeout.value_or(limits::DEFAULT_TIMEOUT);
+    if let (Some(one), Some(all)) = (own.attempt_timeout.given(), timeout)
         && one.value > all
     {
         let message = format!(

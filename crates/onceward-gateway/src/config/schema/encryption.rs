@@ -9,7 +9,7 @@ use std::{
 
 use onceward::{Fingerprint, seal::Keyring};
 
-use super::{addresses, limits};
+use super::{addresses, limits, process::EncryptionOptions};
 use crate::config::{
     Config, SourceLocation,
     diagnostics::mistake::Mistakes,
@@ -50,11 +50,10 @@ pub(crate) fn read(
     mistakes: &mut Mistakes,
 ) -> Option<Encryption> {
     let mut reader = Reader::new(section, mistakes);
-    let variable = reader
-        .text("key_env", "\"ONCEWARD_KEY\"")
-        .then(|name, place| from_variable(name, place, environment, reader.mistakes));
-    let file = reader
-        .text("key_file", "\"onceward.key\"")
+    let EncryptionOptions { key_file, key_env } = EncryptionOptions::read(&mut reader);
+    let variable =
+        key_env.then(|name, place| from_variable(name, place, environment, reader.mistakes));
+    let file = key_file
         .then(|name, place| addresses::file("key_file", name, place, directory, reader.mistakes))
         .then(|file, place| {
             let keys = from_file(file, place, reader.mistakes)?;
@@ -78,7 +77,7 @@ pub(crate) fn read(
     }
 }
 
-/// Neither the name nor the value is quoted: somebody may have written the key itself.
+/// Quotes neither the name nor the value: an operator may have written the key itself.
 fn from_variable(
     name: &str,
     place: &SourceLocation,

@@ -6,7 +6,7 @@ use super::{options::RouteOptions, scope::is_pointer};
 use crate::config::{
     KeyHeader, KeySource, SourceLocation,
     diagnostics::mistake::{Mistakes, nearest},
-    parse::reader::{Placed, Reader, Setting, Value},
+    parse::reader::{Setting, Value},
 };
 
 /// The header of the contract.
@@ -22,26 +22,27 @@ impl Default for KeySource {
     }
 }
 
-pub(crate) fn headers(reader: &mut Reader<'_>) -> Setting<Vec<Placed<KeyHeader>>> {
-    reader.list("key_header", "[\"Idempotency-Key\"]", |value, place, mistakes| {
-        let header = match value {
-            Value::Text(text) => KeyHeader::parse(text),
-            _ => None,
-        };
-        if header.is_none() {
-            let message = "`key_header` has an item that is no header name";
-            mistakes.error(place, message, "write names like \"X-Idempotency-Key\"");
-        }
-        header
-    })
+pub(crate) fn header(
+    value: &Value,
+    place: &SourceLocation,
+    mistakes: &mut Mistakes,
+) -> Option<KeyHeader> {
+    let header = match value {
+        Value::Text(text) => KeyHeader::parse(text),
+        _ => None,
+    };
+    if header.is_none() {
+        let message = "`key_header` has an item that is no header name";
+        mistakes.error(place, message, "write names like \"X-Idempotency-Key\"");
+    }
+    header
 }
 
-pub(crate) fn from(reader: &mut Reader<'_>) -> Setting<KeySource> {
-    let text = reader.text("key_from", "\"json:/id\"");
-    text.then(|text, place| source(text, place, reader.mistakes))
-}
-
-fn source(text: &str, place: &SourceLocation, mistakes: &mut Mistakes) -> Option<KeySource> {
+pub(crate) fn source(
+    text: &str,
+    place: &SourceLocation,
+    mistakes: &mut Mistakes,
+) -> Option<KeySource> {
     let (kind, argument) = text.split_once(':').unwrap_or((text, ""));
     let (message, help) = match kind {
         "header" => match KeyHeader::parse(argument) {

@@ -33,13 +33,12 @@ pub(crate) const TIMEOUT: Bounds<Duration> = Bounds { least: Duration::from_mill
 pub(crate) const WAIT: Bounds<Duration> =
     Bounds { least: Duration::ZERO, most: IdempotencyBuilder::MAX_WAIT };
 /// One body may take at most a quarter of the memory that all of them share.
-pub(crate) const BODY: Bounds<u64> =
-    Bounds { least: 1, most: (Idempotency::MAX_BUFFERED / 4) as u64 };
+pub(crate) const BODY: Bounds<usize> = Bounds { least: 1, most: Idempotency::MAX_BUFFERED / 4 };
 
 /// Faster clients than these are not to be expected; 0 is no floor.
-pub(crate) const BODY_RATE: Bounds<u64> = Bounds { least: 0, most: 1 << 20 };
+pub(crate) const BODY_RATE: Bounds<usize> = Bounds { least: 0, most: 1 << 20 };
 /// Slower than any modem; a body that comes so slowly only holds what others need.
-pub(crate) const DEFAULT_BODY_RATE: u64 = 500;
+pub(crate) const DEFAULT_BODY_RATE: usize = 500;
 /// In less than a second a network may pause; an hour is longer than any client reads.
 pub(crate) const CLIENT_TIMEOUT: Bounds<Duration> =
     Bounds { least: SECOND, most: Duration::from_secs(3600) };
@@ -55,12 +54,15 @@ pub(crate) const DEFAULT_PEER_SHARE: f64 = 0.5;
 /// None would refuse everything; more than may run in all is no limit.
 pub(crate) const MAX_OPEN: Bounds<usize> = Bounds { least: 1, most: Engine::MAX_UNSETTLED };
 
+/// None is a choice: then each outcome without an answer stays unknown until an operator ends it.
+pub(crate) const MAX_LATE: Bounds<usize> = Bounds { least: 0, most: Engine::MAX_UNSETTLED };
+
 /// One must be possible; more than a million connections no machine has.
 pub(crate) const LIMIT: Bounds<usize> = Bounds { least: 1, most: 1_000_000 };
 /// More than these are no retries but an attack.
 pub(crate) const ATTEMPTS: Bounds<usize> = Bounds { least: 1, most: 20 };
 /// Less than a fifth of all that comes are retries, unless something is wrong: rule 27.
-pub(crate) const DEFAULT_RETRY_SHARE: f64 = 0.2;
+pub(crate) const DEFAULT_RETRY_SHARE: f64 = IdempotencyBuilder::DEFAULT_RETRY_SHARE;
 
 /// Only this machine can reach it: a listener that is open to others is a choice.
 pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
@@ -76,11 +78,11 @@ pub(crate) const TRANSACTIONAL_LEASE: Duration = Duration::from_secs(60);
 /// Or the lease, if that is longer.
 pub(crate) const DEFAULT_MAX_RUN: Duration = Duration::from_secs(10 * 60);
 pub(crate) const DEFAULT_RETAIN: Duration = DAY;
-pub(crate) const DEFAULT_MAX_REQUEST: u64 = 1 << 20;
-pub(crate) const DEFAULT_MAX_RESPONSE: u64 = 8 << 20;
+pub(crate) const DEFAULT_MAX_REQUEST: usize = IdempotencyBuilder::DEFAULT_MAX_REQUEST;
+pub(crate) const DEFAULT_MAX_RESPONSE: usize = IdempotencyBuilder::DEFAULT_MAX_RESPONSE;
 
 /// What is kept in the record itself (rule 18): larger answers are spooled.
-pub(crate) const MAX_INLINE: usize = 64 << 10;
+pub(crate) const MAX_INLINE: usize = IdempotencyBuilder::DEFAULT_MAX_INLINE;
 /// A thousand keys: no operator has so many.
 pub(crate) const MAX_KEY_FILE_BYTES: u64 = 64 << 10;
 /// No configuration is longer; a wrong file is noticed before it fills the memory.

@@ -4,7 +4,7 @@
 //! equal first, because RFC 3986 says that they are: an escaped letter, digit, `-`, `.`, `_` or `~`
 //! is that character (`%63harges` is `charges`), and the digits of other escapes are capitals.
 //! `%2F` stays inside its segment. A path with a segment `.` or `..` matches nothing: what it means
-//! is decided by whoever resolves it, so the gateway refuses it before (`has_dot_segments`).
+//! is decided by the service that resolves it, so the gateway refuses it before (`has_dot_segments`).
 //!
 //! `{name}` stands for one segment that is not empty. `{*rest}` stands for all that follows its
 //! slash, also for nothing: `/v1/{*rest}` covers `/v1/` and `/v1/a/b`, not `/v1`. A slash at the

@@ -7,7 +7,7 @@ use onceward::store::postgres::{Address, OpenError};
 /// Where a PostgreSQL server is and who asks it, as it was written.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct PostgresUrl {
-    /// With the password: only for whoever connects.
+    /// With the password: only to connect.
     whole: String,
     shown: String,
 }

@@ -5,7 +5,7 @@ use onceward::server::Errors;
 
 use super::{
     limits,
-    options::RouteOptions,
+    options::{HeadOptions, RouteOptions},
     scope::{self, Offered},
 };
 use crate::config::{
@@ -26,9 +26,6 @@ const METHODS: [&str; 4] = ["POST", "PATCH", "PUT", "DELETE"];
 
 /// Those that change nothing: a route of them says how they are sent on, and takes no keys.
 const SAFE: [&str; 2] = ["GET", "HEAD"];
-
-/// Says that a route may keep its records under other names than before.
-pub(crate) const ACCEPT: &str = "accept_identity_change";
 
 /// All routes that are right, in their order, and how requests are refused that none of them speaks of.
 pub(crate) fn read(
@@ -74,7 +71,7 @@ pub(crate) fn read(
 
 fn read_defaults(section: Section, mistakes: &mut Mistakes) -> RouteOptions {
     let mut reader = Reader::new(section, mistakes);
-    for option in ["match", "name", ACCEPT] {
+    for option in ["match", "name", "accept_identity_change"] {
         if let Some(found) = reader.take(option) {
             let message = format!("`{option}` belongs to one route");
             reader.mistakes.error(&found.place, message, "move it below a [[route]]");
@@ -149,23 +146,21 @@ fn one(
 ) -> Option<Route> {
     let mut reader = Reader::new(section, mistakes);
     let place = reader.place().clone();
-    let line = reader.text("match", "\"POST /v1/charges\"");
+    let HeadOptions { matched: line, name, accept_identity_change: accepts } =
+        HeadOptions::read(&mut reader);
     if line.is_missing() {
         let help = "write match = \"POST /v1/charges\": methods, a space, and a path";
         reader.mistakes.error(&place, "this route has no `match`", help);
     }
     let matched = line.then(|text, place| matched(text, place, reader.mistakes));
-    let name = reader.text("name", "\"charge.create\"").then(|name, place| {
-        match onceward::OperationName::new(name) {
-            Ok(_) => Some(name.clone()),
-            Err(error) => {
-                let help = "write name = \"charge.create\"";
-                reader.mistakes.error(place, format!("`name`: {error}"), help);
-                None
-            }
+    let name = name.then(|name, place| match onceward::OperationName::new(name) {
+        Ok(_) => Some(name.clone()),
+        Err(error) => {
+            let help = "write name = \"charge.create\"";
+            reader.mistakes.error(place, format!("`name`: {error}"), help);
+            None
         }
     });
-    let accepts = reader.flag(ACCEPT);
     if let Some(accepts) = accepts.given().filter(|accepts| accepts.value) {
         let message = "`accept_identity_change = true`: if this route keeps its records under other names than \
                        before, completed keys run again, and the gateway starts nevertheless; remove \
@@ -175,11 +170,6 @@ fn one(
     let own = RouteOptions::read(&mut reader);
     reader.finish();
     let options = forced.or(&own).or(defaults);
-    let name = match name {
-        Setting::Missing => Some(None),
-        Setting::Wrong => None,
-        Setting::Given(name) => Some(Some(name.value)),
-    };
     let takes_keys = !options.key.given().is_some_and(|key| key.value == KeyRule::Off);
     let matched = matched.given().filter(|matched| {
         !takes_keys || must_take_keys(&matched.value.0, &matched.place, mistakes)
@@ -187,8 +177,8 @@ fn one(
     let head = Head {
         place,
         matched: matched.map(|matched| matched.value.clone()),
-        name,
-        accepts_identity_change: fit::value(&accepts, false),
+        name: name.optional(),
+        accepts_identity_change: accepts.value_or(false),
     };
     finish(head, &own, &options, offered, mistakes)
 }

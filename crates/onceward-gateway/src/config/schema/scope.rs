@@ -17,10 +17,10 @@ pub(crate) const SCOPE_CHOICES: &str = "choose of \"jwt:<claim>\" (of a verified
 
 pub(crate) const AUTHORIZE_CHOICES: &str = "choose of \"jwt\" (a valid token is enough), \"mtls\" \
     (a valid certificate is enough), a URL that is asked with the caller's headers, and \"none\" \
-    (whoever has scope and key may see the answer again)";
+    (each caller with the scope and the key may see the answer again)";
 
-pub(crate) const NONE_NOTE: &str = "`authorize = \"none\"`: nobody checks again before a stored \
-    answer is sent to whoever has scope and key";
+pub(crate) const NONE_NOTE: &str = "`authorize = \"none\"`: nothing is checked again before a \
+    stored answer is sent to a caller with the scope and the key";
 
 const KINDS: [&str; 9] =
     ["jwt", "jwt-number", "cert", "header", "secret", "cookie", "global", "path", "json"];
@@ -215,7 +215,7 @@ pub(crate) fn check_scope(
             }
             ScopePart::Header(_) => (
                 !offered.trusted_proxies,
-                "a `header:` scope needs `trusted_proxies`: else anybody could send that header",
+                "a `header:` scope needs `trusted_proxies`: else any client could send that header",
                 "add trusted_proxies = [\"127.0.0.1/32\"] at the top, with your proxy's address",
             ),
             ScopePart::Path(name) => {

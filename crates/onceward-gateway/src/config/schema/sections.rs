@@ -2,18 +2,24 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use super::addresses;
+use super::{
+    addresses,
+    process::{JwtOptions, TlsOptions, TokenOptions},
+};
 use crate::config::{
-    AdminToken, Jwt, JwtKeys, Role, SourceLocation, Tls,
+    AdminToken, Jwt, JwtKeys, SourceLocation, Tls,
     diagnostics::mistake::Mistakes,
     parse::reader::{Placed, Reader, Section, Setting, Value},
 };
 
 pub(crate) fn tls(section: Section, directory: &Path, mistakes: &mut Mistakes) -> Option<Tls> {
     let mut reader = Reader::new(section, mistakes);
-    let cert = file(&mut reader, "cert", directory);
-    let key = file(&mut reader, "key", directory);
-    let client_ca = file(&mut reader, "client_ca", directory);
+    let TlsOptions { cert, key, client_ca } = TlsOptions::read(&mut reader);
+    let mut file = |option, name: Setting<String>| {
+        name.then(|name, place| addresses::file(option, name, place, directory, reader.mistakes))
+    };
+    let (cert, key) = (file("cert", cert), file("key", key));
+    let client_ca = file("client_ca", client_ca);
     for (option, setting) in [("cert", &cert), ("key", &key)] {
         if setting.is_missing() {
             let place = reader.place().clone();
@@ -22,25 +28,12 @@ pub(crate) fn tls(section: Section, directory: &Path, mistakes: &mut Mistakes) -
         }
     }
     reader.finish();
-    let client_ca = match client_ca {
-        Setting::Missing => None,
-        Setting::Wrong => return None,
-        Setting::Given(placed) => Some(placed.value),
-    };
+    let client_ca = client_ca.optional()?;
     Some(Tls {
         certificate: cert.given()?.value.clone(),
         key: key.given()?.value.clone(),
         client_ca,
     })
-}
-
-fn file(
-    reader: &mut Reader<'_>,
-    option: &'static str,
-    directory: &Path,
-) -> Setting<std::path::PathBuf> {
-    let text = reader.text(option, "\"file.pem\"");
-    text.then(|text, place| addresses::file(option, text, place, directory, reader.mistakes))
 }
 
 pub(crate) fn jwt(
@@ -50,13 +43,15 @@ pub(crate) fn jwt(
     mistakes: &mut Mistakes,
 ) -> Option<Jwt> {
     let mut reader = Reader::new(section, mistakes);
-    let jwks = file(&mut reader, "jwks", directory);
-    let secret = reader.text("secret_env", "\"JWT_SECRET\"").then(|name, place| {
+    let JwtOptions { jwks, secret_env, issuer, audience } = JwtOptions::read(&mut reader);
+    let jwks =
+        jwks.then(|name, place| addresses::file("jwks", name, place, directory, reader.mistakes));
+    let secret = secret_env.then(|name, place| {
         check_variable("secret_env", name, place, environment, reader.mistakes)
             .then(|| name.clone())
     });
-    let issuer = not_empty(&mut reader, "issuer", "\"https://login.example.com\"");
-    let audience = not_empty(&mut reader, "audience", "\"payments\"");
+    let issuer = not_empty(issuer, "issuer", "\"https://login.example.com\"", reader.mistakes);
+    let audience = not_empty(audience, "audience", "\"payments\"", reader.mistakes);
     let place = reader.place().clone();
     let help = "choose jwks = \"keys.json\" (a file of public keys) or secret_env = \"NAME\" (the \
                 environment variable that holds a shared secret)";
@@ -109,10 +104,10 @@ fn admin_token(
         return None;
     };
     let mut reader = Reader::new(section, mistakes);
-    let variable = reader.text("token_env", "\"ONCEWARD_TOKEN\"").then(|name, place| {
+    let TokenOptions { token_env, role } = TokenOptions::read(&mut reader);
+    let variable = token_env.then(|name, place| {
         check_variable("token_env", name, place, environment, reader.mistakes).then(|| name.clone())
     });
-    let role = reader.choice("role", &Role::ALL.map(|role| (role.as_str(), role)));
     for (option, is_missing) in [("token_env", variable.is_missing()), ("role", role.is_missing())]
     {
         if is_missing {
@@ -124,18 +119,23 @@ fn admin_token(
     Some(AdminToken { name, token_env, role })
 }
 
-fn not_empty(reader: &mut Reader<'_>, option: &'static str, example: &str) -> Setting<String> {
-    reader.text(option, example).then(|text, place| {
+fn not_empty(
+    setting: Setting<String>,
+    option: &str,
+    example: &str,
+    mistakes: &mut Mistakes,
+) -> Setting<String> {
+    setting.then(|text, place| {
         if text.is_empty() {
             let help = format!("write {option} = {example}, or leave it out");
-            reader.mistakes.error(place, format!("`{option}` is empty"), help);
+            mistakes.error(place, format!("`{option}` is empty"), help);
             return None;
         }
         Some(text.clone())
     })
 }
 
-/// The value is never quoted: somebody may have written the secret itself.
+/// Never quotes the value: an operator may have written the secret itself.
 fn check_variable(
     option: &str,
     name: &str,

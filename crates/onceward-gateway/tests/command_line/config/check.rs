@@ -70,7 +70,8 @@ fn machines_get_every_option_in_the_words_of_the_file_and_no_secret() {
     assert_eq!(document["config"], golden, "{:#}", document["config"]);
     // Every option of a route that `onceward init` explains is in it.
     let route = golden["routes"][0].as_object().unwrap();
-    let template = include_str!("../../../src/commands/init/onceward.toml");
+    onceward(directory.path(), &["init", "template.toml"], &[]);
+    let template = fs::read_to_string(directory.path().join("template.toml")).unwrap();
     let (_, options) = template.split_once("[[route]]").unwrap();
     let explained = options.lines().filter_map(|line| {
         let line = line.trim_start_matches('#').trim_start();
@@ -124,6 +125,16 @@ fn what_cannot_be_read_is_explained() {
     fs::write(directory.path().join("large.toml"), "#".repeat((1 << 20) + 1)).unwrap();
     assert!(check("large.toml").contains("larger than 1 MiB"));
     assert!(check(".").contains("cannot be read"));
+}
+
+#[test]
+fn the_page_of_options_is_what_the_command_prints() {
+    let directory = directory();
+    let output = onceward(directory.path(), &["check", "--options"], &[]);
+    assert!(output.is_success(), "{}", output.stderr);
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/options.md");
+    let is_same = fs::read_to_string(page).unwrap() == output.stdout;
+    assert!(is_same, "write it again: onceward check --options > docs/options.md");
 }
 
 #[test]

@@ -24,6 +24,7 @@ fn what_is_hidden_and_kept_is_checked() {
         ("redact_json = \"/card\"", "it must be a list", "[\"/card/number\"]"),
         ("max_open = 0", "`max_open` is out of its range", "between 1 and 10000"),
         ("max_open = 10001", "`max_open` is out of its range", "between 1 and 10000"),
+        ("max_late = 10001", "`max_late` is out of its range", "between 0 and 10000"),
         ("max_open = -1", "`max_open` is out of its range", "between 1 and 10000"),
         ("max_open = \"10\"", "`max_open` is a text; it must be a number", "between 1 and 10000"),
     ]);

@@ -18,7 +18,7 @@ use crate::{
     server::{
         Body, Code, Idempotency, Problem, cause_of,
         idempotency::lock,
-        options::checked::Options,
+        options::table::Options,
         steps::{admit::UNKNOWN_ADVICE, identify, respond, unknown},
     },
     telemetry::event,

@@ -1,132 +1,28 @@
 //! The options of a layer as a whole: what does not fit together is refused before it serves.
 
-use std::{any::Any, borrow::Cow, sync::Arc, time::Duration};
+use std::{any::Any, borrow::Cow, sync::Arc};
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use onceward_core::{
     Effect, Keeps, OperationName, Policy, PolicyBuilder, Profile, Scope, Spool, Terms, TermsBuilder,
 };
 
+use super::table::{Checked, Chosen, Options};
 use crate::{
     Engine,
     server::{
         Errors, Idempotency, IdempotencyBuilder, InFlight, OptionsError, headers,
-        hooks::{
-            AuthorizeHook, FingerprintHook, NameHook, Peers, PrincipalHook, RebuildHook,
-            RedactHook, RejectHook, ResolveHook, ScopeHook,
-        },
-        key::{KeyPlace, KeySource},
+        hooks::{NameHook, Peers},
         problem::stripe,
         steps::shed::Traffic,
     },
     telemetry::Route,
 };
 
-/// What was asked for, before it is known to fit together.
-#[derive(Clone)]
-pub(crate) struct Chosen {
-    pub(crate) scope: ScopeHook,
-    pub(crate) spool: Option<Arc<dyn Spool>>,
-    pub(crate) name: Option<Name>,
-    pub(crate) methods: Vec<Method>,
-    pub(crate) key_place: KeyPlace,
-    pub(crate) key_required: bool,
-    pub(crate) effect: Effect,
-    pub(crate) lease: Option<Duration>,
-    pub(crate) retain: Option<Duration>,
-    pub(crate) unknown_retain: Option<Duration>,
-    pub(crate) retry_window: Option<Duration>,
-    pub(crate) max_run: Option<Duration>,
-    pub(crate) profile: Option<Profile>,
-    pub(crate) hold_500: bool,
-    pub(crate) not_applied: Vec<u16>,
-    pub(crate) released_statuses: Vec<u16>,
-    pub(crate) final_statuses: Vec<u16>,
-    pub(crate) in_flight: Option<InFlight>,
-    pub(crate) deferred: Option<Duration>,
-    pub(crate) prefer: bool,
-    pub(crate) challenge: String,
-    pub(crate) scope_errors_told: bool,
-    pub(crate) errors: Option<Errors>,
-    pub(crate) mismatch: Option<u16>,
-    pub(crate) stale_keys_refused: bool,
-    pub(crate) max_request: usize,
-    pub(crate) max_inline: usize,
-    pub(crate) max_response: usize,
-    pub(crate) fingerprint_headers: Vec<String>,
-    pub(crate) fingerprints: Option<FingerprintHook>,
-    pub(crate) keep_headers: Vec<String>,
-    pub(crate) drop_headers: Vec<String>,
-    pub(crate) authorize: Option<AuthorizeHook>,
-    pub(crate) resolver: Option<ResolveHook>,
-    pub(crate) rebuild: Option<RebuildHook>,
-    pub(crate) redact: Option<RedactHook>,
-    pub(crate) status_only: bool,
-    pub(crate) max_open: usize,
-    pub(crate) max_late: usize,
-    pub(crate) reject: Option<RejectHook>,
-    pub(crate) retry_share: f64,
-    pub(crate) principal: Option<PrincipalHook>,
-    pub(crate) peers: Option<Peers>,
-    pub(crate) pass_when_store_is_down: bool,
-    pub(crate) status_path: String,
-    pub(crate) route: Option<String>,
-}
-
 #[derive(Clone)]
 pub(crate) enum Name {
     Fixed(String),
     By(NameHook),
-}
-
-/// The options of a layer, known to fit together.
-pub(crate) struct Options {
-    pub(crate) scope: ScopeHook,
-    /// Where large answers are that were committed by a handler.
-    pub(crate) beside: Option<Arc<dyn Spool>>,
-    pub(crate) spool: Option<Arc<dyn Spool>>,
-    pub(crate) name: OperationNaming,
-    pub(crate) methods: Vec<Method>,
-    pub(crate) key_source: KeySource,
-    pub(crate) key_required: bool,
-    pub(crate) terms: Terms,
-    pub(crate) policy: Policy,
-    pub(crate) in_flight: InFlight,
-    /// Claims are made by the handlers; so long a duplicate waits in its transaction for another one.
-    pub(crate) deferred: Option<Duration>,
-    pub(crate) prefer: bool,
-    pub(crate) challenge: HeaderValue,
-    pub(crate) scope_errors_told: bool,
-    pub(crate) errors: Errors,
-    pub(crate) mismatch: StatusCode,
-    pub(crate) stale_keys_refused: bool,
-    pub(crate) max_request: usize,
-    pub(crate) max_inline: usize,
-    pub(crate) max_response: usize,
-    pub(crate) fingerprint_headers: Vec<HeaderName>,
-    pub(crate) fingerprints: Option<FingerprintHook>,
-    pub(crate) kept: headers::HeaderFilter,
-    pub(crate) authorize: Option<AuthorizeHook>,
-    pub(crate) resolver: Option<ResolveHook>,
-    pub(crate) rebuild: Option<RebuildHook>,
-    pub(crate) redact: Option<RedactHook>,
-    pub(crate) status_only: bool,
-    pub(crate) max_open: usize,
-    pub(crate) max_late: usize,
-    pub(crate) reject: Option<RejectHook>,
-    pub(crate) traffic: Traffic,
-    pub(crate) principal: Option<PrincipalHook>,
-    pub(crate) peers: Option<Peers>,
-    pub(crate) pass_when_store_is_down: bool,
-    pub(crate) status_path: String,
-    /// Where its requests are counted, if that is not said by the router.
-    pub(crate) route: Option<Route>,
-    /// What it is called: the route's label, or the operation's fixed name.
-    #[cfg_attr(
-        not(feature = "axum"),
-        expect(dead_code, reason = "only the status routes show it")
-    )]
-    pub(crate) label: Option<String>,
 }
 
 impl Options {
@@ -234,11 +130,11 @@ impl Chosen {
             );
             return refuse("status_path", text);
         }
-        let name = match self.name {
+        let name = match &self.name {
             None => OperationNaming::ByRoute,
-            Some(Name::By(hook)) => OperationNaming::By(hook),
+            Some(Name::By(hook)) => OperationNaming::By(hook.clone()),
             Some(Name::Fixed(name)) => {
-                OperationNaming::Fixed(OperationName::new(&name).map_err(OptionsError::Name)?)
+                OperationNaming::Fixed(OperationName::new(name).map_err(OptionsError::Name)?)
             }
         };
         let fixed = match &name {
@@ -247,50 +143,27 @@ impl Chosen {
         };
         let label = self.route.as_deref().or(fixed).map(str::to_owned);
         let route = label.as_deref().map(Route::named);
-        Ok(Options {
-            scope: self.scope,
-            spool: self.spool,
+        let checked = Checked {
             beside: None,
             name,
-            methods: self.methods,
-            key_source: self.key_place.check()?,
-            key_required: self.key_required,
+            key_source: self.key_place.clone().check()?,
             terms,
             policy,
             in_flight,
-            deferred: self.deferred,
-            prefer: self.prefer,
             challenge,
-            scope_errors_told: self.scope_errors_told,
             errors,
             mismatch: StatusCode::from_u16(mismatch).expect("one of three statuses"),
-            stale_keys_refused: self.stale_keys_refused,
-            max_request: self.max_request,
-            max_inline: self.max_inline,
-            max_response: self.max_response,
             fingerprint_headers: header_names("fingerprint_header", &self.fingerprint_headers)?,
-            fingerprints: self.fingerprints,
             kept: headers::HeaderFilter::new(
                 header_names("keep_header", &self.keep_headers)?,
                 header_names("drop_header", &self.drop_headers)?,
             )
             .or_else(|text| refuse("keep_header", text))?,
-            authorize: self.authorize,
-            resolver: self.resolver,
-            rebuild: self.rebuild,
-            redact: self.redact,
-            reject: self.reject,
             traffic: Traffic::new(self.retry_share),
-            status_only: self.status_only,
-            max_open: self.max_open,
-            max_late: self.max_late,
-            principal: self.principal,
-            peers: self.peers,
-            pass_when_store_is_down: self.pass_when_store_is_down,
-            status_path: self.status_path,
             route,
             label,
-        })
+        };
+        Ok(self.with(checked))
     }
 
     /// No process can see that a deferred claim runs, so that no duplicate waits for it.
@@ -358,8 +231,8 @@ impl Chosen {
             return refuse("deferred", text);
         }
         if self.in_flight() != InFlight::Conflict {
-            let text = "a claim that is not committed cannot be seen, so that nobody can wait for it or be \
-                        told later: leave `in_flight` out, and see `deferred_wait`";
+            let text = "a claim that is not committed cannot be seen, so that no duplicate can wait for it or \
+                        ask later: leave `in_flight` out, and see `deferred_wait`";
             return refuse("deferred", text);
         }
         if wait.is_zero() || wait > IdempotencyBuilder::MAX_DEFERRED_WAIT {

@@ -7,7 +7,7 @@ use super::fingerprint::original_uri;
 use crate::{
     server::{
         Claim, Code, Problem,
-        options::checked::{OperationNaming, Options},
+        options::{checked::OperationNaming, table::Options},
     },
     telemetry::{Route, event},
 };

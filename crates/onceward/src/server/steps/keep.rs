@@ -11,7 +11,7 @@ use super::capture::Captured;
 use crate::server::{
     Idempotency, NotKept, Redaction, Resource,
     headers::{self, REDACTED},
-    options::checked::Options,
+    options::table::Options,
 };
 
 /// What is kept of an answer, and the bytes that are too many for the record itself.

@@ -16,7 +16,7 @@ use crate::{
     http::ByteBody,
     server::{
         Body, Code, Idempotency, Problem, body, headers, memory,
-        options::checked::Options,
+        options::table::Options,
         prefer::{AfterWait, Patience},
     },
     telemetry::{Answered, event},

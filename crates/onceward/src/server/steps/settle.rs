@@ -15,7 +15,7 @@ use super::{
 use crate::{
     Engine,
     engine::fresh_fence,
-    server::{Body, Claim, Code, Idempotency, Problem, headers, options::checked::Options},
+    server::{Body, Claim, Code, Idempotency, Problem, headers, options::table::Options},
     telemetry::{self, Call, event},
 };
 

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use super::{keep, settle};
 use crate::{
     engine::{RepairRequest, fresh_fence},
-    server::{Idempotency, Unresolved, options::checked::Options},
+    server::{Idempotency, Unresolved, options::table::Options},
     telemetry::{self, Resolved, event},
 };
 
