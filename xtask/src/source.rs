@@ -15,7 +15,9 @@ pub(crate) fn files(directory: &Path, extension: &str) -> Result<Vec<PathBuf>, F
             let path = entry.map_err(|error| unreadable(&directory, &error))?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             if path.is_dir() {
-                if name != "target" && !name.starts_with('.') {
+                // What a person who tried an example has installed there is not ours.
+                let is_ours = name != "target" && name != "node_modules" && !name.starts_with('.');
+                if is_ours {
                     waiting.push(path);
                 }
             } else if path.extension().is_some_and(|own| own == extension) {

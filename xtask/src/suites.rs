@@ -187,7 +187,12 @@ pub(crate) const SUITES: [Suite; 17] = [
         claims: |target| target.package == "onceward-gateway" && is_gateway(target),
         against: |workspace| {
             let upstreams = ["python3", "node", "nginx"].map(tools::program).join(", ");
-            let clients = [tools::stripe(workspace), tools::clients(workspace)].join(", ");
+            let clients = [
+                tools::stripe(workspace),
+                tools::clients(workspace),
+                tools::quickstarts(workspace),
+            ];
+            let clients = clients.join(", ");
             Against::Present(format!("gateway processes before hyper, {upstreams}; {clients}"))
         },
         load: Load::Waits,

@@ -171,7 +171,11 @@ const NODE_OF_CLIENTS: u32 = 20;
 const NODE_STRIPE: &str = r#"{"private":true,"dependencies":{"stripe":"23.1.0"}}"#;
 
 /// Where the examples say what they need.
-const PYTHON_EXAMPLES: &str = "examples/postgres/requirements.txt";
+const PYTHON_EXAMPLES: [&str; 3] = [
+    "examples/postgres/requirements.txt",
+    "examples/quickstart/fastapi/requirements.txt",
+    "examples/quickstart/django/requirements.txt",
+];
 const NODE_EXAMPLES: &str = "examples/postgres/package.json";
 
 /// The Python environment for tests, made when it is absent; gives what is in it.
@@ -180,9 +184,13 @@ pub(crate) fn python(workspace: &Workspace) -> Result<String, String> {
     if version.contains("skipped") {
         return Err("python3 is not installed".to_owned());
     }
-    let examples = read(PYTHON_EXAMPLES)?;
-    let wanted = PYTHON_PACKAGES.into_iter().chain(PYTHON_CLIENTS).chain(examples.lines());
-    let wanted: Vec<&str> = wanted.collect();
+    let examples = PYTHON_EXAMPLES.into_iter().map(read).collect::<Result<String, _>>()?;
+    let mut wanted = [&PYTHON_PACKAGES[..], &PYTHON_CLIENTS].concat();
+    for package in examples.lines() {
+        if !wanted.contains(&package) {
+            wanted.push(package);
+        }
+    }
     let (place, listed) = (workspace.target_directory().join("tools/python"), wanted.join(" "));
     let stamp = place.join("packages.txt");
     if fs::read_to_string(&stamp).is_ok_and(|known| known == listed) {
@@ -216,6 +224,73 @@ pub(crate) fn stripe(workspace: &Workspace) -> String {
         Some(reason) => format!("no SDK of Stripe for {name} (skipped: {reason})"),
     });
     words.join(", ")
+}
+
+/// What the quick starts need; what is not there is said, and its tests are skipped.
+pub(crate) fn quickstarts(workspace: &Workspace) -> String {
+    let found = [
+        ("Python", python(workspace).err()),
+        ("Node", node_quickstart(workspace).err()),
+        ("Go", go_quickstart(workspace).err()),
+    ];
+    let words = found.map(|(name, missing)| match missing {
+        None => format!("quick starts in {name}"),
+        Some(reason) => format!("no quick starts in {name} (skipped: {reason})"),
+    });
+    words.join(", ")
+}
+
+/// Exactly what the lock names, below `target/tools`.
+fn node_quickstart(workspace: &Workspace) -> Result<(), String> {
+    let version = program("node");
+    if version.contains("skipped") {
+        return Err("node is not installed".to_owned());
+    }
+    let (manifest, lock) = (
+        read("examples/quickstart/express/package.json")?,
+        read("examples/quickstart/express/package-lock.json")?,
+    );
+    let place = workspace.target_directory().join("tools/quickstart");
+    install_once(&place, "installed.json", &lock, || {
+        write(&place.join("package.json"), &manifest)?;
+        write(&place.join("package-lock.json"), &lock)?;
+        let mut install = Command::new("npm");
+        install.args(["ci", "--no-audit", "--no-fund", "--silent", "--prefix"]).arg(&place);
+        quietly(&mut install)
+    })
+}
+
+/// Its modules, compiled: the test itself compiles no more than the service.
+fn go_quickstart(workspace: &Workspace) -> Result<(), String> {
+    let place = workspace.target_directory().join("tools/go");
+    install_once(&place, "quickstart.txt", &read("examples/quickstart/go/go.sum")?, || {
+        let mut build = Command::new("go");
+        let folder = root().map_err(|failure| failure.to_string())?.join("examples/quickstart/go");
+        build.args(["build", "-o"]).arg(place.join("bin/quickstart")).arg(".").current_dir(folder);
+        build.env("GOPATH", place.join("path")).env("GOCACHE", place.join("cache"));
+        quietly(&mut build)
+    })
+}
+
+/// Does nothing if the stamp in this place says that it was done for the same.
+fn install_once(
+    place: &Path,
+    stamp: &str,
+    wanted: &str,
+    install: impl FnOnce() -> Result<(), String>,
+) -> Result<(), String> {
+    let stamp = place.join(stamp);
+    if fs::read_to_string(&stamp).is_ok_and(|known| known == wanted) {
+        return Ok(());
+    }
+    println!("installing what the quick starts need into {}", place.display());
+    fs::create_dir_all(place).map_err(|error| format!("{}: {error}", place.display()))?;
+    install()?;
+    write(&stamp, wanted)
+}
+
+fn write(file: &Path, text: &str) -> Result<(), String> {
+    fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))
 }
 
 /// Ordinary clients in Python and Node; what is not there is said, and its tests are skipped.
@@ -256,15 +331,12 @@ fn node_packages(workspace: &Workspace, name: &str, wanted: &str) -> Result<Stri
         return Ok(version);
     }
     println!("installing packages of Node into {}", place.display());
-    let write = |file: &Path| {
-        fs::write(file, wanted).map_err(|error| format!("{}: {error}", file.display()))
-    };
     fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
-    write(&place.join("package.json"))?;
+    write(&place.join("package.json"), wanted)?;
     let mut install = Command::new("npm");
     install.args(["install", "--no-audit", "--no-fund", "--silent", "--prefix"]).arg(&place);
     quietly(&mut install)?;
-    write(&stamp)?;
+    write(&stamp, wanted)?;
     Ok(version)
 }
 

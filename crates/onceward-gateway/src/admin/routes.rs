@@ -42,7 +42,8 @@ impl Routes {
         }
         let text = "no route of this name is known here, so that it is not known how long it may run \
                     and how long its answer is promised: ask the gateway (`--admin`) or use its \
-                    configuration (`--config`); with force the built-in defaults count (10 minutes, \
+                    configuration (`--config`), or say `--defaults` with `--store` if flags alone started \
+                    it; with force the built-in defaults count (10 minutes, \
                     24 hours); nothing was changed";
         Err(Refusal::conflict("route-unknown", text))
     }

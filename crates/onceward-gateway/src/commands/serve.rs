@@ -1,8 +1,16 @@
 //! `onceward serve`: the gateway as a process.
 
 use std::{
-    env, fmt::Display, future::Future, io, net::SocketAddr, path::PathBuf, process::ExitCode,
-    sync::Arc, thread, time::Duration,
+    env,
+    fmt::Display,
+    future::Future,
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    thread,
+    time::Duration,
 };
 
 use clap::Args;
@@ -27,7 +35,7 @@ use tower_service::Service as _;
 use super::terminal::{self, BoxError};
 use crate::{
     admin::{Access, Admin, InEffect, Repair},
-    config::{Config, Mistake, Overrides, Sources},
+    config::{Config, Mistake, Overrides, Sources, USUAL_FILE},
     descriptors::Descriptors,
     kept::{self, Refused, Settled},
     observe::{
@@ -59,16 +67,18 @@ const REFRESH: Duration = Duration::from_secs(60);
 /// Makes an API in any language safe to retry: a gateway in front of it.
 ///
 /// Requests with an `Idempotency-Key` run once; retries get the stored answer. Everything else passes
-/// through. Without a file, `--upstream`, `--scope` and `--authorize` are enough: the gateway covers all POST
-/// and PATCH requests. SIGHUP reads the file again; SIGTERM and Ctrl-C let what is under way
+/// through. Without `--config` the gateway reads ./onceward.toml, if it is there. Without a file, `--upstream`,
+/// `--scope` and `--authorize` are enough: the gateway covers all POST and PATCH requests. SIGHUP reads the file
+/// again; SIGTERM and Ctrl-C let what is under way
 /// end.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   onceward serve --upstream http://127.0.0.1:3000 --scope secret:x-api-key --authorize none
-  onceward init && onceward serve --config onceward.toml")]
+  onceward init && onceward serve")]
 pub(crate) struct Options {
-    /// The configuration; `onceward init` writes one with everything that can be said.
+    /// The configuration, ./onceward.toml if not said; `onceward init` writes one with everything that can
+    /// be said.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -95,7 +105,8 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         Ok(observing) => observing,
         Err(error) => return failed(&error),
     };
-    let config = match load(options) {
+    let file = configuration(options);
+    let config = match load(file.as_deref(), options) {
         Ok(config) => config,
         Err(mistakes) => {
             mistakes.iter().for_each(|mistake| tell(&mistake.to_string()));
@@ -106,7 +117,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     };
     let served = runtime()
         .map_err(BoxError::from)
-        .and_then(|runtime| runtime.block_on(serve(options, config, &observing)));
+        .and_then(|runtime| runtime.block_on(serve(options, file, config, &observing)));
     observing.end();
     served.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
 }
@@ -122,11 +133,30 @@ fn runtime() -> io::Result<Runtime> {
     }
 }
 
-fn load(options: &Options) -> Result<Config, Vec<Mistake>> {
-    Config::load(&Sources::gather(options.config.as_deref(), options.overrides.clone())?)
+/// The file that is read; `None`: flags and environment say everything.
+fn configuration(options: &Options) -> Option<PathBuf> {
+    if options.config.is_some() {
+        return options.config.clone();
+    }
+    let usual = Path::new(USUAL_FILE);
+    usual.exists().then(|| {
+        tell(&format!(
+            "the configuration is ./{USUAL_FILE}, because no --config names another one"
+        ));
+        usual.to_owned()
+    })
 }
 
-async fn serve(options: &Options, config: Config, observing: &Observing) -> Result<(), BoxError> {
+fn load(file: Option<&Path>, options: &Options) -> Result<Config, Vec<Mistake>> {
+    Config::load(&Sources::gather(file, options.overrides.clone())?)
+}
+
+async fn serve(
+    options: &Options,
+    file: Option<PathBuf>,
+    config: Config,
+    observing: &Observing,
+) -> Result<(), BoxError> {
     observing.trace()?;
     for note in &config.notes {
         tell(&note.to_string());
@@ -159,12 +189,8 @@ async fn serve(options: &Options, config: Config, observing: &Observing) -> Resu
         for_operators.map(|listener| operators(listener, places, &admin, tls.clone(), closed));
     // Before it says that it listens: a SIGHUP that the process does not expect ends it.
     let hangups = signal(SignalKind::hangup())?;
-    let reloads = tokio::spawn(reload_on_hangup(
-        hangups,
-        options.config.clone(),
-        options.overrides.clone(),
-        gateway.clone(),
-    ));
+    let reloads =
+        tokio::spawn(reload_on_hangup(hangups, file, options.overrides.clone(), gateway.clone()));
     let refreshes = tokio::spawn(refresh_keys(gateway.clone()));
     for reason in gateway.unusable_keys() {
         tell(&format!("warning: a key for tokens is not used: {reason}"));

@@ -19,7 +19,7 @@ pub(crate) use {
         names::{Names, is_of_path, template_of},
     },
     parse::{
-        source::{Overrides, Sources},
+        source::{Overrides, Sources, USUAL_FILE},
         units::{parse_duration as duration, show_duration},
     },
     schema::{

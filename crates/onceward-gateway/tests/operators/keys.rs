@@ -5,7 +5,9 @@ use std::{process::Command, time::Duration};
 use serde_json::{Value, json};
 use testbed::Process;
 
-use crate::gateway_support::{Call, Finished, Gateway, Plan, Upstream, command, route};
+use crate::gateway_support::{
+    Call, Finished, Gateway, Link, Plan, Upstream, Version, command, route,
+};
 
 fn pay(key: &str) -> Call {
     Call::post("/pay").key(key).header("x-api-key", "alice").json(json!({"amount": 5}))
@@ -75,6 +77,36 @@ fn refused(gateway: &Gateway, place: Place, arguments: &[&str]) -> String {
         "{place:?} {arguments:?}: {finished}"
     );
     finished.stderr
+}
+
+/// Flags can set no times, so that the built-in ones count on its store.
+#[tokio::test]
+async fn a_gateway_that_flags_started_needs_no_file() {
+    let (upstream, directory) = (Upstream::any(), tempfile::tempdir().unwrap());
+    let flags = ["--scope", "secret:x-api-key", "--authorize", "none", "--listen", "127.0.0.1:0"];
+    let mut serve = command(&["serve", "--upstream", &upstream.url()]);
+    let serve = Process::start(serve.args(flags).current_dir(directory.path())).unwrap();
+    let address = serve.stderr.wait_for_address().unwrap();
+    let send = async |call: &Call| Link::open(address, Version::Http1).await.send(call).await;
+    let lost = send(&pay("lost").told(json!({"status": 502}))).await;
+    assert_eq!(lost.header("onceward-outcome"), Some("unknown"), "{lost:?}");
+    let answer = r#"{"status":201,"headers":[["content-type","text/plain"]],"body":"paid"}"#;
+    std::fs::write(directory.path().join("answer.json"), answer).unwrap();
+    let resolve = |flags: &[&str]| {
+        let mut command = command(&["keys", "resolve", "--key", "lost", "--applied"]);
+        command.args(["--reason", "it is there", "--response", "answer.json"]).args(flags);
+        Finished::of(command.current_dir(directory.path()))
+    };
+    let store = ["--store", "sqlite://onceward.db"];
+    let refused = resolve(&store);
+    assert!(refused.stderr.contains("--defaults"), "how to go on is said: {refused}");
+    let nowhere = resolve(&["--defaults"]);
+    assert_eq!(nowhere.code, 2, "a configuration says it itself: {nowhere}");
+    let resolved = resolve(&[&store[..], &["--defaults"]].concat());
+    assert!(resolved.is_success() && resolved.stdout.contains("succeeded"), "{resolved}");
+    let replay = send(&pay("lost")).await;
+    assert_eq!((replay.status, replay.is_replay(), replay.text()), (201, true, "paid"));
+    assert_eq!(upstream.count().await, 1);
 }
 
 #[tokio::test]

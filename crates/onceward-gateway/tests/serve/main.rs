@@ -9,5 +9,6 @@ mod installed;
 mod names;
 mod observe;
 mod protection;
+mod quickstart;
 mod rules;
 mod stripe;

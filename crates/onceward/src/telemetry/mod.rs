@@ -117,7 +117,7 @@ labels! {
         Released = "released", Unknown = "unknown", FencedOff = "fenced_off",
     }
 
-    pub(crate) enum Renewed: "result" {
+    pub(crate) enum RenewalResult: "result" {
         Renewed = "renewed", Lost = "lost", Failed = "failed", TimedOut = "timed_out",
     }
 
@@ -189,7 +189,7 @@ metrics! { show_library:
     /// How long services took to answer keyed requests.
     EXECUTION_DURATION: Histograms = "onceward_execution_duration_seconds", SECONDS;
     /// Renewals of leases by what became of them.
-    RENEWALS: Counters<Renewed> = "onceward_renewals_total";
+    RENEWALS: Counters<RenewalResult> = "onceward_renewals_total";
     /// Settlements that did not go well at once.
     SETTLEMENTS_TROUBLED: Counters<Troubled> = "onceward_settlements_troubled_total";
     /// What keeps this process from ending now.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::config::{
     Config, Delivery, Mistake, Overrides, RetryRule, Route, Severity, SourceLocation, Sources,
-    priority_text, show_duration,
+    USUAL_FILE, priority_text, show_duration,
 };
 
 pub(crate) use document::{capabilities, config_document};
@@ -29,15 +29,15 @@ pub(crate) use document::{capabilities, config_document};
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  onceward check onceward.toml           what it means, or what is wrong with it
-  onceward check onceward.toml --json    the same for machines, as in a deployment
-  onceward check --options               every option that a configuration may have
+  onceward check                        what ./onceward.toml means, or what is wrong with it
+  onceward check gateway.toml --json    the same of another file, for machines, as in a deployment
+  onceward check --options              every option that a configuration may have
 
 It ends with 0 if the configuration is valid, also with warnings and notes, and with 1 if not.")]
 pub(crate) struct Options {
     /// The configuration.
-    #[arg(value_name = "FILE", required_unless_present = "options")]
-    file: Option<PathBuf>,
+    #[arg(value_name = "FILE", default_value = USUAL_FILE)]
+    file: PathBuf,
     /// Prints every option of a configuration with its range and its default, instead of checking one.
     #[arg(long, conflicts_with_all = ["file", "json"])]
     options: bool,
@@ -47,13 +47,13 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
-    let Some(file) = &options.file else {
+    if options.options {
         let written = io::stdout().write_all(reference::reference().as_bytes());
         return written.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
-    };
-    let sources = Sources::gather(Some(file), Overrides::default());
+    }
+    let sources = Sources::gather(Some(&options.file), Overrides::default());
     let result = sources.and_then(|sources| Config::load(&sources));
-    let file = file.display().to_string();
+    let file = options.file.display().to_string();
     let written = match (&result, options.json) {
         (result, true) => writeln!(io::stdout(), "{:#}", document(&file, result.as_ref())),
         (Ok(config), false) => summary(&mut io::stdout().lock(), &file, config),

@@ -18,7 +18,7 @@ use std::{
 use clap::Args;
 
 use super::{arguments, check, keys::DEFAULT_TOKEN};
-use crate::config::Config;
+use crate::config::{Config, USUAL_FILE};
 use finding::Findings;
 use report::Report;
 
@@ -41,7 +41,7 @@ It ends with 0 if there is no problem, also with warnings and notes, and with 1 
 configuration is wrong.")]
 pub(crate) struct Options {
     /// The configuration.
-    #[arg(long, value_name = "FILE", default_value = "onceward.toml")]
+    #[arg(long, value_name = "FILE", default_value = USUAL_FILE)]
     config: PathBuf,
     /// Writes one JSON document to standard output.
     #[arg(long)]

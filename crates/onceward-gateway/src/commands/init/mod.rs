@@ -11,6 +11,8 @@ use std::{
 
 use clap::Args;
 
+use crate::config::USUAL_FILE;
+
 pub(crate) use template::template;
 
 /// Writes a configuration with every option explained, and never over another file.
@@ -24,7 +26,7 @@ Then say in it where your service is, whose keys they are and who may see a repl
   onceward check onceward.toml   shows what it means, or what is wrong with it")]
 pub(crate) struct Options {
     /// The file to write.
-    #[arg(value_name = "FILE", default_value = "onceward.toml")]
+    #[arg(value_name = "FILE", default_value = USUAL_FILE)]
     file: PathBuf,
 }
 

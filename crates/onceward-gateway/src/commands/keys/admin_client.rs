@@ -16,7 +16,7 @@ use super::{BoxError, StoreLocation};
 use crate::{
     admin::{self, InEffect, Operator, Repair},
     commands::arguments::load_or_explain,
-    config::{Config, Guarantee, Role, StoreUrl},
+    config::{Config, Guarantee, Overrides, Role, Sources, StoreUrl, USUAL_FILE},
     proxy::{Lane, Upstream},
     records::{self, Tables},
 };
@@ -28,9 +28,6 @@ const MAX_ANSWER: usize = 64 << 20;
 
 /// The variable that holds the token, if no other is named.
 pub(crate) const DEFAULT_TOKEN: &str = "ONCEWARD_ADMIN_TOKEN";
-
-/// The configuration of an operator who names no place.
-const USUAL: &str = "onceward.toml";
 
 pub(crate) enum AdminClient {
     There {
@@ -45,13 +42,16 @@ pub(crate) enum AdminClient {
 
 impl AdminClient {
     pub(super) async fn open(place: &StoreLocation) -> Result<Self, BoxError> {
-        let StoreLocation { config, store, admin, token_env, .. } = place;
+        let StoreLocation { config, store, defaults, admin, token_env, .. } = place;
         match (config, store, admin) {
             (_, _, Some(url)) => Self::there(url, token_env),
-            (_, Some(store), _) => Self::here(&StoreUrl::of_argument(store)?, None, None).await,
+            (_, Some(store), _) => {
+                let config = defaults.then(config_by_flags).transpose()?;
+                Self::here(&StoreUrl::of_argument(store)?, None, config.map(Arc::new)).await
+            }
             (Some(file), ..) => Self::of_file(file).await,
-            (None, None, None) if Path::new(USUAL).exists() => {
-                Self::of_file(Path::new(USUAL)).await
+            (None, None, None) if Path::new(USUAL_FILE).exists() => {
+                Self::of_file(Path::new(USUAL_FILE)).await
             }
             (None, None, None) => Err("say where: --admin http://127.0.0.1:8081 (a running \
                                        gateway), --config onceward.toml, or --store \
@@ -152,6 +152,19 @@ impl AdminClient {
         };
         understood(status, &body)
     }
+}
+
+/// What `serve` means by flags alone: built-in times, and whole answers are kept. The address and the scope are
+/// needed to have a configuration, and mean nothing here.
+fn config_by_flags() -> Result<Config, BoxError> {
+    let overrides = Overrides {
+        upstream: Some("http://127.0.0.1:3000".to_owned()),
+        scope: vec!["global".to_owned()],
+        authorize: Some("none".to_owned()),
+        ..Overrides::default()
+    };
+    Config::load(&Sources { overrides, ..Sources::default() })
+        .map_err(|mistakes| mistakes.iter().map(ToString::to_string).collect::<String>().into())
 }
 
 /// Only the operators' listener gets a token: the public one would pass it on to the service behind it.

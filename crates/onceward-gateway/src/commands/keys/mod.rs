@@ -78,6 +78,9 @@ struct StoreLocation {
     /// This store, as `sqlite://onceward.db` or `postgres://user@host/database`.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
+    /// With --store: flags alone started its gateway, without a configuration, so the built-in times count.
+    #[arg(long, requires = "store")]
+    defaults: bool,
     /// The operators' listener of a gateway, as `http://127.0.0.1:8081`.
     #[arg(long, value_name = "URL")]
     admin: Option<String>,

@@ -30,6 +30,9 @@ const VARIABLES: [(&str, &str); 6] = [
     ("ONCEWARD_TRUSTED_PROXIES", "trusted_proxies"),
 ];
 
+/// The file that `serve` and `check` read when they are given no other.
+pub(crate) const USUAL_FILE: &str = "onceward.toml";
+
 /// Everything that a configuration is made of.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {

@@ -138,6 +138,18 @@ fn the_page_of_options_is_what_the_command_prints() {
 }
 
 #[test]
+fn the_usual_file_is_read_when_no_other_is_named() {
+    let directory = directory();
+    let missing = onceward(directory.path(), &["check"], &[]);
+    assert_eq!(missing.code, 1);
+    assert!(missing.stderr.starts_with("onceward.toml: error: there is no such file"), "{missing}");
+    fs::write(directory.path().join("onceward.toml"), GOOD).unwrap();
+    let checked = onceward(directory.path(), &["check"], &[("JWT_SECRET", "sesame")]);
+    assert!(checked.stdout.starts_with("onceward.toml: valid\n"), "{checked}");
+    assert!(checked.is_success());
+}
+
+#[test]
 fn the_help_has_examples() {
     let directory = directory();
     for command in ["check", "init"] {
@@ -145,6 +157,4 @@ fn the_help_has_examples() {
         assert!(output.is_success());
         assert!(output.stdout.contains("Examples:"), "{command}");
     }
-    let output = onceward(directory.path(), &["check"], &[]);
-    assert_eq!(output.code, 2, "there is no file that is meant by itself");
 }

@@ -7,8 +7,8 @@ use testbed::Process;
 
 use crate::{
     gateway_support::{
-        Call, Certificates, Gateway, Link, Plan, Signal, Upstream, Version, free_address, route,
-        route_for, upstreams,
+        Call, Certificates, Gateway, Link, Plan, Signal, Upstream, Version, command, free_address,
+        route, route_for, upstreams,
     },
     rules::pay,
 };
@@ -177,6 +177,38 @@ async fn without_a_route_everything_is_covered() {
     assert_eq!(gateway.send(&any).await.status, 201);
     assert!(gateway.send(&any).await.is_replay());
     assert_eq!(upstream.count().await, 1);
+}
+
+#[tokio::test]
+async fn the_usual_file_is_read_and_the_log_says_so() {
+    let upstream = Upstream::any();
+    let plan = Plan::new(&upstream.url(), &route(""));
+    plan.command();
+    let mut serve = command(&["serve"]);
+    let gateway = plan.start_by(serve.current_dir(plan.directory.path()));
+    assert!(gateway.said_so_far().contains("the configuration is ./onceward.toml"));
+    assert_eq!(gateway.send(&pay("k")).await.status, 201);
+    // It is read again, and flags win over it.
+    gateway.reload("no configuration");
+    gateway.wait_for("the old routes stay");
+    gateway.reload(&plan.text);
+    gateway.wait_for("the routes were read again");
+    drop(gateway);
+    let mut serve = command(&["serve", "--store", "sqlite://other.db"]);
+    let gateway = plan.start_by(serve.current_dir(plan.directory.path()));
+    assert!(gateway.said_so_far().contains("other.db"));
+}
+
+#[tokio::test]
+async fn flags_alone_need_no_file() {
+    let (upstream, directory) = (Upstream::any(), tempfile::tempdir().unwrap());
+    let flags = ["--scope", "secret:x-api-key", "--authorize", "none", "--listen", "127.0.0.1:0"];
+    let mut serve = command(&["serve", "--upstream", &upstream.url()]);
+    let serve = Process::start(serve.args(flags).current_dir(directory.path())).unwrap();
+    let address = serve.stderr.wait_for_address().unwrap();
+    assert!(!serve.stderr.text().contains("onceward.toml"), "{}", serve.stderr.text());
+    let mut link = Link::open(address, Version::Http1).await;
+    assert_eq!(link.send(&pay("k")).await.status, 201);
 }
 
 /// Whoever collects the log may die. That must not change what a failure means.

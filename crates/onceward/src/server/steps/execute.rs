@@ -34,7 +34,7 @@ use crate::{
     engine::{Renewal, open::Slot},
     http::ByteBody,
     server::{Body, Claim, Code, Idempotency, PeerMemory, Problem, WholeBody},
-    telemetry::{self, Begun, Renewed, event},
+    telemetry::{self, Begun, RenewalResult, event},
 };
 
 /// What the client of a running execution waits for.
@@ -183,10 +183,10 @@ async fn renew(engine: Engine, claim: Claim) {
         sleep_until(next).await;
         let (renewed, operation) = (timeout(patience, engine.renew(&claim)).await, claim.id());
         telemetry::RENEWALS.add(match &renewed {
-            Ok(Ok(Renewal::Renewed { .. } | Renewal::Held)) => Renewed::Renewed,
-            Ok(Ok(Renewal::Lost(_))) => Renewed::Lost,
-            Ok(Err(_)) => Renewed::Failed,
-            Err(_) => Renewed::TimedOut,
+            Ok(Ok(Renewal::Renewed { .. } | Renewal::Held)) => RenewalResult::Renewed,
+            Ok(Ok(Renewal::Lost(_))) => RenewalResult::Lost,
+            Ok(Err(_)) => RenewalResult::Failed,
+            Err(_) => RenewalResult::TimedOut,
         });
         next = Instant::now() + patience;
         match renewed {
