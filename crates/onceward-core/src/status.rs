@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// What a [`Stored`] record means at the time it was read.
+/// What a [`Stored`](crate::Stored) record means at the time it was read.
 ///
 /// ```
 /// use onceward_core::Status;
