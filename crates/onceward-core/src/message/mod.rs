@@ -24,6 +24,6 @@ pub use inspect::{
 };
 pub use queue::{
     Advance, Cursor, Due, Enqueue, Fresh, LeaseRequest, Page, ParkChange, Parking, Place, Position,
-    Queue, RelayId, Settled, Settlement, SinkId, StartFrom, Sweep,
+    Queue, Receive, RelayId, Settled, Settlement, SinkId, StartFrom, Sweep,
 };
 pub use work::{LaneWork, Token, TopicRule};

@@ -67,6 +67,30 @@ pub trait Enqueue<Connection: ?Sized>: Queue {
     ) -> StoreFuture<'a, MessageId>;
 }
 
+/// The inbox: recognises a message that comes again, inside the consumer's own transaction.
+///
+/// ```
+/// use core::time::Duration;
+/// use onceward_core::{StoreError, message::Receive};
+///
+/// async fn is_new<C>(inbox: &impl Receive<C>, transaction: &mut C, id: &str) -> Result<bool, StoreError> {
+///     let week = Duration::from_secs(7 * 86_400);
+///     inbox.first_time_in(transaction, "billing", id, week).await // true: apply it, then commit
+/// }
+/// ```
+pub trait Receive<Connection: ?Sized>: Send + Sync + 'static {
+    /// Whether a consumer gets this message for the first time; remembered by the caller's commit, for so long.
+    ///
+    /// A second delivery waits for the transaction of the first one. After an error the caller must roll back.
+    fn first_time_in<'a>(
+        &'a self,
+        connection: &'a mut Connection,
+        consumer: &'a str,
+        message: &'a str,
+        retain: Duration,
+    ) -> StoreFuture<'a, bool>;
+}
+
 /// Which sink: the number that the queue gave to its name.
 ///
 /// ```
