@@ -19,6 +19,7 @@ pub mod crashpoint;
 pub mod engine;
 #[cfg(any(feature = "client", feature = "tower"))]
 mod http;
+pub mod outbox;
 pub mod protocol;
 #[cfg(feature = "encryption")]
 pub mod seal;
