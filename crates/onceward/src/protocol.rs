@@ -76,6 +76,8 @@ pub use onceward_core::{
     Verdict,
     WholeFingerprinter,
     fingerprint,
+    // What leaves with a commit.
+    message,
     wire,
 };
 #[cfg(feature = "conformance")]

@@ -1,0 +1,73 @@
+//! Rows about messages, as rusqlite gives them.
+
+use onceward_core::{
+    Fence, StoreError, Timestamp,
+    message::{Lane, Message, Position, RelayId, SinkId},
+};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use super::{super::reader::flat, cursor_at, sql};
+use crate::store::sql::messages::MessageColumns;
+
+/// Takes the columns of [`sql::MESSAGE`], which come first in a row.
+pub(super) fn columns(row: &Row<'_>) -> rusqlite::Result<MessageColumns> {
+    let time = |index| row.get::<_, Option<i64>>(index);
+    Ok(MessageColumns {
+        id: row.get(0)?,
+        topic: row.get(1)?,
+        aggregate: row.get(2)?,
+        at: Timestamp::from_unix_micros(row.get(3)?),
+        not_before: time(4)?.map(Timestamp::from_unix_micros),
+        expires_at: time(5)?.map(Timestamp::from_unix_micros),
+        operation: row.get(6)?,
+        trace: row.get(7)?,
+        headers: row.get(8)?,
+        body: row.get(9)?,
+    })
+}
+
+/// `None`: it was swept meanwhile.
+pub(super) fn message(connection: &Connection, seq: i64) -> Result<Option<Message>, StoreError> {
+    let mut statement = flat(connection.prepare_cached(sql::MESSAGE))?;
+    let columns = flat(statement.query_row([seq], columns).optional())?;
+    columns.map(MessageColumns::message).transpose()
+}
+
+/// A lane as it is stored.
+pub(super) struct LaneRow {
+    pub(super) step: i64,
+    pub(super) fence: Fence,
+    pub(super) cursor: i64,
+    pub(super) relay: Option<RelayId>,
+}
+
+impl LaneRow {
+    /// `None`: the sink was removed.
+    pub(super) fn read(
+        connection: &Connection,
+        sink: SinkId,
+        lane: Lane,
+    ) -> rusqlite::Result<Option<Self>> {
+        let mut statement = connection.prepare_cached(sql::LANE)?;
+        let row = statement.query_row(params![sink.0, lane.number()], |row| {
+            Ok(Self {
+                step: row.get(0)?,
+                fence: Fence::from_random(row.get(1)?),
+                cursor: row.get(2)?,
+                relay: row.get::<_, Option<[u8; 16]>>(3)?.map(RelayId::from_random),
+            })
+        });
+        row.optional()
+    }
+
+    pub(super) fn position(&self, sink: SinkId, lane: Lane, relay: RelayId) -> Position {
+        Position {
+            sink,
+            lane,
+            relay,
+            step: u64::try_from(self.step).unwrap_or_default(),
+            fence: self.fence,
+            cursor: cursor_at(self.cursor),
+        }
+    }
+}
