@@ -53,6 +53,10 @@ impl fmt::Debug for MessageId {
     }
 }
 
+fn is_name(text: &str) -> bool {
+    (1..=255).contains(&text.len()) && !text.chars().any(char::is_control)
+}
+
 /// Declares a text of 1 to 255 bytes without control characters, which names something.
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {
@@ -63,8 +67,7 @@ macro_rules! name {
         impl $name {
             /// Takes 1 to 255 bytes without control characters.
             pub fn new(text: &str) -> Result<Self, MessageError> {
-                let fits = !text.is_empty() && text.len() <= 255;
-                match fits && !text.chars().any(char::is_control) {
+                match is_name(text) {
                     true => Ok(Self(text.into())),
                     false => Err(MessageError::Name($what)),
                 }
@@ -306,6 +309,9 @@ impl NewMessage {
 
     /// Whether a queue may take it. Queues ask; producers need not.
     pub fn check(&self) -> Result<(), MessageError> {
+        if self.trace.as_deref().is_some_and(|trace| !is_name(trace)) {
+            return Err(MessageError::Name("trace context"));
+        }
         if self.body.len() > Self::MAX_BODY {
             return Err(MessageError::Body(self.body.len()));
         }

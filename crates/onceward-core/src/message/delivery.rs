@@ -4,7 +4,7 @@ use alloc::{borrow::ToOwned as _, string::String};
 use core::time::Duration;
 
 use crate::retry::{
-    Action, Call, Class, Context, Method, Moment, Observation, Permit, Rules, Stop, StopReason,
+    Action, Call, Circuit, Class, Context, Method, Moment, Observation, Permit, Rules, StopReason,
     Target, decide,
 };
 
@@ -25,7 +25,12 @@ pub enum Sent {
         /// What it said.
         why: String,
     },
-    /// The sink did not take this message now.
+    /// The sink is there and failed at this message: a complete 500, say.
+    Failed {
+        /// What it said.
+        why: String,
+    },
+    /// The sink takes nothing now, or says that it will later: a 429, 502, 503 or 504, say.
     Retry {
         /// After which time it wants it again.
         after: Option<Duration>,
@@ -69,6 +74,13 @@ pub enum Next {
         /// What the attempt said.
         why: String,
     },
+    /// No attempt was made: it is tried after this time, and its aggregate waits with it.
+    Postpone {
+        /// How long to wait.
+        wait: Duration,
+        /// Why none was made.
+        why: String,
+    },
     /// It becomes a dead letter.
     Die {
         /// Why.
@@ -88,6 +100,10 @@ pub enum Next {
 
 /// One message on its way: what is known of its earlier attempts.
 ///
+/// It dies when the attempts of the rules are used up, however long that takes: a sink that is down, a breaker
+/// that is open and a budget that is spent kill nothing. The deadline of the rules is the longest wait
+/// before another attempt.
+///
 /// ```
 /// use core::time::Duration;
 /// use onceward_core::{message::*, retry::{Rules, Target}};
@@ -95,7 +111,7 @@ pub enum Next {
 /// let rules = Rules::patient();
 /// let mut target = Target::new(&rules);
 /// let now = Duration::ZERO;
-/// let mut delivery = Delivery::new(&rules, 0, Duration::ZERO, now);
+/// let mut delivery = Delivery::new(&rules, 0, now);
 /// let permit = begin_delivery(&rules, &mut target, &mut delivery, now, 1).expect("the sink is well");
 /// assert!(permit.timeout <= Duration::from_secs(30));
 /// let sent = Sent::Retry { after: None, why: "503".into() };
@@ -108,13 +124,12 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// After so many failed attempts, at this age. Each attempt is under the message's id, so that a repeat
-    /// is the same operation.
+    /// The next attempt after so many failed ones. Each is under the message's id, so that a repeat is the same
+    /// operation.
     #[must_use]
-    pub fn new(rules: &Rules, failures: u32, age: Duration, now: Moment) -> Self {
-        let left = rules.deadline().saturating_sub(age);
-        let call = Call::new(rules, Method::of("POST"), now).keyed().failed_before(failures);
-        Self { call: call.within(left, now) }
+    pub fn new(rules: &Rules, failures: u32, now: Moment) -> Self {
+        let post = Method::of("POST");
+        Self { call: Call::new(rules, post, now).keyed().failed_before(failures) }
     }
 }
 
@@ -130,14 +145,17 @@ pub fn begin_delivery(
     now: Moment,
     random: u64,
 ) -> Result<Permit, Next> {
+    let failures = delivery.call.failures();
+    // First tries go on and show how the sink is: a message that failed before waits for them.
+    if failures > 0 && target.circuit(now) == Circuit::Guarded {
+        let why = StopReason::Breaker.sentence().to_owned();
+        return Err(Next::Postpone { wait: rules.pause(failures, random), why });
+    }
     let mut context = Context { rules, call: &mut delivery.call, target };
-    context.begin(now, random).map_err(|stop| match stop.reason() {
-        StopReason::Deadline => Next::Die { why: stop.reason().sentence().to_owned() },
-        _ => Next::Pause { wait: delivery.call.hint() },
-    })
+    context.begin(now, random).map_err(|_| Next::Pause { wait: delivery.call.hint() })
 }
 
-/// What an attempt means, by rules that count attempts, time, budget and breaker.
+/// What an attempt means, by rules that count attempts, budget and breaker.
 pub fn decide_delivery(
     rules: &Rules,
     target: &mut Target,
@@ -146,57 +164,51 @@ pub fn decide_delivery(
     now: Moment,
     random: u64,
 ) -> Next {
-    let (class, hint, why) = match sent {
-        Sent::Accepted => (Class::Success, None, String::new()),
-        Sent::Refused { why } => (Class::Final, None, why),
+    let mut context = Context { rules, call: &mut delivery.call, target };
+    let (observation, why) = match sent {
+        Sent::Accepted => (Class::Success.into(), String::new()),
+        Sent::Refused { why } => (Class::Final.into(), why),
+        Sent::Failed { why } => (Observation { alive: true, ..Class::ServerFault.into() }, why),
+        Sent::Retry { after: None, why } => (Class::ServerFault.into(), why),
+        Sent::Retry { after, why } => (Observation { hint: after, ..Class::Overload.into() }, why),
+        Sent::Unknown { why } => (Class::Ambiguous.into(), why),
         Sent::Gone { why } => {
-            learn(rules, target, delivery, Class::Final, now, random);
+            learn(&mut context, Class::Final, now, random);
             return Next::Hold { why };
         }
-        Sent::Retry { after, why } => {
-            let class = if after.is_some() { Class::Overload } else { Class::ServerFault };
-            (class, after, why)
-        }
-        Sent::Unknown { why } => (Class::Ambiguous, None, why),
         Sent::SinkDown { after, .. } => {
-            learn(rules, target, delivery, Class::NeverSent { reused: false }, now, random);
+            learn(&mut context, Class::NeverSent { reused: false }, now, random);
             return Next::Pause { wait: after };
         }
     };
-    let observation = Observation { hint, ..class.into() };
-    let mut context = Context { rules, call: &mut delivery.call, target };
     match decide(&mut context, observation, now, random) {
         Action::Succeed => Next::Delivered,
         Action::Attempt { wait } => Next::Park { wait, why },
-        Action::Stop(stop) => stopped(rules, delivery, stop, why, random),
-        // None of the classes above asks for these.
+        Action::Stop(stop) => stopped(rules, delivery, stop.reason(), why, random),
+        // No observation above leads to these.
         Action::Poll { wait } => Next::Park { wait, why },
         Action::Refresh => Next::Park { wait: Duration::ZERO, why },
     }
 }
 
-/// What ends a call of a client ends a delivery only if it speaks of this message: a budget that is spent and
-/// a breaker that is open pass.
-fn stopped(rules: &Rules, delivery: &Delivery, stop: Stop, why: String, random: u64) -> Next {
-    match stop.reason() {
-        StopReason::Answered | StopReason::Conflict | StopReason::Unauthorised => Next::Die { why },
-        reason @ (StopReason::Attempts | StopReason::Deadline) => {
-            Next::Die { why: alloc::format!("{why} ({})", reason.sentence()) }
-        }
+/// What ends a call of a client ends a delivery only if it speaks of this message.
+fn stopped(
+    rules: &Rules,
+    delivery: &Delivery,
+    reason: StopReason,
+    why: String,
+    random: u64,
+) -> Next {
+    match reason {
+        StopReason::Answered => Next::Die { why },
+        StopReason::Attempts => Next::Die { why: alloc::format!("{why} ({})", reason.sentence()) },
+        StopReason::Deadline => Next::Park { wait: rules.deadline(), why },
         _ => Next::Park { wait: rules.pause(delivery.call.failures(), random), why },
     }
 }
 
 /// Lets the target learn from an attempt that does not concern the message.
-fn learn(
-    rules: &Rules,
-    target: &mut Target,
-    delivery: &mut Delivery,
-    class: Class,
-    now: Moment,
-    random: u64,
-) {
-    let mut context = Context { rules, call: &mut delivery.call, target };
-    let _ = decide(&mut context, class.into(), now, random);
+fn learn(context: &mut Context<'_>, class: Class, now: Moment, random: u64) {
+    let _ = decide(context, class.into(), now, random);
     context.forgo();
 }

@@ -3,7 +3,7 @@
 use alloc::{string::String, vec::Vec};
 use core::time::Duration;
 
-use super::{Lane, Message, MessageId, Queue, RelayId, SinkId, SinkName, Topic};
+use super::{Aggregate, Lane, Message, MessageId, Queue, RelayId, SinkId, SinkName, Topic};
 use crate::{StoreFuture, Timestamp};
 
 /// For operators: finds messages, and changes what became of them.
@@ -17,7 +17,7 @@ use crate::{StoreFuture, Timestamp};
 /// }
 /// ```
 pub trait InspectQueue: Queue {
-    /// Lists messages of one sink page by page, oldest first.
+    /// Lists messages page by page, each once for every sink, oldest first.
     fn list<'a>(&'a self, filter: &'a MessageFilter) -> StoreFuture<'a, MessagePage>;
 
     /// One message as each sink has it; empty: it is not there.
@@ -109,7 +109,7 @@ pub struct MessageFilter {
     /// Only of this topic.
     pub topic: Option<Topic>,
     /// Only of this aggregate.
-    pub aggregate: Option<String>,
+    pub aggregate: Option<Aggregate>,
     /// Only what was enqueued so long ago.
     pub older: Option<Duration>,
     /// Where the page before ended; the other fields must be the same.
@@ -203,9 +203,9 @@ pub struct RepairMessage {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RepairKind {
-    /// Try it again from its first attempt: for dead and held ones, and at once for waiting ones.
+    /// Try it again at once, from its first attempt: for dead, held and waiting ones.
     Redrive,
-    /// Never send it: for everything that is parked.
+    /// Never send it: for dead, held, waiting and scheduled ones.
     Discard,
 }
 
@@ -231,7 +231,7 @@ impl RepairKind {
 pub enum Changed {
     /// It was made.
     Done,
-    /// The message is not parked at this sink: this is what it is there.
+    /// That cannot be done with what the message is at this sink.
     Refused(MessageState),
     /// There is no such message, or no such sink.
     Absent,

@@ -35,11 +35,14 @@ pub trait Queue: Send + Sync + 'static {
     /// Which of these lanes have something to take now, in one question.
     fn waiting<'a>(&'a self, positions: &'a [Position]) -> StoreFuture<'a, Vec<Lane>>;
 
-    /// Reads the next messages at a position, and the parked ones that are due; nothing is changed for
-    /// other relays.
+    /// Reads the parked messages that are due, then the next ones at a position, at most so many together;
+    /// nothing is changed for other relays.
     fn take<'a>(&'a self, position: &'a Position, limit: u32) -> StoreFuture<'a, Page>;
 
     /// Moves a lane on, if the step that the settlement expects is still the newest.
+    ///
+    /// A relay whose reply was lost proposes the same again: if the step after the expected one has the
+    /// settlement's fence, it was made.
     fn settle<'a>(&'a self, settlement: &'a Settlement) -> StoreFuture<'a, Settled>;
 
     /// Deletes what every sink has passed, whose retention is over and that no parked entry names.
@@ -59,7 +62,9 @@ pub trait Queue: Send + Sync + 'static {
 pub trait Enqueue<Connection: ?Sized>: Queue {
     /// Puts a message into the outbox; the caller's commit sends it, a rollback leaves nothing of it.
     ///
-    /// After an error the caller must roll back. An id that is there already is an error.
+    /// After an error the caller must roll back. A message that [`NewMessage::check`] does not pass is
+    /// [`StoreError::Refused`](crate::StoreError::Refused), an id that is there already
+    /// [`StoreError::Repeated`](crate::StoreError::Repeated).
     fn enqueue_in<'a>(
         &'a self,
         connection: &'a mut Connection,
@@ -238,11 +243,15 @@ pub struct Page {
     pub read_at: Timestamp,
     /// New messages, in their order.
     pub fresh: Vec<Fresh>,
-    /// Parked messages that may be tried now: of each aggregate those at its head, in their order.
+    /// Parked messages that may be tried now, in their order.
+    ///
+    /// A waiting one is due when its time has come and that of every earlier entry of its aggregate that
+    /// [blocks](Parking::blocks_its_aggregate) it; behind a held or dead one none is. A scheduled one is due
+    /// when its time has come and no entry of its aggregate blocks that is not due itself.
     pub due: Vec<Due>,
     /// The cursor with which a settlement counts places: what [`Advance::Through`] refers to.
     pub opened: Cursor,
-    /// The cursor when all of `fresh` is dealt with.
+    /// The cursor when all of `fresh` is dealt with. An idle lane ends where it is: it appends no steps.
     pub end: Cursor,
     /// Whether the queue has more than this page.
     pub is_full: bool,
@@ -263,7 +272,8 @@ pub struct Fresh {
     pub place: Place,
     /// What is delivered.
     pub message: Message,
-    /// A parked message of its aggregate is in its way.
+    /// An entry of its aggregate [blocks](Parking::blocks_its_aggregate) it that is not among those due in
+    /// this page.
     pub is_blocked: bool,
 }
 
@@ -348,7 +358,8 @@ pub struct ParkChange {
     pub id: MessageId,
     /// Its aggregate.
     pub aggregate: Aggregate,
-    /// Whether it was parked before. If its entry is gone meanwhile, this change is none.
+    /// Whether it was parked before. If its entry waits no longer, nor is scheduled, this change is none: an
+    /// operator discarded it, say.
     pub was_parked: bool,
     /// What becomes of it.
     pub to: Parking,
@@ -428,8 +439,8 @@ impl Parking {
 pub enum Settled {
     /// The lane is here now.
     Moved(Position),
-    /// Another step came in between, and nothing was changed. With a position: the relay still holds the
-    /// lane, at the same cursor, and may propose the same changes from there.
+    /// Another step came in between, and nothing was changed now. With a position: the relay still holds the
+    /// lane, at the same cursor, and may propose the same changes from there under a fresh fence.
     Fenced(Option<Position>),
 }
 

@@ -5,7 +5,7 @@
 //! or parked.
 
 use alloc::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     string::String,
     vec::Vec,
 };
@@ -34,6 +34,22 @@ pub enum TopicRule {
     Refuse,
 }
 
+/// What dead letters mean for later messages of their aggregates.
+///
+/// ```
+/// use onceward_core::message::DeadLetters;
+///
+/// assert_eq!(DeadLetters::default(), DeadLetters::Block);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeadLetters {
+    /// Later ones wait until an operator sends the dead one again or discards it.
+    #[default]
+    Block,
+    /// Later ones go on: their order has a gap.
+    Skip,
+}
+
 /// Why a message is dead whose topic no sink takes.
 const NO_SINK: &str = "no sink takes this topic";
 
@@ -52,12 +68,13 @@ pub struct Token(usize);
 /// One page of a lane, from its reading to its settlement.
 ///
 /// ```
+/// use core::time::Duration;
 /// use onceward_core::{Fence, message::*};
 ///
 /// /// Delivers a whole page to a sink that takes everything.
 /// fn deliver(position: Position, page: Page, fence: Fence) -> Option<Settlement> {
-///     let mut work = LaneWork::new(position, page, false, |_| TopicRule::Send);
-///     while let Some(token) = work.next() {
+///     let mut work = LaneWork::new(position, page, DeadLetters::Block, |_| TopicRule::Send);
+///     while let Some(token) = work.next(Duration::ZERO) {
 ///         work.sent(token, Next::Delivered);
 ///     }
 ///     work.settlement(fence)
@@ -70,11 +87,12 @@ pub struct LaneWork {
     end: Cursor,
     read_at: Timestamp,
     is_full: bool,
-    skips_dead: bool,
+    dead_letters: DeadLetters,
     items: Vec<Item>,
-    /// The chains whose next message may be sent.
-    ready: VecDeque<usize>,
+    /// Messages of one aggregate that may be sent, in their order.
     chains: Vec<VecDeque<usize>>,
+    /// The chains whose next message may be sent now.
+    ready: VecDeque<usize>,
     in_flight: usize,
     paused: Option<Option<Duration>>,
 }
@@ -86,125 +104,111 @@ struct Item {
     attempts: u32,
     was_parked: bool,
     chain: usize,
-    fate: Fate,
+    /// No sink takes its topic.
+    is_refused: bool,
+    /// The sink, or the rules of its retries, spoke about this very message.
+    was_tried: bool,
+    progress: Progress,
 }
 
-/// What became of a message of the page.
+/// How far a message of the page has come.
 #[derive(Clone, Debug, PartialEq)]
-enum Fate {
-    /// It was not tried.
+enum Progress {
+    /// Nothing was done with it.
     Open,
     /// It is being sent.
     InFlight,
     /// It is delivered, or for other sinks.
     Delivered,
-    /// It is parked.
+    /// It is parked, or its entry becomes this.
     Parked(Parking),
 }
 
 impl LaneWork {
-    /// Begins a page. Dead letters block their aggregates unless they are skipped.
+    /// Begins a page.
     pub fn new(
         position: Position,
         page: Page,
-        skips_dead: bool,
+        dead_letters: DeadLetters,
         rule: impl Fn(&Topic) -> TopicRule,
     ) -> Self {
         let Page { read_at, fresh, due, opened, end, is_full } = page;
-        let mut work = Self {
+        let due = due.into_iter().map(|due| (due.place, due.message, Some(due.attempts), false));
+        let fresh = fresh.into_iter().map(|one| (one.place, one.message, None, one.is_blocked));
+        let mut items = Vec::with_capacity(due.len() + fresh.len());
+        let mut chains: Vec<VecDeque<usize>> = Vec::new();
+        let mut chain_of: BTreeMap<Aggregate, usize> = BTreeMap::new();
+        for (place, message, attempts, is_blocked) in due.chain(fresh) {
+            let chain = *chain_of.entry(message.aggregate.clone()).or_insert(chains.len());
+            if chain == chains.len() {
+                chains.push(VecDeque::new());
+            }
+            let rule = rule(&message.topic);
+            let was_parked = attempts.is_some();
+            let progress = before_sending(&message, rule, was_parked, is_blocked, read_at);
+            if progress == Progress::Open {
+                chains[chain].push_back(items.len());
+            }
+            items.push(Item {
+                place,
+                message,
+                attempts: attempts.unwrap_or(0),
+                was_parked,
+                chain,
+                is_refused: rule == TopicRule::Refuse,
+                was_tried: false,
+                progress,
+            });
+        }
+        let ready = (0..chains.len()).collect();
+        Self {
             position,
             opened,
             end,
             read_at,
             is_full,
-            skips_dead,
-            items: Vec::with_capacity(due.len() + fresh.len()),
-            ready: VecDeque::new(),
-            chains: Vec::new(),
+            dead_letters,
+            items,
+            chains,
+            ready,
             in_flight: 0,
             paused: None,
-        };
-        let mut chain_of: BTreeMap<Aggregate, usize> = BTreeMap::new();
-        let mut blocked: BTreeSet<usize> = BTreeSet::new();
-        let mut add = |work: &mut Self, place, message: Message, attempts, is_fresh, is_blocked| {
-            let next = work.chains.len();
-            let chain = *chain_of.entry(message.aggregate.clone()).or_insert(next);
-            if chain == next {
-                work.chains.push(VecDeque::new());
-            }
-            let is_blocked = is_blocked || blocked.contains(&chain);
-            let fate = work.first_fate(&message, rule(&message.topic), is_fresh, is_blocked);
-            match &fate {
-                Fate::Open => work.chains[chain].push_back(work.items.len()),
-                Fate::Parked(parking) if parking.blocks_its_aggregate() => {
-                    blocked.insert(chain);
-                }
-                _ => {}
-            }
-            work.items.push(Item { place, message, attempts, was_parked: !is_fresh, chain, fate });
-        };
-        for parked in due {
-            add(&mut work, parked.place, parked.message, parked.attempts, false, false);
         }
-        for one in fresh {
-            add(&mut work, one.place, one.message, 0, true, one.is_blocked);
-        }
-        work.ready =
-            (0..work.chains.len()).filter(|chain| !work.chains[*chain].is_empty()).collect();
-        work
     }
 
-    /// What is known of a message before any attempt.
-    fn first_fate(
-        &self,
-        message: &Message,
-        rule: TopicRule,
-        is_fresh: bool,
-        is_blocked: bool,
-    ) -> Fate {
-        if rule == TopicRule::Pass {
-            return if is_fresh { Fate::Delivered } else { Fate::Parked(Parking::Delivered) };
-        }
-        if message.expires_at.is_some_and(|until| until <= self.read_at) {
-            return Fate::Parked(Parking::Expired);
-        }
-        if message.not_before.is_some_and(|from| from > self.read_at) {
-            return Fate::Parked(Parking::Scheduled);
-        }
-        if is_blocked {
-            return Fate::Parked(behind(0));
-        }
-        if rule == TopicRule::Refuse {
-            let why = NO_SINK.into();
-            let is_skipped = self.skips_dead;
-            return Fate::Parked(Parking::Dead { attempts: 0, why, is_skipped });
-        }
-        Fate::Open
-    }
-
-    /// The next message to send, until all are sent or the lane is paused.
+    /// The next message to send, so long after the page was read; until all are sent or the lane is paused.
     ///
     /// Nothing is given while the message before it in its aggregate is in flight: `None` may mean
     /// "not now". See [`is_over`](Self::is_over).
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "it is no iterator: answers decide what is next"
-    )]
-    pub fn next(&mut self) -> Option<Token> {
-        if self.paused.is_some() {
-            return None;
+    pub fn next(&mut self, elapsed: Duration) -> Option<Token> {
+        let now = self.read_at.plus(elapsed);
+        while self.paused.is_none() {
+            let chain = *self.ready.front()?;
+            let Some(index) = self.chains[chain].pop_front() else {
+                self.ready.pop_front();
+                continue;
+            };
+            let item = &mut self.items[index];
+            if is_expired(&item.message, now) {
+                item.progress = Progress::Parked(Parking::Expired);
+            } else if item.is_refused {
+                let attempts = item.attempts;
+                self.park(index, self.dead(attempts, NO_SINK.into()));
+            } else {
+                item.progress = Progress::InFlight;
+                self.in_flight += 1;
+                self.ready.pop_front();
+                return Some(Token(index));
+            }
         }
-        let chain = self.ready.pop_front()?;
-        let index = self.chains[chain].pop_front()?;
-        self.items[index].fate = Fate::InFlight;
-        self.in_flight += 1;
-        Some(Token(index))
+        None
     }
 
     /// Whether nothing is in flight and nothing more will be given.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.in_flight == 0 && (self.paused.is_some() || self.ready.is_empty())
+        let is_done = self.ready.iter().all(|chain| self.chains[*chain].is_empty());
+        self.in_flight == 0 && (self.paused.is_some() || is_done)
     }
 
     /// The message of a token.
@@ -217,14 +221,6 @@ impl LaneWork {
     #[must_use]
     pub fn attempts(&self, token: Token) -> u32 {
         self.items[token.0].attempts
-    }
-
-    /// How old it is, by the queue's clock at the time of the reading.
-    #[must_use]
-    pub fn age(&self, token: Token) -> Duration {
-        let message = self.message(token);
-        let since = message.not_before.map_or(message.at, |from| from.max(message.at));
-        self.read_at.since(since)
     }
 
     /// How long the lane is to rest, if the sink is down; `Some(None)`: the sink did not say.
@@ -241,94 +237,112 @@ impl LaneWork {
 
     /// Takes what became of a message that [`next`](Self::next) gave.
     pub fn sent(&mut self, token: Token, next: Next) {
+        let Token(index) = token;
         self.in_flight = self.in_flight.saturating_sub(1);
-        let chain = self.items[token.0].chain;
-        let attempts = self.items[token.0].attempts.saturating_add(1);
-        let fate = match next {
-            Next::Delivered => Fate::Delivered,
-            Next::Park { wait, why } => Fate::Parked(Parking::Waiting { attempts, wait, why }),
-            Next::Hold { why } => Fate::Parked(Parking::Held { attempts, why }),
-            Next::Die { why } => {
-                Fate::Parked(Parking::Dead { attempts, why, is_skipped: self.skips_dead })
+        let failed = self.items[index].attempts;
+        let attempts = failed.saturating_add(1);
+        self.items[index].was_tried = true;
+        match next {
+            Next::Delivered => self.items[index].progress = Progress::Delivered,
+            Next::Park { wait, why } => {
+                self.park(index, Parking::Waiting { attempts, wait, why });
             }
+            Next::Postpone { wait, why } => {
+                self.park(index, Parking::Waiting { attempts: failed, wait, why });
+            }
+            Next::Hold { why } => self.park(index, Parking::Held { attempts, why }),
+            Next::Die { why } => self.park(index, self.dead(attempts, why)),
             Next::Pause { wait } => {
                 self.paused = Some(self.paused.flatten().max(wait));
-                self.items[token.0].fate = Fate::Open;
-                return;
+                self.items[index].was_tried = false;
+                self.items[index].progress = Progress::Open;
             }
-        };
-        let blocks = matches!(&fate, Fate::Parked(parking) if parking.blocks_its_aggregate());
-        self.items[token.0].fate = fate;
-        if blocks {
-            for index in core::mem::take(&mut self.chains[chain]) {
-                let attempts = self.items[index].attempts;
-                self.items[index].fate = Fate::Parked(behind(attempts));
-            }
-        } else if !self.chains[chain].is_empty() {
-            self.ready.push_back(chain);
         }
+        self.ready.push_back(self.items[index].chain);
+    }
+
+    fn dead(&self, attempts: u32, why: String) -> Parking {
+        let is_skipped = self.dead_letters == DeadLetters::Skip;
+        Parking::Dead { attempts, why, is_skipped }
+    }
+
+    /// Parks a message, and behind it the rest of its chain. Entries of parked ones stay as they are.
+    fn park(&mut self, index: usize, parking: Parking) {
+        let item = &mut self.items[index];
+        if parking.blocks_its_aggregate() {
+            for later in core::mem::take(&mut self.chains[item.chain]) {
+                if !self.items[later].was_parked {
+                    self.items[later].progress = Progress::Parked(behind());
+                }
+            }
+        }
+        self.items[index].progress = Progress::Parked(parking);
     }
 
     /// The step that says what was done; `None`: nothing changes.
     ///
     /// To be asked when [`is_over`](Self::is_over). After a pause the lane moves up to the last message that was
-    /// dealt with; what was not tried before that one is parked, to be tried at once.
+    /// tried, and what is open before that one is parked, to be tried at once. What comes after it stays
+    /// where it is, so that a lane whose sink is down parks no more and more.
     #[must_use]
     pub fn settlement(self, fence: Fence) -> Option<Settlement> {
-        let fresh = |item: &&Item| !item.was_parked;
-        let is_open = |item: &Item| matches!(item.fate, Fate::Open | Fate::InFlight);
-        let last_dealt = self
-            .items
-            .iter()
-            .filter(fresh)
-            .filter(|item| !is_open(item))
-            .map(|item| item.place)
-            .max();
-        let is_whole = self.items.iter().filter(fresh).all(|item| !is_open(item));
-        let advance = match last_dealt {
+        let is_open = |item: &Item| matches!(item.progress, Progress::Open | Progress::InFlight);
+        let fresh = || self.items.iter().filter(|item| !item.was_parked);
+        let last_tried = fresh().filter(|item| item.was_tried).map(|item| item.place).max();
+        let is_whole = !fresh().any(is_open);
+        let advance = match last_tried {
             _ if is_whole => Advance::Past(self.end),
             Some(place) => Advance::Through { opened: self.opened, place },
             None => Advance::Stay,
         };
-        let changes: Vec<_> = self
-            .items
-            .into_iter()
-            .filter_map(|item| {
-                let to = match item.fate {
-                    Fate::Parked(to) => to,
-                    Fate::Delivered if item.was_parked => Parking::Delivered,
-                    Fate::Open | Fate::InFlight
-                        if !item.was_parked && Some(item.place) < last_dealt =>
-                    {
-                        behind(item.attempts)
-                    }
-                    Fate::Delivered | Fate::Open | Fate::InFlight => return None,
-                };
-                let (id, aggregate) = (item.message.id, item.message.aggregate);
-                Some(ParkChange {
-                    place: item.place,
-                    id,
-                    aggregate,
-                    was_parked: item.was_parked,
-                    to,
-                })
-            })
-            .collect();
-        let stays = match &advance {
-            Advance::Past(cursor) => *cursor == self.position.cursor,
-            Advance::Stay => true,
-            Advance::Through { .. } => false,
+        let is_passed = |place: Place| is_whole || Some(place) <= last_tried;
+        let change = |item: Item| {
+            let to = match item.progress {
+                _ if !item.was_parked && !is_passed(item.place) => return None,
+                Progress::Parked(to) => to,
+                Progress::Delivered if item.was_parked => Parking::Delivered,
+                Progress::Open | Progress::InFlight if !item.was_parked => behind(),
+                Progress::Delivered | Progress::Open | Progress::InFlight => return None,
+            };
+            let Item { place, message: Message { id, aggregate, .. }, was_parked, .. } = item;
+            Some(ParkChange { place, id, aggregate, was_parked, to })
         };
-        (!stays || !changes.is_empty()).then_some(Settlement {
-            from: self.position,
-            fence,
-            advance,
-            changes,
-        })
+        let changes: Vec<_> = self.items.into_iter().filter_map(change).collect();
+        let is_moved = match &advance {
+            Advance::Past(cursor) => *cursor != self.position.cursor,
+            Advance::Through { .. } => true,
+            Advance::Stay => false,
+        };
+        let settlement = Settlement { from: self.position, fence, advance, changes };
+        (is_moved || !settlement.changes.is_empty()).then_some(settlement)
     }
 }
 
+/// What is known of a message before it is its turn.
+fn before_sending(
+    message: &Message,
+    rule: TopicRule,
+    was_parked: bool,
+    is_blocked: bool,
+    now: Timestamp,
+) -> Progress {
+    match rule {
+        TopicRule::Pass if was_parked => Progress::Parked(Parking::Delivered),
+        TopicRule::Pass => Progress::Delivered,
+        _ if is_expired(message, now) => Progress::Parked(Parking::Expired),
+        _ if message.not_before.is_some_and(|from| from > now) => {
+            Progress::Parked(Parking::Scheduled)
+        }
+        _ if is_blocked => Progress::Parked(behind()),
+        _ => Progress::Open,
+    }
+}
+
+fn is_expired(message: &Message, now: Timestamp) -> bool {
+    message.expires_at.is_some_and(|until| until <= now)
+}
+
 /// It waits behind another one, or for a sink that is down, and may be tried at once.
-fn behind(attempts: u32) -> Parking {
-    Parking::Waiting { attempts, wait: Duration::ZERO, why: String::new() }
+fn behind() -> Parking {
+    Parking::Waiting { attempts: 0, wait: Duration::ZERO, why: String::new() }
 }

@@ -123,12 +123,12 @@ impl Call {
         self
     }
 
-    /// It goes on after so many failed attempts, which another process made, say.
+    /// It goes on after so many failed attempts, which another process made, say. A breaker takes its next
+    /// attempt for a first try.
     #[must_use]
     pub fn failed_before(mut self, failures: u32) -> Self {
         self.attempts = failures;
         self.failures = failures;
-        self.retrying = failures > 0;
         self
     }
 
