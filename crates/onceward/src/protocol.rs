@@ -76,8 +76,6 @@ pub use onceward_core::{
     Verdict,
     WholeFingerprinter,
     fingerprint,
-    // What leaves with a commit.
-    message,
     wire,
 };
 #[cfg(feature = "conformance")]

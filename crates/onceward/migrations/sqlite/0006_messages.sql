@@ -73,21 +73,22 @@ CREATE TABLE onceward_relay (
     PRIMARY KEY (sink, relay)
 ) STRICT, WITHOUT ROWID;
 
--- How far a sink is in a lane, and the relay that holds the lane while it lives. Each change is a step with a fence
--- of its own and expects the step before it.
+-- How far a sink is in a lane, and the relay that holds the lane while it lives. Each change is a step: it expects the
+-- step before it and has a fence of its own. `fences` are those of the last steps, the newest first.
 CREATE TABLE onceward_lane (
     sink   INTEGER NOT NULL,
     lane   INTEGER NOT NULL,
     step   INTEGER NOT NULL,
-    fence  BLOB    NOT NULL,
+    fences BLOB    NOT NULL,
     cursor INTEGER NOT NULL,
     relay  BLOB,
     PRIMARY KEY (sink, lane)
 ) STRICT, WITHOUT ROWID;
 
 -- Messages that a lane has passed without delivering them. States: 0 waiting, 1 held, 2 dead, 3 scheduled, 4 dead
--- and skipped, 5 expired, 6 discarded; those below 3 block their aggregate. `due` is when it is tried again; `try_at` is
--- the same where time alone decides: in the first one of an aggregate, and in scheduled ones.
+-- and skipped, 5 expired, 6 discarded; those below 3 block their aggregate. `due` is when it may be tried by its own
+-- time, the last time there is if by none. `try_at` is the same where a relay looks for it: in scheduled ones, and in
+-- the first one that blocks its aggregate.
 CREATE TABLE onceward_parked (
     sink      INTEGER NOT NULL,
     seq       INTEGER NOT NULL,
@@ -95,17 +96,21 @@ CREATE TABLE onceward_parked (
     aggregate TEXT    NOT NULL,
     state     INTEGER NOT NULL,
     attempts  INTEGER NOT NULL,
-    due       INTEGER,
+    due       INTEGER NOT NULL,
     try_at    INTEGER,
     at        INTEGER NOT NULL,
     why       TEXT    NOT NULL,
     PRIMARY KEY (sink, seq)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX onceward_parked_chain ON onceward_parked (sink, aggregate, seq) WHERE state < 3;
-CREATE INDEX onceward_parked_head ON onceward_parked (sink, aggregate) WHERE state = 0 AND try_at IS NOT NULL;
 CREATE INDEX onceward_parked_try ON onceward_parked (sink, lane, try_at) WHERE try_at IS NOT NULL;
 CREATE INDEX onceward_parked_state ON onceward_parked (sink, state, seq);
+
+-- What blocks an aggregate: in its order, by its time, and as it is looked for.
+CREATE INDEX onceward_parked_chain ON onceward_parked (sink, aggregate, seq) WHERE state < 3;
+CREATE INDEX onceward_parked_late ON onceward_parked (sink, aggregate, due) WHERE state < 3;
+CREATE INDEX onceward_parked_head ON onceward_parked (sink, aggregate) WHERE state = 0 AND try_at IS NOT NULL;
+CREATE INDEX onceward_parked_scheduled ON onceward_parked (sink, aggregate, due) WHERE state = 3;
 
 -- What operators changed. It outlives the messages.
 CREATE TABLE onceward_message_trail (

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onceward::protocol::message::{Next, Queue as _};
+use onceward::message::Next;
 
 use super::support::{Shop, order};
 

@@ -4,13 +4,11 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use onceward::{
     clock::ManualClock,
-    protocol::{
-        Fence,
-        message::{
-            Lane, LaneWork, LeaseRequest, MessageId, NewMessage, Next, Position, Queue as _,
-            RelayId, Settled, SinkId, SinkName, StartFrom, TopicRule,
-        },
+    message::{
+        DeadLetters, Lane, LaneWork, LeaseRequest, MessageId, NewMessage, Next, Position,
+        Queue as _, RelayId, Settled, SinkId, SinkName, StartFrom, TopicRule,
     },
+    protocol::Fence,
     store::sqlite::SqliteStore,
 };
 use rusqlite::Connection;
@@ -102,8 +100,9 @@ impl Relay {
                     continue;
                 }
                 let page = self.store.take(&position, 3).await.unwrap();
-                let mut work = LaneWork::new(position, page, false, |_| TopicRule::Send);
-                while let Some(token) = work.next() {
+                let mut work =
+                    LaneWork::new(position, page, DeadLetters::Block, |_| TopicRule::Send);
+                while let Some(token) = work.next(Duration::ZERO) {
                     let body = String::from_utf8(work.message(token).body.clone()).unwrap();
                     let next = sink(&body);
                     if next == Next::Delivered {

@@ -12,7 +12,7 @@ use super::{
     super::{SqliteStore, error::inside},
     sql,
 };
-use crate::store::sql::messages::headers_text;
+use crate::{inbox::Inbox, store::sql::messages::headers_text};
 
 /// A message as its columns.
 pub(super) struct Columns<'a> {
@@ -30,7 +30,7 @@ impl SqliteStore {
     /// [`enqueue_in`](onceward_core::message::Enqueue::enqueue_in) on a connection of rusqlite.
     ///
     /// ```
-    /// # use onceward::{store::sqlite::SqliteStore, protocol::message::NewMessage};
+    /// # use onceward::{store::sqlite::SqliteStore, outbox::NewMessage};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path().join("shop.db");
@@ -108,7 +108,7 @@ impl SqliteStore {
     }
 
     pub(super) fn columns<'a>(&self, message: &'a NewMessage) -> Result<Columns<'a>, StoreError> {
-        message.check().map_err(|error| StoreError::Unusable(error.to_string()))?;
+        message.check().map_err(|error| StoreError::Refused(error.to_string()))?;
         let id = message.id;
         let id = id.unwrap_or_else(|| MessageId::from_bytes(uuid::Uuid::now_v7().into_bytes()));
         let aggregate = match &message.aggregate {
@@ -130,9 +130,8 @@ impl SqliteStore {
     pub(super) fn explain_enqueue(&self, error: &rusqlite::Error, id: MessageId) -> StoreError {
         let code = error.sqlite_error().map(|error| error.extended_code);
         match code {
-            Some(ffi::SQLITE_CONSTRAINT_UNIQUE) => StoreError::Unusable(format!(
-                "message {id} was enqueued before; this transaction must be rolled back: give each message an id \
-                 of its own, or none"
+            Some(ffi::SQLITE_CONSTRAINT_UNIQUE) => StoreError::Repeated(format!(
+                "message {id}; roll back, and give each message an id of its own or none"
             )),
             _ => inside(error, self.path()),
         }
@@ -145,12 +144,11 @@ pub(super) fn check_receipt(
     message: &str,
     retain: Duration,
 ) -> Result<(), StoreError> {
-    if consumer.is_empty() || message.is_empty() || retain.is_zero() {
-        return Err(StoreError::Unusable(
-            "an inbox needs the name of the consumer, the id of the message and a time for which it is \
-             remembered; nothing was written"
-                .to_owned(),
-        ));
+    Inbox::<SqliteStore>::check(consumer, message)?;
+    match retain.is_zero() {
+        false => Ok(()),
+        true => Err(StoreError::Refused(
+            "an inbox that retains nothing applies every repeat; nothing was recorded".to_owned(),
+        )),
     }
-    Ok(())
 }

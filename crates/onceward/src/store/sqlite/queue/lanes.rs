@@ -63,17 +63,20 @@ pub(super) fn lease(
     for lane in held.drain(share.min(held.len())..) {
         execute(sql::GIVE_BACK_LANE, &[&sink.0, &lane.number()])?;
     }
+    let mut positions = Vec::with_capacity(share);
+    for lane in &held {
+        let row = LaneRow::read(connection, sink, *lane)?;
+        positions.extend(row.map(|row| row.position(sink, *lane, relay)));
+    }
     let wanted = i64::try_from(share - held.len()).unwrap_or_default();
     for lane in lanes(connection, sql::FREE_LANES, &[&sink.0, &wanted])? {
-        let (number, fence) = (lane.number(), fresh_fence());
-        execute(sql::TAKE_OVER, &[&sink.0, &number, relay.as_bytes(), fence.as_bytes()])?;
-        held.push(lane);
-    }
-    held.sort_unstable();
-    let mut positions = Vec::with_capacity(held.len());
-    for lane in held {
-        let row = LaneRow::read(connection, sink, lane)?;
-        positions.extend(row.map(|row| row.position(sink, lane, relay)));
+        execute(sql::TAKE_OVER, &[&sink.0, &lane.number(), relay.as_bytes()])?;
+        // Whatever the relay before still settles expects the step before this one.
+        if let Some(row) = LaneRow::read(connection, sink, lane)? {
+            let cursor = row.cursor;
+            let row = row.step(connection, (sink, lane), fresh_fence(), cursor)?;
+            positions.push(row.position(sink, lane, relay));
+        }
     }
     Made::written(Ok(positions))
 }

@@ -1,10 +1,12 @@
 //! What a relay finds at a position.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use onceward_core::{
     StoreError, Timestamp,
     message::{Due, Fresh, Lane, Page, Place, SinkId},
 };
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
 
 use super::{
     super::reader::flat,
@@ -12,7 +14,6 @@ use super::{
     rows::{columns, message},
     sql,
 };
-use crate::store::sql::messages::parked;
 
 /// How many bytes of bodies one page has, unless its first message is larger.
 const MAX_PAGE_BYTES: usize = 8 << 20;
@@ -41,8 +42,8 @@ pub(super) fn waiting(
     Ok(lanes)
 }
 
-/// The statements see the file one after the other. Whatever a settlement or an operator changes between them has made a step,
-/// so that nothing that comes of this page is stored.
+/// The statements see the file one after the other. Whatever a settlement or an operator changes between them makes a
+/// step, so that nothing that comes of this page is stored.
 pub(super) fn take(
     connection: &Connection,
     (sink, lane, behind): Behind,
@@ -50,17 +51,16 @@ pub(super) fn take(
     now: Timestamp,
 ) -> Result<Page, StoreError> {
     let mut room = Room { messages: limit as usize, bytes: MAX_PAGE_BYTES, is_over: false };
-    let mut due = Vec::new();
-    for entry in due_entries(connection, sink, lane, limit, now)? {
-        let Some(message) = message(connection, entry.place.0)? else { continue };
+    let mut due: Vec<Due> = Vec::new();
+    for (place, attempts) in due_entries(connection, (sink, lane), limit, now)? {
+        // One that is gone was swept, and its entry with it.
+        let Some(message) = message(connection, place.0)? else { continue };
         if !room.takes(message.body.len()) {
             break;
         }
-        due.push(Due { place: entry.place, message, attempts: entry.attempts });
+        due.push(Due { place, message, attempts });
     }
-    let is_full = room.is_over || room.messages == 0;
-    room.messages = limit as usize;
-    let fresh = fresh(connection, (sink, lane, behind), &mut room)?;
+    let fresh = fresh(connection, (sink, lane, behind), &due, &mut room)?;
     let end = fresh.last().map_or(behind, |last| last.place.0);
     Ok(Page {
         read_at: now,
@@ -68,7 +68,7 @@ pub(super) fn take(
         due,
         opened: cursor_at(behind),
         end: cursor_at(end),
-        is_full: is_full || room.is_over,
+        is_full: room.is_over,
     })
 }
 
@@ -76,6 +76,7 @@ pub(super) fn take(
 struct Room {
     messages: usize,
     bytes: usize,
+    /// Something did not fit.
     is_over: bool,
 }
 
@@ -92,67 +93,68 @@ impl Room {
     }
 }
 
-struct DueEntry {
-    place: Place,
-    attempts: u32,
-}
-
-/// Parked messages that may be tried: of each aggregate the first one, if it is due, and what waits behind it and is
-/// due as well.
+/// Parked messages that may be tried, one more than the limit if there are, in their order.
 fn due_entries(
     connection: &Connection,
-    sink: SinkId,
-    lane: Lane,
+    (sink, lane): (SinkId, Lane),
     limit: u32,
     now: Timestamp,
-) -> Result<Vec<DueEntry>, StoreError> {
+) -> Result<Vec<(Place, u32)>, StoreError> {
+    let wanted = limit as usize + 1;
     let mut statement = flat(connection.prepare_cached(sql::DUE))?;
-    let parameters = params![sink.0, lane.number(), now.unix_micros(), limit];
-    let heads = flat(statement.query_map(parameters, |row| {
-        let entry = DueEntry { place: Place(row.get(0)?), attempts: row.get(2)? };
-        Ok((entry, row.get::<_, i64>(1)?, row.get::<_, String>(3)?))
-    }))?;
-    let heads: Vec<_> = flat(heads.collect::<rusqlite::Result<_>>())?;
-    let mut room = (limit as usize).saturating_sub(heads.len());
-    let mut entries = Vec::with_capacity(heads.len());
-    for (head, state, aggregate) in heads {
-        if state == parked::WAITING && room > 0 {
-            let behind = due_behind(connection, (sink, &aggregate, head.place), room, now)?;
-            room -= behind.len();
-            entries.extend(behind);
+    let parameters = params![sink.0, lane.number(), now.unix_micros(), i64::from(limit) + 1];
+    let mut aggregates = flat(statement.query(parameters))?;
+    let (mut entries, mut seen) = (Vec::new(), BTreeSet::new());
+    while entries.len() < wanted
+        && let Some(row) = flat(aggregates.next())?
+    {
+        let aggregate: String = flat(row.get(0))?;
+        // One with several scheduled messages comes several times.
+        if !seen.contains(&aggregate) {
+            let room = wanted - entries.len();
+            entries.extend(due_of(connection, (sink, &aggregate), room, now)?);
+            seen.insert(aggregate);
         }
-        entries.push(head);
     }
-    entries.sort_unstable_by_key(|entry| entry.place);
+    entries.sort_unstable_by_key(|(place, _)| *place);
     Ok(entries)
 }
 
-fn due_behind(
+/// What may be tried of one aggregate: the waiting ones up to the first that is not due, and, if there is no such one,
+/// those that were scheduled.
+fn due_of(
     connection: &Connection,
-    (sink, aggregate, head): (SinkId, &str, Place),
+    (sink, aggregate): (SinkId, &str),
     limit: usize,
     now: Timestamp,
-) -> Result<Vec<DueEntry>, StoreError> {
-    let mut statement = flat(connection.prepare_cached(sql::BEHIND))?;
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let parameters = params![sink.0, aggregate, head.0, now.unix_micros(), limit];
-    let mut rows = flat(statement.query(parameters))?;
+) -> Result<Vec<(Place, u32)>, StoreError> {
+    let parameters = params![sink.0, aggregate, now.unix_micros(), limit as i64];
+    let entry = |row: &Row<'_>| Ok::<_, rusqlite::Error>((Place(row.get(0)?), row.get(1)?));
     let mut entries = Vec::new();
-    while let Some(row) = flat(rows.next())? {
-        if !flat(row.get::<_, bool>(2))? {
-            break;
-        }
-        let (place, attempts) = (Place(flat(row.get(0))?), flat(row.get(1))?);
-        entries.push(DueEntry { place, attempts });
+    let mut chain = flat(connection.prepare_cached(sql::CHAIN))?;
+    let mut rows = flat(chain.query(parameters))?;
+    while let Some(row) = flat(rows.next())?
+        && flat(row.get(2))?
+    {
+        entries.push(flat(entry(row))?);
     }
+    let mut scheduled = flat(connection.prepare_cached(sql::SCHEDULED))?;
+    for row in flat(scheduled.query_map(parameters, entry))? {
+        entries.push(flat(row)?);
+    }
+    entries.sort_unstable_by_key(|(place, _)| *place);
+    entries.truncate(limit);
     Ok(entries)
 }
 
 fn fresh(
     connection: &Connection,
     (sink, lane, behind): Behind,
+    due: &[Due],
     room: &mut Room,
 ) -> Result<Vec<Fresh>, StoreError> {
+    // Of each aggregate the page has all that blocks it up to its last one here.
+    let last: BTreeMap<_, _> = due.iter().map(|due| (&due.message.aggregate, due.place)).collect();
     let mut statement = flat(connection.prepare_cached(sql::FRESH))?;
     // One more tells whether there is more.
     let limit = i64::try_from(room.messages).unwrap_or(i64::MAX).saturating_add(1);
@@ -163,8 +165,10 @@ fn fresh(
         if !room.takes(columns.body.len()) {
             break;
         }
-        let (place, is_blocked) = (Place(flat(row.get(10))?), flat(row.get(11))?);
-        fresh.push(Fresh { place, message: columns.message()?, is_blocked });
+        let (place, message) = (Place(flat(row.get(10))?), columns.message()?);
+        let blocks = flat(row.get::<_, Option<i64>>(11))?.map(Place);
+        let is_blocked = blocks > last.get(&message.aggregate).copied();
+        fresh.push(Fresh { place, message, is_blocked });
     }
     Ok(fresh)
 }

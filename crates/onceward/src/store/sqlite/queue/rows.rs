@@ -33,10 +33,15 @@ pub(super) fn message(connection: &Connection, seq: i64) -> Result<Option<Messag
     columns.map(MessageColumns::message).transpose()
 }
 
+/// Of how many steps a lane knows the fence, so that a settlement whose reply was lost is recognised behind
+/// steps of operators.
+const KNOWN_STEPS: usize = 8;
+
 /// A lane as it is stored.
 pub(super) struct LaneRow {
-    pub(super) step: i64,
-    pub(super) fence: Fence,
+    step: i64,
+    /// Those of the last steps, the newest first.
+    fences: Vec<u8>,
     pub(super) cursor: i64,
     pub(super) relay: Option<RelayId>,
 }
@@ -52,7 +57,7 @@ impl LaneRow {
         let row = statement.query_row(params![sink.0, lane.number()], |row| {
             Ok(Self {
                 step: row.get(0)?,
-                fence: Fence::from_random(row.get(1)?),
+                fences: row.get(1)?,
                 cursor: row.get(2)?,
                 relay: row.get::<_, Option<[u8; 16]>>(3)?.map(RelayId::from_random),
             })
@@ -60,14 +65,33 @@ impl LaneRow {
         row.optional()
     }
 
+    /// The fence of a step; `None`: it has not been made, or is long past.
+    pub(super) fn fence_of(&self, step: u64) -> Option<Fence> {
+        let newest = u64::try_from(self.step).ok()?;
+        let past = usize::try_from(newest.checked_sub(step)?).ok()?;
+        self.fences.as_chunks().0.get(past).copied().map(Fence::from_random)
+    }
+
+    /// Appends a step, which leaves the lane here.
+    pub(super) fn step(
+        mut self,
+        connection: &Connection,
+        (sink, lane): (SinkId, Lane),
+        fence: Fence,
+        cursor: i64,
+    ) -> rusqlite::Result<Self> {
+        (self.step, self.cursor) = (self.step + 1, cursor);
+        self.fences.splice(0..0, *fence.as_bytes());
+        self.fences.truncate(KNOWN_STEPS * fence.as_bytes().len());
+        let mut step = connection.prepare_cached(sql::STEP)?;
+        step.execute(params![sink.0, lane.number(), self.fences, cursor])?;
+        Ok(self)
+    }
+
     pub(super) fn position(&self, sink: SinkId, lane: Lane, relay: RelayId) -> Position {
-        Position {
-            sink,
-            lane,
-            relay,
-            step: u64::try_from(self.step).unwrap_or_default(),
-            fence: self.fence,
-            cursor: cursor_at(self.cursor),
-        }
+        let step = u64::try_from(self.step).unwrap_or_default();
+        // A lane has one fence at least, since its sink was opened.
+        let fence = self.fence_of(step).unwrap_or(Fence::from_random([0; 16]));
+        Position { sink, lane, relay, step, fence, cursor: cursor_at(self.cursor) }
     }
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use onceward_core::{
     StoreError, Timestamp,
-    message::{Advance, ParkChange, Settled, Settlement, SinkId},
+    message::{Advance, ParkChange, Position, Settled, Settlement, SinkId},
 };
 use rusqlite::{Connection, params};
 
-use super::{Made, rows::LaneRow, seq_of, sql};
+use super::{Made, cursor_at, rows::LaneRow, seq_of, sql};
 use crate::store::sql::messages::ParkedColumns;
 
 /// What one change counts for in the writer's queue, about.
@@ -30,18 +30,19 @@ pub(super) fn settle(
     now: Timestamp,
 ) -> rusqlite::Result<Made<Settled>> {
     let Settlement { from, fence, changes, .. } = settlement;
-    let Some(mut row) = LaneRow::read(connection, from.sink, from.lane)? else {
+    let Some(row) = LaneRow::read(connection, from.sink, from.lane)? else {
         return Made::unchanged(Settled::Fenced(None));
     };
-    let position = |row: &LaneRow| row.position(from.sink, from.lane, from.relay);
-    let found = position(&row);
-    if found.fence == *fence {
-        // It was made before, and its answer was lost.
-        return Made::unchanged(Settled::Moved(found));
+    let newest = row.position(from.sink, from.lane, from.relay);
+    if row.fence_of(from.step + 1) == Some(*fence) {
+        // Its reply was lost. Others may have made steps since: what comes next from here says so.
+        let cursor = to.map_or(from.cursor.clone(), cursor_at);
+        let made = Position { step: from.step + 1, fence: *fence, cursor, ..newest };
+        return Made::unchanged(Settled::Moved(made));
     }
-    if found.step != from.step || found.fence != from.fence {
-        let is_here = row.relay == Some(from.relay) && found.cursor == from.cursor;
-        return Made::unchanged(Settled::Fenced(is_here.then_some(found)));
+    if newest.step != from.step || newest.fence != from.fence {
+        let is_here = row.relay == Some(from.relay) && newest.cursor == from.cursor;
+        return Made::unchanged(Settled::Fenced(is_here.then_some(newest)));
     }
     for change in changes {
         park(connection, from.sink, change, now)?;
@@ -50,11 +51,9 @@ pub(super) fn settle(
     for aggregate in aggregates {
         set_head(connection, from.sink, aggregate)?;
     }
-    row.cursor = to.unwrap_or(row.cursor).max(row.cursor);
-    (row.step, row.fence) = (row.step + 1, *fence);
-    let mut step = connection.prepare_cached(sql::STEP)?;
-    step.execute(params![from.sink.0, from.lane.number(), fence.as_bytes(), row.cursor])?;
-    Made::written(Settled::Moved(position(&row)))
+    let cursor = to.unwrap_or(row.cursor).max(row.cursor);
+    let row = row.step(connection, (from.sink, from.lane), *fence, cursor)?;
+    Made::written(Settled::Moved(row.position(from.sink, from.lane, from.relay)))
 }
 
 fn park(
@@ -68,7 +67,8 @@ fn park(
         let mut unpark = connection.prepare_cached(sql::UNPARK)?;
         return unpark.execute(params![sink.0, place.0, id.as_bytes()]).map(drop);
     };
-    let due = wait.map(|wait| now.plus(wait).unix_micros());
+    // Without a time it is never due by itself.
+    let due = wait.map_or(i64::MAX, |wait| now.plus(wait).unix_micros());
     let text = if *was_parked { sql::PARK_AGAIN } else { sql::PARK };
     let parameters =
         params![sink.0, place.0, id.as_bytes(), state, attempts, due, now.unix_micros(), why];

@@ -19,11 +19,10 @@ pub(super) const SINK_EXISTS: &str = "SELECT EXISTS (SELECT 1 FROM onceward_sink
 
 /// With 0 it begins with the oldest message.
 pub(super) const OPEN_SINK: &str = "
-    INSERT INTO onceward_sink (name, begins_behind, opened_at) VALUES (?1, ?2, ?3)
-    RETURNING sink";
+    INSERT INTO onceward_sink (name, begins_behind, opened_at) VALUES (?1, ?2, ?3) RETURNING sink";
 
 pub(super) const OPEN_LANE: &str = "
-    INSERT INTO onceward_lane (sink, lane, step, fence, cursor) VALUES (?1, ?2, 0, ?3, ?4)";
+    INSERT INTO onceward_lane (sink, lane, step, fences, cursor) VALUES (?1, ?2, 0, ?3, ?4)";
 
 /// The last number that was given, also to a message that is gone.
 pub(super) const LAST_NUMBER: &str = "
@@ -60,13 +59,14 @@ pub(super) const GIVE_BACK_ALL: &str = "
     UPDATE onceward_lane SET relay = NULL WHERE sink = ?1 AND relay = ?2";
 
 pub(super) const TAKE_OVER: &str = "
-    UPDATE onceward_lane SET relay = ?3, step = step + 1, fence = ?4 WHERE sink = ?1 AND lane = ?2";
+    UPDATE onceward_lane SET relay = ?3 WHERE sink = ?1 AND lane = ?2";
 
 pub(super) const LANE: &str = "
-    SELECT step, fence, cursor, relay FROM onceward_lane WHERE sink = ?1 AND lane = ?2";
+    SELECT step, fences, cursor, relay FROM onceward_lane WHERE sink = ?1 AND lane = ?2";
 
 pub(super) const STEP: &str = "
-    UPDATE onceward_lane SET step = step + 1, fence = ?3, cursor = ?4 WHERE sink = ?1 AND lane = ?2";
+    UPDATE onceward_lane SET step = step + 1, fences = ?3, cursor = ?4
+    WHERE sink = ?1 AND lane = ?2";
 
 pub(super) const HAS_NO_LANE: &str = "
     SELECT EXISTS (SELECT 1 FROM onceward_message WHERE lane IS NULL)";
@@ -88,40 +88,51 @@ pub(super) const WAITING: &str = "
         SELECT 1 FROM onceward_parked AS parked INDEXED BY onceward_parked_try
         WHERE parked.sink = ?1 AND parked.lane = ?2 AND parked.try_at IS NOT NULL AND parked.try_at <= ?4
             AND (parked.state = 0 OR NOT EXISTS (
-                SELECT 1 FROM onceward_parked AS before INDEXED BY onceward_parked_chain
-                WHERE before.sink = parked.sink AND before.aggregate = parked.aggregate AND before.state < 3
-                    AND before.seq < parked.seq))
+                SELECT 1 FROM onceward_parked AS late INDEXED BY onceward_parked_late
+                WHERE late.sink = parked.sink AND late.aggregate = parked.aggregate AND late.state < 3
+                    AND late.due > ?4))
     )";
 
-/// What time alone decides: the first one of each aggregate, and scheduled ones that no other one blocks.
+/// The aggregates that have something to try: the first one that blocks is due, or a scheduled one is and nothing that
+/// blocks is not.
 pub(super) const DUE: &str = "
-    SELECT parked.seq, parked.state, parked.attempts, parked.aggregate
+    SELECT parked.aggregate
     FROM onceward_parked AS parked INDEXED BY onceward_parked_try
     WHERE parked.sink = ?1 AND parked.lane = ?2 AND parked.try_at IS NOT NULL AND parked.try_at <= ?3
         AND (parked.state = 0 OR NOT EXISTS (
-            SELECT 1 FROM onceward_parked AS before INDEXED BY onceward_parked_chain
-            WHERE before.sink = parked.sink AND before.aggregate = parked.aggregate AND before.state < 3
-                AND before.seq < parked.seq))
+            SELECT 1 FROM onceward_parked AS late INDEXED BY onceward_parked_late
+            WHERE late.sink = parked.sink AND late.aggregate = parked.aggregate AND late.state < 3
+                AND late.due > ?3))
     ORDER BY parked.try_at
     LIMIT ?4";
 
-/// What waits behind the first one of an aggregate.
-pub(super) const BEHIND: &str = "
-    SELECT seq, attempts, state = 0 AND due <= ?4
+/// What blocks an aggregate, in its order, and whether its time has come.
+pub(super) const CHAIN: &str = "
+    SELECT seq, attempts, due <= ?3
     FROM onceward_parked INDEXED BY onceward_parked_chain
-    WHERE sink = ?1 AND aggregate = ?2 AND state < 3 AND seq > ?3
+    WHERE sink = ?1 AND aggregate = ?2 AND state < 3
     ORDER BY seq
-    LIMIT ?5";
+    LIMIT ?4";
+
+/// The scheduled ones of an aggregate whose time has come, unless something blocks it that is not due.
+pub(super) const SCHEDULED: &str = "
+    SELECT seq, attempts
+    FROM onceward_parked INDEXED BY onceward_parked_scheduled
+    WHERE sink = ?1 AND aggregate = ?2 AND state = 3 AND due <= ?3 AND NOT EXISTS (
+        SELECT 1 FROM onceward_parked AS late INDEXED BY onceward_parked_late
+        WHERE late.sink = ?1 AND late.aggregate = ?2 AND late.state < 3 AND late.due > ?3)
+    ORDER BY seq
+    LIMIT ?4";
 
 pub(super) const MESSAGE: &str = "
     SELECT id, topic, aggregate, at, not_before, expires_at, operation, trace, headers, body
     FROM onceward_message
     WHERE seq = ?1";
 
+/// With the last parked one that blocks its aggregate.
 pub(super) const FRESH: &str = "
-    SELECT id, topic, aggregate, at, not_before, expires_at, operation, trace, headers, body, seq,
-        EXISTS (
-            SELECT 1 FROM onceward_parked AS parked INDEXED BY onceward_parked_chain
+    SELECT id, topic, aggregate, at, not_before, expires_at, operation, trace, headers, body, seq, (
+            SELECT max(parked.seq) FROM onceward_parked AS parked INDEXED BY onceward_parked_chain
             WHERE parked.sink = ?1 AND parked.aggregate = message.aggregate AND parked.state < 3)
     FROM onceward_message AS message INDEXED BY onceward_message_lane
     WHERE message.lane = ?2 AND message.seq > ?3 AND message.seq < coalesce(
@@ -141,12 +152,11 @@ pub(super) const PARK: &str = "
 /// Only what a relay may still try: what an operator has changed meanwhile stays so.
 pub(super) const PARK_AGAIN: &str = "
     UPDATE onceward_parked
-    SET state = ?4, attempts = ?5,
-        due = CASE WHEN ?4 = 3 THEN (SELECT not_before FROM onceward_message WHERE seq = ?2) ELSE ?6 END,
-        try_at = CASE WHEN ?4 = 3 THEN (SELECT not_before FROM onceward_message WHERE seq = ?2) END,
-        at = ?7, why = ?8
-    WHERE sink = ?1 AND seq = ?2 AND state IN (0, 3)
-        AND EXISTS (SELECT 1 FROM onceward_message WHERE seq = ?2 AND id = ?3)";
+    SET state = ?4, attempts = ?5, at = ?7, why = ?8,
+        due = CASE WHEN ?4 = 3 THEN message.not_before ELSE ?6 END,
+        try_at = CASE WHEN ?4 = 3 THEN message.not_before END
+    FROM onceward_message AS message
+    WHERE sink = ?1 AND onceward_parked.seq = ?2 AND state IN (0, 3) AND message.seq = ?2 AND message.id = ?3";
 
 pub(super) const UNPARK: &str = "
     DELETE FROM onceward_parked
