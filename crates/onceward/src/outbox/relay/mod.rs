@@ -35,7 +35,7 @@ use sink_lanes::SinkLanes;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use onceward::outbox::{InspectQueue, Relay, RelayError, Sink};
+/// use onceward::{message::InspectQueue, outbox::{Relay, RelayError, Sink}};
 ///
 /// async fn deliver(queue: Arc<dyn InspectQueue>, billing: impl Sink) -> Result<(), RelayError> {
 ///     let relay = Relay::builder(queue).sink("billing", billing).build().expect("one sink, and the usual rules");

@@ -78,7 +78,7 @@ impl SinkOptions {
 #[cfg_attr(feature = "reqwest", doc = "```")]
 #[cfg_attr(not(feature = "reqwest"), doc = "```ignore")]
 /// use std::{sync::Arc, time::Duration};
-/// use onceward::outbox::{HttpSink, InspectQueue, Relay, RelayBuildError};
+/// use onceward::{message::InspectQueue, outbox::{HttpSink, Relay}};
 ///
 /// fn relay(queue: Arc<dyn InspectQueue>) -> Result<Relay, Box<dyn std::error::Error>> {
 ///     let billing = HttpSink::new("https://billing.example/events")?;
@@ -169,7 +169,7 @@ impl RelayBuilder {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use onceward::outbox::{Attempt, DeliverySpan, InspectQueue, Message, Relay, RelayBuilder, Sent};
+    /// use onceward::{message::InspectQueue, outbox::{Attempt, DeliverySpan, Message, Relay, RelayBuilder, Sent}};
     ///
     /// fn begin(message: &Message, attempt: &Attempt) -> DeliverySpan {
     ///     let (own, topic) = (child_of(message.trace.as_deref()), message.topic.clone());
