@@ -62,7 +62,9 @@ pub trait Queue: Send + Sync + 'static {
 pub trait Enqueue<Connection: ?Sized>: Queue {
     /// Puts a message into the outbox; the caller's commit sends it, a rollback leaves nothing of it.
     ///
-    /// After an error the caller must roll back. An id that is there already is an error.
+    /// After an error the caller must roll back. A message that [`NewMessage::check`] does not pass is
+    /// [`StoreError::Refused`](crate::StoreError::Refused), an id that is there already
+    /// [`StoreError::Repeated`](crate::StoreError::Repeated).
     fn enqueue_in<'a>(
         &'a self,
         connection: &'a mut Connection,
