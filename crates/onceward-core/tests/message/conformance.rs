@@ -86,7 +86,6 @@ found! {
     SweepOfYoung: a_sweep_keeps_the_retention_and_its_limit
     SweepWithoutLimit: a_sweep_keeps_the_retention_and_its_limit
     ParkedSwept: a_sweep_keeps_what_is_parked
-    StepsKeptForEver: a_zombie_misses_also_when_its_steps_are_cleaned_up
     InboxOutsideTransaction: a_message_whose_effect_was_rolled_back_is_new
     InboxOfAllConsumers: a_message_is_received_once_by_each_consumer
     InboxForEver: a_message_is_new_again_after_its_retention

@@ -101,8 +101,6 @@ pub(crate) enum Mistake {
     SweepWithoutLimit,
     /// The sweep deletes what a parked entry names.
     ParkedSwept,
-    /// Old steps are never deleted.
-    StepsKeptForEver,
     /// Nothing notices that the database is a restored copy.
     NoAlarm,
     /// The inbox is no part of the consumer's transaction.

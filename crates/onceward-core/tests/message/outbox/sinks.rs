@@ -78,13 +78,13 @@ impl Outbox {
             }
         }
         let mut steps = 0;
-        let (now, mistake) = (self.now, self.mistake);
+        let now = self.now;
         for lane in self.sinks.values_mut().flat_map(|sink| sink.lanes.values_mut()) {
             let newest = lane.newest().0;
             let before = lane.steps.len();
             lane.steps.retain(|number, step| {
                 let is_old = now.since(step.at) >= HOUR;
-                *number == newest || !is_old || mistake == Some(Mistake::StepsKeptForEver)
+                *number == newest || !is_old
             });
             steps += u32::try_from(before - lane.steps.len()).unwrap_or(u32::MAX);
         }
