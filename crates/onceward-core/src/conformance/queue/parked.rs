@@ -247,7 +247,7 @@ pub async fn a_held_message_waits_for_an_operator<B: QueueBench>(bench: &B) {
     assert_eq!(repair(&queue, held, RepairKind::Redrive).await, Changed::Done);
     assert_eq!(repair(&queue, other, RepairKind::Discard).await, Changed::Done);
     relay.renew().await;
-    assert_eq!(relay.drain(lane).await, ["a1", "a2", "b2"]);
+    assert_eq!(relay.drain(lane).await, ["a1", "b2", "a2"]);
 }
 
 /// The queue's own time.

@@ -298,8 +298,11 @@ pub(super) const COUNT_AHEAD: &str = "
         WHERE lane = ?1 AND seq > ?2 LIMIT ?3)";
 
 pub(super) const COUNT_PARKED: &str = "
-    SELECT sink, count(*), (SELECT at FROM onceward_message AS message WHERE message.seq = min(parked.seq))
+    SELECT counted.sink, counted.entries, message.at
     FROM (
-        SELECT sink, seq FROM onceward_parked INDEXED BY onceward_parked_state
-        WHERE state = ?1 ORDER BY seq LIMIT ?2) AS parked
-    GROUP BY sink";
+        SELECT sink, count(*) AS entries, min(seq) AS first
+        FROM (
+            SELECT sink, seq FROM onceward_parked INDEXED BY onceward_parked_state
+            WHERE state = ?1 ORDER BY seq LIMIT ?2)
+        GROUP BY sink) AS counted
+    LEFT JOIN onceward_message AS message ON message.seq = counted.first";
