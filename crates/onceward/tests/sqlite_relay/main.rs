@@ -2,4 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(unreachable_pub, reason = "modules of a test program")]
 
+mod between;
+mod failures;
+mod health;
 mod memory;
+#[path = "../metrics_text/mod.rs"]
+mod metrics_text;
+mod order;
+mod support;

@@ -36,6 +36,7 @@ pub(super) struct SinkLanes {
     /// Which lane, and which tenure of it, a task works.
     working: HashMap<Id, (Lane, u64)>,
     tenures: u64,
+    last_begun: Option<Lane>,
     is_renewing: bool,
     is_probing: bool,
     renew_at: Moment,
@@ -67,6 +68,7 @@ impl SinkLanes {
             tasks: JoinSet::new(),
             working: HashMap::new(),
             tenures: 0,
+            last_begun: None,
             is_renewing: false,
             is_probing: false,
             renew_at: now,
@@ -208,7 +210,10 @@ impl SinkLanes {
             self.probe_at = now + TROUBLE;
             return;
         };
-        for lane in lanes {
+        // In turn, because a sink that is suspected to be down gets one lane's message as its probe.
+        let (earlier, later): (Vec<_>, Vec<_>) =
+            lanes.into_iter().partition(|lane| Some(*lane) <= self.last_begun);
+        for lane in later.into_iter().chain(earlier) {
             if self.may_begin(now) {
                 self.begin(lane);
             }
@@ -225,6 +230,7 @@ impl SinkLanes {
         let work = LaneRun { run, sink, lease }.work(position);
         let task = self.tasks.spawn(async { Done::Worked(work.await) });
         self.working.insert(task.id(), (lane, held.tenure));
+        self.last_begun = Some(lane);
     }
 
     fn worked(&mut self, id: Id, end: LaneEnd) {

@@ -221,7 +221,10 @@ impl Queue for MemoryQueue {
 
     fn settle<'a>(&'a self, settlement: &'a Settlement) -> StoreFuture<'a, Settled> {
         Box::pin(async move {
-            self.with_sink(settlement.from.sink, |sink, _, now| sink.settle(settlement, now))
+            let sink = settlement.from.sink;
+            let settled = self.with_sink(sink, |sink, _, now| sink.settle(settlement, now));
+            // A sink that was removed has no lanes any more.
+            Ok(settled.unwrap_or(Settled::Fenced(None)))
         })
     }
 

@@ -5,15 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use onceward::{
     Timestamp,
     message::{
-        Aggregate, Due, Fresh, Message, MessageId, MessageState, Page, ParkChange, Parking, Place,
-        Position,
+        Aggregate, Due, Fresh, Message, MessageState, Page, ParkChange, Parking, Place, Position,
     },
 };
 
 use super::{SinkState, cursor, number};
 
 pub(super) struct Entry {
-    pub(super) id: MessageId,
     pub(super) aggregate: Aggregate,
     pub(super) state: MessageState,
     pub(super) attempts: u32,
@@ -37,8 +35,8 @@ impl Entry {
                 (MessageState::Dead, attempts, now, why, is_skipped)
             }
         };
-        let (id, aggregate) = (change.id, change.aggregate.clone());
-        Some(Self { id, aggregate, state, attempts, due, why, is_skipped })
+        let aggregate = change.aggregate.clone();
+        Some(Self { aggregate, state, attempts, due, why, is_skipped })
     }
 
     /// Whether a relay may still change it.
