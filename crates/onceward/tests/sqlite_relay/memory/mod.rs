@@ -8,7 +8,7 @@ mod lanes;
 mod parking;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
@@ -39,9 +39,16 @@ struct Tables {
     aged: Duration,
     next: i64,
     messages: BTreeMap<i64, Message>,
+    /// Lane and number of each: hours of polling look at nothing else.
+    index: BTreeSet<(u8, i64)>,
     sinks: Vec<SinkState>,
     sinks_made: i16,
     alarm: Option<String>,
+}
+
+struct Messages<'a> {
+    all: &'a BTreeMap<i64, Message>,
+    index: &'a BTreeSet<(u8, i64)>,
 }
 
 struct SinkState {
@@ -105,14 +112,14 @@ impl MemoryQueue {
     fn with_sink<T>(
         &self,
         sink: SinkId,
-        ask: impl FnOnce(&mut SinkState, &BTreeMap<i64, Message>, Timestamp) -> T,
+        ask: impl FnOnce(&mut SinkState, &Messages<'_>, Timestamp) -> T,
     ) -> Result<T, StoreError> {
         let mut tables = self.tables();
         let now = self.now(&tables);
-        let Tables { sinks, messages, .. } = &mut *tables;
+        let Tables { sinks, messages, index, .. } = &mut *tables;
         let sink = sinks.iter_mut().find(|state| state.id == sink);
         let sink = sink.ok_or_else(|| StoreError::Refused("there is no such sink".into()))?;
-        Ok(ask(sink, messages, now))
+        Ok(ask(sink, &Messages { all: messages, index }, now))
     }
 }
 
@@ -150,6 +157,7 @@ impl Transaction {
         for message in std::mem::take(&mut self.messages) {
             let number = tables.next;
             tables.next += 1;
+            tables.index.insert((message.lane().number(), number));
             tables.messages.insert(number, message);
         }
     }
@@ -200,14 +208,11 @@ impl Queue for MemoryQueue {
 
     fn waiting<'a>(&'a self, positions: &'a [Position]) -> StoreFuture<'a, Vec<Lane>> {
         Box::pin(async move {
-            let mut lanes = Vec::new();
-            for position in positions {
-                let page = self.take(position, 1).await?;
-                if !page.fresh.is_empty() || !page.due.is_empty() {
-                    lanes.push(position.lane);
-                }
-            }
-            Ok(lanes)
+            let Some(first) = positions.first() else { return Ok(Vec::new()) };
+            self.with_sink(first.sink, |sink, messages, now| {
+                let has_some = |position: &&Position| sink.has_some(messages, position, now);
+                positions.iter().filter(has_some).map(|position| position.lane).collect()
+            })
         })
     }
 
@@ -232,7 +237,7 @@ impl Queue for MemoryQueue {
         Box::pin(async move {
             let mut tables = self.tables();
             let now = self.now(&tables);
-            let Tables { messages, sinks, .. } = &mut *tables;
+            let Tables { messages, index, sinks, .. } = &mut *tables;
             let is_over = |(number, message): &(&i64, &Message)| {
                 let is_passed = |sink: &SinkState| {
                     sink.lanes[usize::from(message.lane().number())].cursor >= **number
@@ -243,7 +248,11 @@ impl Queue for MemoryQueue {
             let over: Vec<i64> =
                 messages.iter().filter(is_over).map(|(number, _)| *number).collect();
             let over = over.into_iter().take(limit as usize);
-            let swept = over.inspect(|number| drop(messages.remove(number))).count();
+            let mut remove = |number: &i64| {
+                let message = messages.remove(number).unwrap();
+                index.remove(&(message.lane().number(), *number));
+            };
+            let swept = over.inspect(|number| remove(number)).count();
             let hour = Duration::from_secs(3_600);
             let steps = sinks.iter_mut().flat_map(|sink| &mut sink.lanes);
             let steps: usize = steps.map(|lane| lane.sweep(now.minus(hour))).sum();

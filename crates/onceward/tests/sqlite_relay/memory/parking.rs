@@ -1,18 +1,19 @@
 //! What is parked, what of it is due, and what it blocks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use onceward::{
     Timestamp,
     message::{
-        Aggregate, Due, Fresh, Message, MessageState, Page, ParkChange, Parking, Place, Position,
+        Aggregate, Due, Fresh, Lane, MessageState, Page, ParkChange, Parking, Place, Position,
     },
 };
 
-use super::{SinkState, cursor, number};
+use super::{Messages, SinkState, cursor, number};
 
 pub(super) struct Entry {
     pub(super) aggregate: Aggregate,
+    lane: u8,
     pub(super) state: MessageState,
     pub(super) attempts: u32,
     /// For scheduled ones it is in the message.
@@ -36,7 +37,8 @@ impl Entry {
             }
         };
         let aggregate = change.aggregate.clone();
-        Some(Self { aggregate, state, attempts, due, why, is_skipped })
+        let lane = Lane::of(aggregate.as_str().as_bytes()).number();
+        Some(Self { aggregate, lane, state, attempts, due, why, is_skipped })
     }
 
     /// Whether a relay may still change it.
@@ -55,9 +57,8 @@ impl Entry {
 
 impl SinkState {
     /// The places that are due, in their order.
-    fn due(&self, messages: &BTreeMap<i64, Message>, lane: u8, now: Timestamp) -> Vec<i64> {
-        let in_lane = |place: &i64| messages[place].lane().number() == lane;
-        let entries = || self.parked.iter().filter(|(place, _)| in_lane(place));
+    fn due(&self, messages: &Messages<'_>, lane: u8, now: Timestamp) -> Vec<i64> {
+        let entries = || self.parked.iter().filter(|(_, entry)| entry.lane == lane);
         let mut stuck: BTreeSet<&Aggregate> = BTreeSet::new();
         let mut due = BTreeSet::new();
         for (place, entry) in entries().filter(|(_, entry)| entry.blocks()) {
@@ -69,7 +70,7 @@ impl SinkState {
             }
         }
         for (place, entry) in entries() {
-            let is_time = messages[place].not_before.is_none_or(|from| from <= now);
+            let is_time = messages.all[place].not_before.is_none_or(|from| from <= now);
             let is_free = !stuck.contains(&entry.aggregate);
             if entry.state == MessageState::Scheduled && is_time && is_free {
                 due.insert(*place);
@@ -78,9 +79,21 @@ impl SinkState {
         due.into_iter().collect()
     }
 
+    /// Whether there is something to take.
+    pub(super) fn has_some(
+        &self,
+        messages: &Messages<'_>,
+        position: &Position,
+        now: Timestamp,
+    ) -> bool {
+        let (lane, after) = (position.lane.number(), number(&position.cursor));
+        let mut fresh = messages.index.range((lane, after + 1)..=(lane, i64::MAX));
+        fresh.next().is_some() || !self.due(messages, lane, now).is_empty()
+    }
+
     pub(super) fn take(
         &mut self,
-        messages: &BTreeMap<i64, Message>,
+        messages: &Messages<'_>,
         position: &Position,
         limit: u32,
         now: Timestamp,
@@ -88,9 +101,8 @@ impl SinkState {
         let lane = position.lane.number();
         let mut places = self.due(messages, lane, now);
         let after = number(&position.cursor);
-        let fresh = messages.range(after + 1..);
-        let mut fresh: Vec<_> =
-            fresh.filter(|(_, message)| message.lane().number() == lane).collect();
+        let fresh = messages.index.range((lane, after + 1)..=(lane, i64::MAX));
+        let mut fresh: Vec<_> = fresh.map(|(_, place)| (place, &messages.all[place])).collect();
         let is_full = places.len() + fresh.len() > limit as usize;
         places.truncate(limit as usize);
         fresh.truncate(limit as usize - places.len());
@@ -109,7 +121,7 @@ impl SinkState {
         let fresh = fresh.collect();
         let due = places.iter().map(|place| Due {
             place: Place(*place),
-            message: messages[place].clone(),
+            message: messages.all[place].clone(),
             attempts: self.parked[place].attempts,
         });
         let due = due.collect();
