@@ -37,6 +37,8 @@ pub enum Fault {
     After,
     /// It is not made, and never answers.
     Hang,
+    /// It is not made: the outbox cannot be used as it is.
+    Unusable,
 }
 
 type Decide = dyn FnMut(Call) -> Fault + Send;
@@ -69,6 +71,7 @@ impl Between {
                     answer.await?;
                     Err(lost())
                 }
+                Fault::Unusable => Err(StoreError::Unusable("a read-only standby".into())),
                 Fault::Hang => {
                     tokio::time::sleep(Duration::from_secs(1_000_000)).await;
                     Err(lost())

@@ -3,10 +3,15 @@
 #![allow(unreachable_pub, reason = "modules of a test program")]
 
 mod between;
+mod ending;
 mod failures;
+mod file;
 mod health;
 mod memory;
 #[path = "../metrics_text/mod.rs"]
 mod metrics_text;
 mod order;
+mod settling;
+mod sharing;
+mod shown;
 mod support;

@@ -210,7 +210,7 @@ pub async fn until(what: &str, mut is_true: impl AsyncFnMut() -> bool) {
         let (real, elapsed) = (began.elapsed(), virtual_began.elapsed());
         let is_late = real > Duration::from_secs(60) || elapsed > Duration::from_secs(86_400);
         assert!(!is_late, "it did not become true: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 

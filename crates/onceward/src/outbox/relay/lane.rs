@@ -70,7 +70,7 @@ impl LaneRun {
             };
             let parked: Vec<Parking> =
                 settlement.changes.iter().map(|change| change.to.clone()).collect();
-            let Some(moved) = settle(&self.run, &self.lease, settlement).await else {
+            let Some(moved) = settle(&self.run, settlement).await else {
                 return LaneEnd::Lost;
             };
             (position, has_moved) = (moved, true);

@@ -224,6 +224,10 @@ impl SinkLanes {
     }
 
     fn begin(&mut self, lane: Lane) {
+        // An earlier tenure may still write down what it did: what it has sent is not to be sent again.
+        if self.working.values().any(|(working, _)| *working == lane) {
+            return;
+        }
         let Some(held) = self.held.get_mut(&lane) else { return };
         let Some(position) = held.idle.take() else { return };
         let (run, sink, lease) = (self.run.clone(), self.sink.clone(), held.lease.clone());
@@ -250,8 +254,11 @@ impl SinkLanes {
             }
             LaneEnd::Lost => return self.forget(lane, tenure),
         };
-        if let Some(held) = self.held.get_mut(&lane).filter(|held| held.tenure == tenure) {
-            held.idle = Some(position);
+        if let Some(held) = self.held.get_mut(&lane) {
+            let is_newer = held.idle.as_ref().is_none_or(|idle| idle.step < position.step);
+            if held.tenure == tenure || is_newer {
+                held.idle = Some(position);
+            }
         }
     }
 
