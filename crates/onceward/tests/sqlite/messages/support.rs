@@ -5,8 +5,8 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use onceward::{
     clock::ManualClock,
     message::{
-        DeadLetters, Lane, LaneWork, LeaseRequest, MessageId, NewMessage, Next, Position,
-        Queue as _, RelayId, Settled, SinkId, SinkName, StartFrom, TopicRule,
+        DeadLetters, LaneWork, LeaseRequest, MessageId, NewMessage, Next, Position, Queue as _,
+        RelayId, Settled, SinkId, SinkName, StartFrom, TopicRule,
     },
     protocol::Fence,
     store::sqlite::SqliteStore,
@@ -79,11 +79,6 @@ impl Relay {
     pub(super) async fn lease(&self) -> Vec<Position> {
         let request = LeaseRequest { sink: self.sink, relay: self.id, lease: LEASE };
         self.store.lease(&request).await.unwrap()
-    }
-
-    pub(super) async fn position(&self, lane: Lane) -> Position {
-        let positions = self.lease().await;
-        positions.into_iter().find(|position| position.lane == lane).unwrap()
     }
 
     /// Delivers what there is now, page by page, and gives the bodies in their order.
