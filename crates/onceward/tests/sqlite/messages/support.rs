@@ -126,7 +126,7 @@ impl Relay {
                 if !waiting.contains(&position.lane) {
                     continue;
                 }
-                let page = self.store.take(&position, 10).await.unwrap();
+                let page = self.store.take(&position, 50).await.unwrap();
                 let send = |_: &_| TopicRule::Send;
                 let mut work = LaneWork::new(position, page, DeadLetters::Block, send);
                 while let Some(token) = work.next(Duration::ZERO) {
