@@ -18,6 +18,8 @@
 //! }
 //! ```
 
+#[cfg(feature = "sqlite")]
+mod blocking;
 mod error;
 #[cfg(feature = "relay")]
 mod http_sink;
