@@ -7,6 +7,7 @@ mod ending;
 mod failures;
 mod file;
 mod health;
+mod http;
 mod memory;
 #[path = "../metrics_text/mod.rs"]
 mod metrics_text;
