@@ -5,6 +5,18 @@ use alloc::boxed::Box;
 use crate::{Fence, Stored};
 
 /// What is stored under a digest.
+///
+/// ```
+/// use onceward_core::{Digest, Found, Status, Store, StoreError};
+///
+/// async fn status(store: &dyn Store, id: &Digest) -> Result<Option<Status>, StoreError> {
+///     Ok(match store.get(id).await? {
+///         Found::Nothing => None,
+///         Found::Record(stored) => Some(stored.status()),
+///         Found::Unreadable { .. } => Some(Status::Unknown),
+///     })
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// Nothing.

@@ -151,6 +151,13 @@ fn has_unquoted_comma(parameters: &[u8]) -> bool {
 }
 
 /// Why the text of an `Idempotency-Key` header is not a key.
+///
+/// ```
+/// use onceward_core::{Key, KeyError};
+///
+/// assert_eq!(Key::new(""), Err(KeyError::Empty));
+/// assert!(KeyError::List.to_string().contains("send one key"), "a message for the client");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyError {

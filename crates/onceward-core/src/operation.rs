@@ -57,6 +57,12 @@ impl fmt::Display for OperationName {
 }
 
 /// A text is not an [`OperationName`].
+///
+/// ```
+/// use onceward_core::{OperationName, OperationNameError};
+///
+/// assert_eq!(OperationName::new("POST\n/charges"), Err(OperationNameError));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperationNameError;
 
@@ -190,6 +196,12 @@ impl core::str::FromStr for Digest {
 }
 
 /// A text is not the reference of an operation.
+///
+/// ```
+/// use onceward_core::{Digest, DigestError};
+///
+/// assert_eq!("8e03978e".parse::<Digest>(), Err(DigestError), "that is a key, not a reference");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DigestError;
 

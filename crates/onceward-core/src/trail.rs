@@ -22,6 +22,15 @@ pub trait Trail: Store {
 }
 
 /// A note with the store's time of it.
+///
+/// ```
+/// use onceward_core::TrailEntry;
+///
+/// fn line(entry: &TrailEntry) -> String {
+///     let actor = entry.note.actor.as_deref().unwrap_or("the protocol");
+///     format!("{}: {} by {actor}", entry.at.unix_micros(), entry.note.kind.as_str())
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrailEntry {
     /// When the store wrote it.
@@ -66,6 +75,14 @@ impl Note {
 }
 
 /// The kinds of trail entries.
+///
+/// ```
+/// use onceward_core::NoteKind;
+///
+/// // A store keeps the word and reads it back.
+/// let stored = NoteKind::TakeOver.as_str();
+/// assert_eq!(NoteKind::ALL.into_iter().find(|kind| kind.as_str() == stored), Some(NoteKind::TakeOver));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NoteKind {

@@ -68,6 +68,15 @@ impl Breaker {
 }
 
 /// What a breaker lets through, for people and for metrics.
+///
+/// ```
+/// use core::time::Duration;
+/// use onceward_core::retry::{Circuit, Rules, Target};
+///
+/// let mut target = Target::new(&Rules::standard());
+/// let circuit = target.circuit(Duration::ZERO);
+/// assert_eq!((circuit, circuit.name()), (Circuit::Closed, "closed"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Circuit {
     /// Everything.

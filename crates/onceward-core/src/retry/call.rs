@@ -228,6 +228,14 @@ impl Stop {
 }
 
 /// Why no further attempt is made.
+///
+/// ```
+/// use onceward_core::retry::StopReason;
+///
+/// let reason = StopReason::Budget;
+/// assert_eq!(reason.word(), "budget"); // for metrics and JSON
+/// assert!(!reason.is_answer(), "the target did not say this");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StopReason {

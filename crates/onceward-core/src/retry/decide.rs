@@ -46,6 +46,20 @@ pub struct Context<'a> {
 /// What to do after an attempt that has shown this.
 ///
 /// `now` is monotonic time; `random` is fresh for each decision, or waits would not be spread.
+///
+/// ```
+/// use core::time::Duration;
+/// use onceward_core::retry::*;
+///
+/// let (rules, now) = (Rules::standard(), Duration::ZERO);
+/// let (mut target, mut call) = (Target::new(&rules), Call::new(&rules, Method::of("POST"), now));
+/// let mut context = Context { rules: &rules, call: &mut call, target: &mut target };
+/// context.begin(now, 1)?;
+/// // The connection breaks. Without a key a second POST could do it twice.
+/// let action = decide(&mut context, Class::Ambiguous.into(), now, 2);
+/// assert_eq!(action, Action::Stop(Stop::Unknown(StopReason::Unsafe)));
+/// # Ok::<(), Stop>(())
+/// ```
 #[must_use]
 pub fn decide(
     context: &mut Context<'_>,

@@ -29,6 +29,13 @@ pub const MIGRATIONS: &[(&str, &str)] = &[
 const TURN: i64 = 0x6f6e_6365_7761_7264;
 
 /// Which version the tables have, and which this software has.
+///
+/// ```
+/// use onceward::store::postgres::Tables;
+///
+/// let tables = Tables { found: 3, newest: 5 };
+/// assert!(tables.found < tables.newest, "`onceward migrate` brings them up to date");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tables {
     /// The version that was found; 0 if there are none.
