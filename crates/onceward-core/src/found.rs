@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use crate::{Fence, Stored};
+use crate::{Fence, Stored, words::words};
 
 /// What is stored under a digest.
 ///
@@ -32,28 +32,18 @@ pub enum Found {
     },
 }
 
-/// Why a record cannot be read.
-///
-/// ```
-/// use onceward_core::Unreadable;
-///
-/// assert_eq!(Unreadable::Sealed.as_str(), "sealed");
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreadable {
-    /// It does not match its checksum.
-    Damaged,
-    /// Its answer was sealed with a key that is not at hand here, or changed by software without it.
-    Sealed,
-}
-
-impl Unreadable {
-    /// The word for it in lists.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Damaged => "damaged",
-            Self::Sealed => "sealed",
-        }
+words! {
+    /// Why a record cannot be read.
+    ///
+    /// ```
+    /// use onceward_core::Unreadable;
+    ///
+    /// assert_eq!(Unreadable::Sealed.as_str(), "sealed");
+    /// ```
+    pub enum Unreadable {
+        /// It does not match its checksum.
+        Damaged = "damaged",
+        /// Its answer was sealed with a key that is not at hand here, or changed by software without it.
+        Sealed = "sealed",
     }
 }
