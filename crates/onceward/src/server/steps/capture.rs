@@ -121,8 +121,9 @@ pub(crate) async fn capture(
     };
     let mut is_full = false;
     let read = body::read_whole(body, declared, |length| {
-        is_full = length <= options.max_response && length > UNCOUNTED && !room.grow_to(length);
-        length <= options.max_response && !is_full
+        is_full =
+            length <= options.chosen.max_response && length > UNCOUNTED && !room.grow_to(length);
+        length <= options.chosen.max_response && !is_full
     });
     let (first, rest) = match read.await {
         Ok(whole) => return Captured::Whole { head, whole, room, _spare: None },
@@ -135,7 +136,7 @@ pub(crate) async fn capture(
     };
     // No client would ever see an answer that is not kept now: the layer reads, stores and drops it.
     let body = Body::after(first, rest);
-    let read = body::read_whole(body, declared, |length| length <= options.max_response);
+    let read = body::read_whole(body, declared, |length| length <= options.chosen.max_response);
     match read.await {
         Ok(whole) => Captured::Whole { head, whole, room, _spare: Some(spare) },
         Err(Unread::TooLarge(first, rest)) => {
