@@ -37,12 +37,10 @@
 //! counts together with its boundary (byte 3).
 //!
 //! Stored fingerprints outlive the software that made them: version 1 never changes. The vectors in
-//! `golden.rs` hold it in place, and another rule is another version.
+//! `tests/protocol/fingerprint/golden.rs` hold it in place, and another rule is another version.
 
 mod encoder;
 mod fingerprinter;
-#[cfg(test)]
-mod golden;
 mod head;
 mod json;
 #[cfg(test)]
@@ -226,34 +224,5 @@ impl Fingerprints {
 impl From<Fingerprint> for Fingerprints {
     fn from(current: Fingerprint) -> Self {
         Self { current, older: Vec::new() }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use alloc::format;
-
-    #[test]
-    fn debug_shows_the_version_and_a_prefix_only() {
-        let mut digest = [0xAB; 32];
-        digest[0] = 0x01;
-        let shown = format!("{:?}", Fingerprint::from_parts(1, digest));
-        assert_eq!(shown, "Fingerprint(v1 01ababab…)");
-    }
-
-    #[test]
-    fn the_first_fingerprint_of_a_version_stays() {
-        let current = Fingerprint::from_parts(2, [2; 32]);
-        let fingerprints = Fingerprints::from(current)
-            .and(Fingerprint::from_parts(2, [9; 32]))
-            .and(Fingerprint::from_parts(1, [1; 32]))
-            .and(Fingerprint::from_parts(1, [9; 32]));
-        assert_eq!(fingerprints.current(), current);
-        assert_eq!(fingerprints.under(2), Some(current));
-        assert_eq!(fingerprints.under(1), Some(Fingerprint::from_parts(1, [1; 32])));
-        assert_eq!(fingerprints.under(0), None);
-        let same = Fingerprints::from(current).and(Fingerprint::from_parts(1, [1; 32]));
-        assert_eq!(fingerprints, same);
     }
 }
