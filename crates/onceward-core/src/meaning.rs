@@ -200,13 +200,6 @@ impl Policy {
     }
 
     /// How doubtful replies are read; `None`: the effect is transactional and leaves no doubt.
-    ///
-    /// ```
-    /// # use onceward_core::{Effect, Policy, Profile};
-    /// let effect = Effect::Repeatable { within: core::time::Duration::from_secs(3600) };
-    /// assert_eq!(Policy::of(effect).build()?.profile(), Some(Profile::Rerun));
-    /// # Ok::<(), onceward_core::PolicyError>(())
-    /// ```
     #[must_use]
     pub fn profile(&self) -> Option<Profile> {
         self.profile
@@ -329,12 +322,6 @@ impl PolicyBuilder {
     }
 
     /// Checks the policy as a whole.
-    ///
-    /// ```
-    /// # use onceward_core::{Effect, Policy, Profile};
-    /// let error = Policy::of(Effect::External).profile(Profile::Rerun).build().unwrap_err();
-    /// assert!(error.to_string().contains("repeatable"));
-    /// ```
     pub fn build(self) -> Result<Policy, PolicyError> {
         let Self { effect, policy } = self;
         let Policy { profile, holds_500, not_applied, released, finals } = &policy;

@@ -55,12 +55,6 @@ impl Scope {
     }
 
     /// A scope of one part.
-    ///
-    /// ```
-    /// # use onceward_core::Scope;
-    /// assert_eq!(Scope::of("tenant", "acme")?, Scope::new([("tenant", "acme")])?);
-    /// # Ok::<(), onceward_core::ScopeError>(())
-    /// ```
     pub fn of(name: &str, value: &str) -> Result<Self, ScopeError> {
         Self::new([(name, value)])
     }

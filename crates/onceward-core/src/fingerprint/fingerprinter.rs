@@ -98,28 +98,12 @@ impl RawFingerprinter {
     }
 
     /// Adds the next bytes of the body; where it is cut makes no difference.
-    ///
-    /// ```
-    /// use onceward_core::{Fingerprinter, RequestHead};
-    ///
-    /// if let Fingerprinter::Raw(mut raw) = Fingerprinter::v1(&RequestHead::new("PUT", "/a")) {
-    ///     raw.update(b"the body");
-    /// }
-    /// ```
     pub fn update(&mut self, bytes: &[u8]) {
         self.encoder.unframed(bytes);
         self.length += bytes.len() as u64;
     }
 
     /// Ends the body.
-    ///
-    /// ```
-    /// use onceward_core::{Fingerprint, Fingerprinter, RequestHead};
-    ///
-    /// let head = RequestHead::new("DELETE", "/files/7");
-    /// let Fingerprinter::Raw(raw) = Fingerprinter::v1(&head) else { unreachable!() };
-    /// assert_eq!(raw.finish(), Fingerprint::v1(&head, b""));
-    /// ```
     #[must_use]
     pub fn finish(mut self) -> Fingerprint {
         self.encoder.number(self.length);
@@ -151,14 +135,6 @@ enum Form {
 
 impl WholeFingerprinter {
     /// Reads the whole body; one that is not what its media type says counts byte by byte.
-    ///
-    /// ```
-    /// use onceward_core::{Fingerprint, Fingerprinter, RequestHead};
-    ///
-    /// let head = RequestHead::new("POST", "/charges").content_type(Some(b"application/json"));
-    /// let Fingerprinter::Whole(whole) = Fingerprinter::v1(&head) else { unreachable!() };
-    /// assert_ne!(whole.finish(b"not { JSON"), Fingerprint::v1(&head, b"not {JSON"));
-    /// ```
     #[must_use]
     pub fn finish(self, body: &[u8]) -> Fingerprint {
         match self.form {

@@ -75,13 +75,6 @@ pub struct Fingerprint {
 
 impl Fingerprint {
     /// The version of the rules that this module describes.
-    ///
-    /// ```
-    /// use onceward_core::{Fingerprint, RequestHead};
-    ///
-    /// let fingerprint = Fingerprint::v1(&RequestHead::new("POST", "/charges"), b"");
-    /// assert_eq!(fingerprint.version(), Fingerprint::V1);
-    /// ```
     pub const V1: u8 = 1;
 
     /// Fingerprints a request whose whole body is at hand, whatever its media type.
@@ -106,37 +99,18 @@ impl Fingerprint {
     }
 
     /// Puts a stored fingerprint together again, or makes one by rules of the caller's own.
-    ///
-    /// ```
-    /// use onceward_core::Fingerprint;
-    ///
-    /// let stored = Fingerprint::from_parts(Fingerprint::V1, [7; 32]);
-    /// assert_eq!(stored.digest(), &[7; 32]);
-    /// ```
     #[must_use]
     pub const fn from_parts(version: u8, digest: [u8; 32]) -> Self {
         Self { version, digest }
     }
 
     /// The version of the rules: digests of different versions say nothing about each other.
-    ///
-    /// ```
-    /// use onceward_core::Fingerprint;
-    ///
-    /// assert_eq!(Fingerprint::from_parts(9, [0; 32]).version(), 9);
-    /// ```
     #[must_use]
     pub const fn version(&self) -> u8 {
         self.version
     }
 
     /// The SHA-256 digest.
-    ///
-    /// ```
-    /// use onceward_core::Fingerprint;
-    ///
-    /// assert_eq!(Fingerprint::from_parts(1, [3; 32]).digest(), &[3; 32]);
-    /// ```
     #[must_use]
     pub const fn digest(&self) -> &[u8; 32] {
         &self.digest
@@ -174,14 +148,6 @@ pub struct Fingerprints {
 
 impl Fingerprints {
     /// Adds the fingerprint under an older version; of two for one version, the first one stays.
-    ///
-    /// ```
-    /// use onceward_core::{Fingerprint, Fingerprints};
-    ///
-    /// let older = Fingerprint::from_parts(1, [1; 32]);
-    /// let fingerprints = Fingerprints::from(Fingerprint::from_parts(2, [2; 32])).and(older);
-    /// assert_eq!(fingerprints.under(1), Some(older));
-    /// ```
     #[must_use]
     pub fn and(mut self, older: Fingerprint) -> Self {
         if self.under(older.version).is_none() {
@@ -191,27 +157,12 @@ impl Fingerprints {
     }
 
     /// The fingerprint to store with a new claim.
-    ///
-    /// ```
-    /// use onceward_core::{Fingerprint, Fingerprints};
-    ///
-    /// let only = Fingerprint::from_parts(1, [1; 32]);
-    /// assert_eq!(Fingerprints::from(only).current(), only);
-    /// ```
     #[must_use]
     pub const fn current(&self) -> Fingerprint {
         self.current
     }
 
     /// The fingerprint to compare with a stored one of this version, if it can be computed.
-    ///
-    /// ```
-    /// use onceward_core::{Fingerprint, Fingerprints};
-    ///
-    /// let stored = Fingerprint::from_parts(1, [1; 32]);
-    /// let fingerprints = Fingerprints::from(stored);
-    /// assert_eq!(fingerprints.under(stored.version()), Some(stored));
-    /// ```
     #[must_use]
     pub fn under(&self, version: u8) -> Option<Fingerprint> {
         core::iter::once(&self.current)
