@@ -78,42 +78,11 @@ pub fn spawn<T: Send + 'static>(
 #[macro_export]
 macro_rules! driver_conformance {
     ($bench:expr, $block_on:path) => {
-        mod driven {
-            use super::*;
-            onceward::protocol::store_conformance!(
-                onceward::conformance::Driven::over($bench, None),
-                $block_on
-            );
-        }
-        mod driven_over_failed_calls {
-            use super::*;
-            onceward::protocol::store_conformance!(
-                onceward::conformance::Driven::over(
-                    $bench,
-                    Some(onceward::conformance::Faulty::FailsCalls)
-                ),
-                $block_on
-            );
-        }
-        mod driven_over_lost_replies {
-            use super::*;
-            onceward::protocol::store_conformance!(
-                onceward::conformance::Driven::over(
-                    $bench,
-                    Some(onceward::conformance::Faulty::LosesReplies)
-                ),
-                $block_on
-            );
-        }
-        mod driven_over_held_records {
-            use super::*;
-            onceward::protocol::store_conformance!(
-                onceward::conformance::Driven::over(
-                    $bench,
-                    Some(onceward::conformance::Faulty::HoldsRecords)
-                ),
-                $block_on
-            );
+        $crate::driven_store_conformance! { $bench, $block_on:
+            driven = None,
+            driven_over_failed_calls = Some(onceward::conformance::Faulty::FailsCalls),
+            driven_over_lost_replies = Some(onceward::conformance::Faulty::LosesReplies),
+            driven_over_held_records = Some(onceward::conformance::Faulty::HoldsRecords),
         }
         mod driver {
             use super::*;
@@ -133,7 +102,22 @@ macro_rules! driver_conformance {
     };
 }
 
-/// What the macro above is made of.
+/// What the macro above is made of: the rules of stores.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! driven_store_conformance {
+    ($bench:expr, $block_on:path: $($name:ident = $faulty:expr,)*) => {
+        $(mod $name {
+            use super::*;
+            onceward::protocol::store_conformance!(
+                onceward::conformance::Driven::over($bench, $faulty),
+                $block_on
+            );
+        })*
+    };
+}
+
+/// What the macro above is made of: the rules of drivers.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! driver_conformance_tests {
