@@ -22,7 +22,7 @@ use crate::{
 const UNCOUNTED: usize = 64 << 10;
 
 /// How long an answer without room waits for one of the few places beyond it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SPARE_PLACE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What came back from a run.
 pub(crate) enum Captured {
@@ -153,7 +153,7 @@ async fn spare(idempotency: &Idempotency, is_full: bool) -> Option<Spare> {
         return None;
     }
     let places = idempotency.engine().common().spare.clone();
-    let taken = timeout(PATIENCE, places.acquire_owned()).await;
+    let taken = timeout(SPARE_PLACE_TIMEOUT, places.acquire_owned()).await;
     if taken.is_err() {
         tracing::warn!(
             event = event::ANSWER_NOT_KEPT,
