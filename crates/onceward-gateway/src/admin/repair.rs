@@ -33,7 +33,7 @@ use crate::{
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the store may take to say that it is there.
-const PING: Duration = Duration::from_secs(1);
+const PING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How often a change is tried again because another one came first.
 pub(super) const MAX_TRIES: u32 = 3;
@@ -270,8 +270,8 @@ impl Repair {
             self.records.get(&nothing).await?;
             self.records.purge(&nothing, fence, &note).await
         };
-        let asked = timeout(PING, asked).await;
-        let late = |_| Err(StoreError::Unavailable(format!("no answer within {PING:?}")));
+        let asked = timeout(PING_TIMEOUT, asked).await;
+        let late = |_| Err(StoreError::Unavailable(format!("no answer within {PING_TIMEOUT:?}")));
         asked.unwrap_or_else(late)?;
         self.records.check_room()
     }

@@ -43,7 +43,7 @@ impl WholeBody for axum::body::Body {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Whole {
+pub(super) struct ReadBody {
     pub(super) bytes: Bytes,
     pub(super) trailers: Trailers,
 }
@@ -61,7 +61,7 @@ pub(super) async fn read_whole<B>(
     body: B,
     headers: &HeaderMap,
     admits: impl FnMut(usize) -> bool,
-) -> Result<Whole, Unread<B>>
+) -> Result<ReadBody, Unread<B>>
 where
     B: http_body::Body<Data = Bytes>,
 {
@@ -70,7 +70,7 @@ where
         Ok(Read::More(first, rest)) => Err(Unread::TooLarge(first, rest)),
         Ok(Read::Whole(bytes, trailers)) => match declared_length(headers) {
             Some(declared) if declared != bytes.len() as u64 => Err(Unread::Truncated),
-            _ => Ok(Whole { bytes, trailers: trailers.map(Box::new) }),
+            _ => Ok(ReadBody { bytes, trailers: trailers.map(Box::new) }),
         },
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     http::ByteBody,
     server::{
         Body, Idempotency,
-        body::{self, Unread, Whole},
+        body::{self, ReadBody, Unread},
         commit::Refused,
         memory::{PeerMemory, Reservation},
     },
@@ -27,7 +27,7 @@ const SPARE_PLACE_TIMEOUT: Duration = Duration::from_secs(30);
 /// What came back from a run.
 pub(crate) enum Captured {
     /// An answer, read to its end.
-    Whole { head: response::Parts, whole: Whole, room: Reservation, _spare: Option<Spare> },
+    Whole { head: response::Parts, whole: ReadBody, room: Reservation, _spare: Option<Spare> },
     /// An answer that is too large to be kept, or an event stream: it is passed on as it comes.
     Stream(Response<Body>),
     /// None, or one that broke off.

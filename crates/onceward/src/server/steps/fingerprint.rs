@@ -7,13 +7,13 @@ use onceward_core::{Fingerprint, OperationId, Request, RequestHead};
 
 use crate::server::{
     Code, Idempotency, Problem, WholeBody,
-    body::{self, Unread, Whole},
+    body::{self, ReadBody, Unread},
     memory::{self, Reservation},
 };
 
 /// A request that was read to its end, with the memory that it takes up.
 pub(crate) struct ReadRequest {
-    whole: Whole,
+    whole: ReadBody,
     reserved: Reservation,
 }
 
