@@ -123,10 +123,7 @@ async fn migrate_once(link: &mut Link, dialect: Dialect) -> Result<Tables, OpenE
 
 /// Which version the tables have, and what they lack: an engine that speaks PostgreSQL's dialect may find the tables of
 /// one that does not, and the other way round. Newer tables that this software may use lack nothing.
-async fn compare(
-    client: &Client,
-    dialect: Dialect,
-) -> Result<(Tables, Vec<Migration>), OpenError> {
+async fn compare(client: &Client, dialect: Dialect) -> Result<(Tables, Vec<Migration>), OpenError> {
     let applied = applied(client).await?;
     let newest = migrations(dialect).map(|(version, _)| version).max().unwrap_or_default();
     if applied.iter().any(|applied| applied.needs > known()) {

@@ -280,7 +280,11 @@ mod tests {
                 "on the primary alone",
                 "`target_session_attrs=read-write`",
             ),
-            ("postgres://h/d?dialect=wired", "`dialect` that does not", "did you mean `dialect=wire`?"),
+            (
+                "postgres://h/d?dialect=wired",
+                "`dialect` that does not",
+                "did you mean `dialect=wire`?",
+            ),
             ("postgres://h/d?dialect=cockroach", "`dialect` that", "choose of postgres, wire"),
             ("postgres://h/d?dialekt=wire", "option `dialekt`", "did you mean `dialect`?"),
             ("postgres://h/d?prepare=off&prepare=on", "says `prepare` twice", "leave one"),
