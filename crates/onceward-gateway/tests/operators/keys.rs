@@ -90,7 +90,8 @@ async fn the_view_of_the_file_says_what_a_list_says() {
     let file = gateway.directory.path().join("onceward.db");
     let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
     let connection = rusqlite::Connection::open_with_flags(file, flags).unwrap();
-    let question = "SELECT json_group_array(json_object('operation', id, 'name', operation, 'scope', scope,
+    let question =
+        "SELECT json_group_array(json_object('operation', id, 'name', operation, 'scope', scope,
             'state', status, 'attempt', attempts)) FROM onceward_operations";
     let view: String = connection.query_row(question, [], |row| row.get(0)).unwrap();
     let view: Value = serde_json::from_str(&view).unwrap();
