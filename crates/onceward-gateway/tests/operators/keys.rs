@@ -79,6 +79,32 @@ fn refused(gateway: &Gateway, target: CommandTarget, arguments: &[&str]) -> Stri
     finished.stderr
 }
 
+/// Beside a gateway that runs, which does not mind.
+#[tokio::test]
+async fn the_view_of_the_file_says_what_a_list_says() {
+    let upstream = Upstream::any();
+    let gateway = start(&upstream);
+    assert_eq!(gateway.send(&pay("paid")).await.status, 201);
+    lose(&gateway, "lost").await;
+    let listed = document(&gateway, Place::Store, &["list"]);
+    let file = gateway.directory.path().join("onceward.db");
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let connection = rusqlite::Connection::open_with_flags(file, flags).unwrap();
+    let question =
+        "SELECT json_group_array(json_object('operation', id, 'name', operation, 'scope', scope,
+            'state', status, 'attempt', attempts)) FROM onceward_operations";
+    let view: String = connection.query_row(question, [], |row| row.get(0)).unwrap();
+    let view: Value = serde_json::from_str(&view).unwrap();
+    assert_eq!(view.as_array().unwrap().len(), 2, "{view}");
+    for (shown, listed) in view.as_array().unwrap().iter().zip(listed.as_array().unwrap()) {
+        for (name, value) in shown.as_object().unwrap() {
+            assert_eq!(*value, listed[name], "{name} of {listed}");
+        }
+    }
+    drop(connection);
+    assert!(gateway.send(&pay("paid")).await.is_replay());
+}
+
 /// Flags can set no times, so that the built-in ones count on its store.
 #[tokio::test]
 async fn a_gateway_that_flags_started_needs_no_file() {

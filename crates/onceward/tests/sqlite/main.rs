@@ -10,6 +10,9 @@ mod conformance;
 mod damage;
 mod files;
 mod lists;
+mod operations;
+#[path = "../operations_support/mod.rs"]
+mod operations_support;
 mod processes;
 mod server;
 #[cfg(feature = "sqlx")]

@@ -172,6 +172,7 @@ fn store(
 fn commits(store: Option<&StoreUrl>, is_plain: bool) -> Commits {
     match store {
         Some(StoreUrl::Sqlite(_)) => Commits::No,
+        Some(StoreUrl::Postgres(url)) if url.is_relative() => Commits::NoFunctions,
         Some(StoreUrl::Postgres(_)) if !is_plain => Commits::WithoutAnswer,
         Some(StoreUrl::Postgres(_)) | None => Commits::Whole,
     }

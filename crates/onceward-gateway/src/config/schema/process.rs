@@ -57,7 +57,8 @@ options! {
         "Records" {
             /// Where the records are. It must survive restarts: without its records every retry would run again. A
             /// file of this machine, or a PostgreSQL server, as
-            /// `"postgres://user:password@host1,host2/database?sslmode=verify-full"`.
+            /// `"postgres://user:password@host1,host2/database?sslmode=verify-full"`. With `dialect=wire` behind the `?` it
+            /// is an engine that speaks PostgreSQL's protocol: CockroachDB, YugabyteDB.
             store: String = text("\"sqlite://onceward.db\""), default limits::DEFAULT_STORE, at_restart;
             /// The names of operations and of the parts of a scope are part of what identifies a key. If they change
             /// while there are records of before, the gateway does not start, because completed keys would run

@@ -5,7 +5,7 @@ use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 use tokio_postgres::config::{Config, Host, SslMode, TargetSessionAttrs};
 
 use super::{
-    OpenError,
+    Dialect, OpenError,
     error::describe,
     spelling::{Spelled, UrlOption, spelled},
 };
@@ -19,8 +19,8 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The address of a PostgreSQL database, read and checked.
 ///
 /// Beside what libpq knows it takes `prepare=off` (for PgBouncer and other poolers that give each
-/// transaction another connection) and `promotion=never` (the standbys of this server are only read
-/// from, and never promoted).
+/// transaction another connection), `promotion=never` (the standbys of this server are only read
+/// from, and never promoted) and `dialect=wire` (it is another engine: see [`Dialect::Wire`]).
 ///
 /// ```
 /// use onceward::store::postgres::Address;
@@ -37,6 +37,7 @@ pub struct Address {
     pub(super) identity: Option<(PathBuf, PathBuf)>,
     pub(super) prepares: bool,
     pub(super) promotes: bool,
+    pub(super) dialect: Dialect,
     shown: String,
 }
 
@@ -45,6 +46,20 @@ impl Address {
     #[must_use]
     pub fn is_promotable(&self) -> bool {
         self.promotes
+    }
+
+    /// How its server speaks: as PostgreSQL, unless it says `dialect=wire`.
+    ///
+    /// ```
+    /// use onceward::store::postgres::{Address, Dialect};
+    ///
+    /// let address: Address = "postgres://shop@db/shop?dialect=wire".parse()?;
+    /// assert_eq!(address.dialect(), Dialect::Wire);
+    /// # Ok::<(), onceward::store::postgres::OpenError>(())
+    /// ```
+    #[must_use]
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
     }
 }
 
@@ -91,6 +106,7 @@ struct OwnOptions {
     key: Option<PathBuf>,
     is_unprepared: bool,
     is_never_promoted: bool,
+    dialect: Dialect,
 }
 
 impl OwnOptions {
@@ -102,6 +118,8 @@ impl OwnOptions {
             "sslcert" => self.certificate = Some(value.into()),
             "sslkey" => self.key = Some(value.into()),
             "prepare" => self.is_unprepared = value == "off",
+            "dialect" if value == "wire" => self.dialect = Dialect::Wire,
+            "dialect" => {}
             "promotion" => self.is_never_promoted = value == "never",
             _ => return false,
         }
@@ -149,6 +167,7 @@ impl OwnOptions {
             identity,
             prepares: !self.is_unprepared,
             promotes: !self.is_never_promoted,
+            dialect: self.dialect,
             shown,
         })
     }
@@ -283,6 +302,9 @@ mod tests {
         }
         assert!(read("").prepares && !read("prepare=off").prepares);
         assert!(read("").promotes && !read("promotion=never").promotes);
+        assert_eq!(read("").dialect, Dialect::Postgres);
+        assert_eq!(read("dialect=postgres").dialect, Dialect::Postgres);
+        assert_eq!(read("dialect=wire&prepare=off").dialect, Dialect::Wire);
         let spaced = read("application_name=the%20shop");
         assert_eq!(spaced.config.get_application_name(), Some("the shop"));
     }

@@ -12,11 +12,12 @@ const ESCAPES: &str = "characters that mean something in a URL are written in a 
                        %2F for /, %3A for :, %3F for ?, %23 for # and %25 for %";
 
 /// What may stand behind `?`; those with choices have no other value.
-const OPTIONS: [(&str, &[&str]); 23] = [
+const OPTIONS: [(&str, &[&str]); 24] = [
     ("application_name", &[]),
     ("channel_binding", &["disable", "prefer", "require"]),
     ("connect_timeout", &[]),
     ("dbname", &[]),
+    ("dialect", &["postgres", "wire"]),
     ("host", &[]),
     ("hostaddr", &[]),
     ("keepalives", &["0", "1"]),
@@ -265,6 +266,13 @@ mod tests {
                 "on the primary alone",
                 "`target_session_attrs=read-write`",
             ),
+            (
+                "postgres://h/d?dialect=wired",
+                "`dialect` that does not",
+                "did you mean `dialect=wire`?",
+            ),
+            ("postgres://h/d?dialect=cockroach", "`dialect` that", "choose of postgres, wire"),
+            ("postgres://h/d?dialekt=wire", "option `dialekt`", "did you mean `dialect`?"),
             ("postgres://h/d?prepare=off&prepare=on", "says `prepare` twice", "leave one"),
             ("postgres://h/d?sslmode=", "`sslmode` without a value", "name=value"),
             ("postgres://h/d?sslrootcert=sesame", "`sslrootcert` that is not there", "relative"),

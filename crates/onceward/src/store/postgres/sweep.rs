@@ -60,16 +60,13 @@ pub(super) async fn sweep(
 ) -> Result<u32, StoreError> {
     look_at_clock(link, codec).await?;
     let suspicion = codec.watch().check_for_sweep();
-    // Other engines have the first tables alone, and nowhere to tell other processes.
-    if dialect == Dialect::Postgres {
-        if suspicion.is_err() {
-            link.ask(SUSPECT, &[]).await?;
-        }
-        let holds = SUSPICION_HOLDS.as_secs_f64();
-        let is_suspected = !link.ask(SUSPECTED, &[(&holds, Type::FLOAT8)]).await?.is_empty();
-        if suspicion.is_ok() && is_suspected {
-            return Err(suspected_elsewhere());
-        }
+    if suspicion.is_err() {
+        link.ask(SUSPECT, &[]).await?;
+    }
+    let holds = SUSPICION_HOLDS.as_secs_f64();
+    let is_suspected = !link.ask(SUSPECTED, &[(&holds, Type::FLOAT8)]).await?.is_empty();
+    if suspicion.is_ok() && is_suspected {
+        return Err(suspected_elsewhere());
     }
     suspicion?;
     let mut deleted = 0;
