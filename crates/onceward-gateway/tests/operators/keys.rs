@@ -86,7 +86,7 @@ async fn the_view_of_the_file_says_what_a_list_says() {
     let gateway = start(&upstream);
     assert_eq!(gateway.send(&pay("paid")).await.status, 201);
     lose(&gateway, "lost").await;
-    let listed = document(&gateway, Place::Store, &["list"]);
+    let listed = document(&gateway, CommandTarget::Store, &["list"]);
     let file = gateway.directory.path().join("onceward.db");
     let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
     let connection = rusqlite::Connection::open_with_flags(file, flags).unwrap();
