@@ -175,7 +175,7 @@ impl Context<'_> {
         self.call.own.got_back(paid);
     }
 
-    /// How much too much there is, as this call may see it: without the budget, and with it.
+    /// How overloaded the target is, as this call may see it: without the budget, and with it.
     fn saturation(&mut self, now: Moment) -> (f64, f64) {
         let pressure = self.target.pressure_without(self.call.failures, now);
         (pressure, pressure.max(self.target.need_without(&self.call.own)))

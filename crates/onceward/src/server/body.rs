@@ -42,6 +42,7 @@ impl WholeBody for axum::body::Body {
     }
 }
 
+/// A body that the layer has read to its end.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReadBody {
     pub(super) bytes: Bytes,
