@@ -270,7 +270,14 @@ pub(crate) const REPEATS: [Suite; 1] = [Suite {
     against: servers::postgres_18,
     load: Load::Waits,
     usual: Part {
-        only: &["conformance::", "functions::", "open::", "serve::services::", "synchronous::"],
+        only: &[
+            "conformance::",
+            "functions::",
+            "open::",
+            "operations::",
+            "serve::services::",
+            "synchronous::",
+        ],
         without: &["driven", "driver", "over_the_wire"],
     },
 }];
