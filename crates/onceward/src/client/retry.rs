@@ -207,7 +207,7 @@ impl Retry {
     /// An answer to give instead of none, or of a failing one that no retry could help.
     ///
     /// Only for methods that change nothing: a caller must be able to rely on the success of a write. The
-    /// report of such an answer [says so](Report::is_fallback).
+    /// report of such an answer [says so](Report::fallback).
     ///
     /// ```
     /// use onceward::client::Retry;

@@ -12,6 +12,9 @@ mod functions;
 #[cfg(all(feature = "axum", feature = "deadpool", feature = "sqlx"))]
 mod kept;
 mod open;
+mod operations;
+#[path = "../operations_support/mod.rs"]
+mod operations_support;
 #[cfg(feature = "sqlx")]
 mod planted;
 #[cfg(all(feature = "axum", feature = "deadpool", feature = "sqlx"))]
