@@ -10,6 +10,8 @@ mod conformance;
 mod damage;
 mod files;
 mod lists;
+#[cfg(feature = "sqlx")]
+mod messages;
 mod processes;
 mod server;
 #[cfg(feature = "sqlx")]

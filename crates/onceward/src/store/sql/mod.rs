@@ -3,6 +3,8 @@
 pub(super) mod census;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(super) mod codec;
+#[cfg(feature = "sqlite")]
+pub(super) mod messages;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(super) mod recent;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]

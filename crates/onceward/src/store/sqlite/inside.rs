@@ -282,7 +282,7 @@ impl SqliteStore {
         swap
     }
 
-    fn look_at(&self, connection: &Connection) -> Result<(), StoreError> {
+    pub(super) fn look_at(&self, connection: &Connection) -> Result<(), StoreError> {
         if connection.is_autocommit() {
             return Err(not_open());
         }

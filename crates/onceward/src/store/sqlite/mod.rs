@@ -43,6 +43,7 @@ mod log;
 mod loss;
 mod mark;
 mod places;
+mod queue;
 mod reader;
 mod routes;
 mod rows;

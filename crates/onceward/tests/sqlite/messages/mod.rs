@@ -1,0 +1,4 @@
+//! Messages that leave with a commit, and messages that came.
+
+mod lanes;
+mod support;
