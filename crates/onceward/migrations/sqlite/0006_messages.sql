@@ -37,6 +37,12 @@ BEGIN
     WHERE length(CAST(NEW.aggregate AS BLOB)) NOT BETWEEN 1 AND 255
         OR NEW.aggregate GLOB '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'
         OR instr(CAST(NEW.aggregate AS BLOB), X'00');
+    SELECT raise(ABORT, 'the trace context of a message has 1 to 255 bytes and no control characters; nothing was enqueued')
+    WHERE length(CAST(NEW.trace AS BLOB)) NOT BETWEEN 1 AND 255
+        OR NEW.trace GLOB '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'
+        OR instr(CAST(NEW.trace AS BLOB), X'00');
+    SELECT raise(ABORT, 'the operation of a message is a digest of 32 bytes; nothing was enqueued')
+    WHERE length(NEW.operation) <> 32;
     SELECT raise(ABORT, 'the body of a message has at most 1048576 bytes; nothing was enqueued')
     WHERE length(NEW.body) > 1048576;
     SELECT raise(ABORT, 'the message would expire before it may be sent; nothing was enqueued')
@@ -104,7 +110,7 @@ CREATE TABLE onceward_parked (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX onceward_parked_try ON onceward_parked (sink, lane, try_at) WHERE try_at IS NOT NULL;
-CREATE INDEX onceward_parked_state ON onceward_parked (sink, state, seq);
+CREATE INDEX onceward_parked_state ON onceward_parked (state, seq);
 
 -- What blocks an aggregate: in its order, by its time, and as it is looked for.
 CREATE INDEX onceward_parked_chain ON onceward_parked (sink, aggregate, seq) WHERE state < 3;

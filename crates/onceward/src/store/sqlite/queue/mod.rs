@@ -5,8 +5,10 @@
 //! one row, and a settlement changes it only if it has the step that the settlement expects.
 
 mod enqueue;
+mod inspect;
 mod lanes;
 mod page;
+mod repair;
 mod rows;
 mod settle;
 mod sql;
@@ -22,8 +24,9 @@ use std::{
 use onceward_core::{
     StoreError, StoreFuture, Timestamp,
     message::{
-        Cursor, Lane, LeaseRequest, Page, Position, Queue, RelayId, Settled, Settlement, SinkId,
-        SinkName, StartFrom, Sweep,
+        Changed, Cursor, InspectQueue, Lane, LeaseRequest, MessageFilter, MessageId, MessagePage,
+        Page, Position, Queue, QueueCondition, RelayId, RepairMessage, Settled, Settlement,
+        ShownMessage, SinkId, SinkName, StartFrom, Sweep,
     },
 };
 use rusqlite::Connection;
@@ -90,6 +93,44 @@ impl Queue for SqliteStore {
 
     fn sweep(&self, retain: Duration, limit: u32) -> StoreFuture<'_, Sweep> {
         Box::pin(self.sweep_messages(retain, limit))
+    }
+}
+
+impl InspectQueue for SqliteStore {
+    fn list<'a>(&'a self, filter: &'a MessageFilter) -> StoreFuture<'a, MessagePage> {
+        Box::pin(async move {
+            let (after, filter) = (inspect::ListPlace::after(filter)?, filter.clone());
+            self.give_lanes().await?;
+            let readers = &self.inner.readers;
+            let listed = readers
+                .messages(move |connection, now| inspect::list(connection, &filter, after, now));
+            listed.await
+        })
+    }
+
+    fn show(&self, id: MessageId) -> StoreFuture<'_, Vec<ShownMessage>> {
+        Box::pin(async move {
+            self.give_lanes().await?;
+            self.inner.readers.messages(move |connection, _| inspect::show(connection, id)).await
+        })
+    }
+
+    fn repair<'a>(&'a self, repair: &'a RepairMessage) -> StoreFuture<'a, Changed> {
+        let repair = repair.clone();
+        Box::pin(async move {
+            let changed =
+                self.change(0, move |connection, now| repair::repair(connection, &repair, now));
+            changed.await?
+        })
+    }
+
+    fn remove_sink<'a>(&'a self, sink: &'a SinkName) -> StoreFuture<'a, bool> {
+        let sink = sink.clone();
+        Box::pin(self.change(0, move |connection, _| repair::remove_sink(connection, &sink)))
+    }
+
+    fn condition(&self) -> StoreFuture<'_, QueueCondition> {
+        Box::pin(self.inner.readers.messages(inspect::condition))
     }
 }
 

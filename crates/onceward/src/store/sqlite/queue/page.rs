@@ -16,7 +16,7 @@ use super::{
 };
 
 /// How many bytes of bodies one page has, unless its first message is larger.
-const MAX_PAGE_BYTES: usize = 8 << 20;
+pub(super) const MAX_PAGE_BYTES: usize = 8 << 20;
 
 /// A sink, a lane, and the number up to which everything there was dealt with.
 pub(super) type Behind = (SinkId, Lane, i64);

@@ -35,9 +35,15 @@ pub(super) fn settle(
     };
     let newest = row.position(from.sink, from.lane, from.relay);
     if row.fence_of(from.step + 1) == Some(*fence) {
-        // Its reply was lost. Others may have made steps since: what comes next from here says so.
-        let cursor = to.map_or(from.cursor.clone(), cursor_at);
-        let made = Position { step: from.step + 1, fence: *fence, cursor, ..newest };
+        // Its reply was lost, and others may have made steps since. A lane that is another relay's by now is shown as it was:
+        // what comes next from there misses.
+        let made = match row.relay == Some(from.relay) {
+            true => newest,
+            false => {
+                let cursor = to.map_or(from.cursor.clone(), cursor_at);
+                Position { step: from.step + 1, fence: *fence, cursor, ..newest }
+            }
+        };
         return Made::unchanged(Settled::Moved(made));
     }
     if newest.step != from.step || newest.fence != from.fence {

@@ -197,3 +197,112 @@ pub(super) const DELETE_MESSAGE: &str = "DELETE FROM onceward_message WHERE seq 
 
 pub(super) const FORGET_PARKED: &str = "
     DELETE FROM onceward_parked WHERE sink IN (SELECT sink FROM onceward_sink) AND seq = ?1";
+
+/// What a list goes through: each message once for every sink that it is for. The body is not read.
+pub(super) const LIST: &str = "
+    SELECT message.seq, sink.sink, message.topic, message.aggregate, message.at, lane.cursor >= message.seq, parked.state
+    FROM onceward_message AS message
+    CROSS JOIN onceward_sink AS sink
+    JOIN onceward_lane AS lane ON lane.sink = sink.sink AND lane.lane = message.lane
+    LEFT JOIN onceward_parked AS parked ON parked.sink = sink.sink AND parked.seq = message.seq
+    WHERE message.seq >= ?1 AND sink.begins_behind < message.seq
+    ORDER BY message.seq, sink.sink";
+
+pub(super) const LIST_LANE: &str = "
+    SELECT message.seq, sink.sink, message.topic, message.aggregate, message.at, lane.cursor >= message.seq, parked.state
+    FROM onceward_message AS message INDEXED BY onceward_message_lane
+    CROSS JOIN onceward_sink AS sink
+    JOIN onceward_lane AS lane ON lane.sink = sink.sink AND lane.lane = message.lane
+    LEFT JOIN onceward_parked AS parked ON parked.sink = sink.sink AND parked.seq = message.seq
+    WHERE message.lane = ?2 AND message.seq >= ?1 AND sink.begins_behind < message.seq
+    ORDER BY message.seq, sink.sink";
+
+/// Dead letters have two states.
+pub(super) const LIST_PARKED: &str = "
+    SELECT parked.seq, parked.sink, message.topic, message.aggregate, message.at, 1, parked.state
+    FROM onceward_parked AS parked INDEXED BY onceward_parked_state
+    CROSS JOIN onceward_message AS message ON message.seq = parked.seq
+    WHERE parked.state = ?2 AND parked.seq >= ?1
+    UNION ALL
+    SELECT parked.seq, parked.sink, message.topic, message.aggregate, message.at, 1, parked.state
+    FROM onceward_parked AS parked INDEXED BY onceward_parked_state
+    CROSS JOIN onceward_message AS message ON message.seq = parked.seq
+    WHERE parked.state = ?3 AND parked.seq >= ?1
+    ORDER BY 1, 2";
+
+/// A message as one sink has it.
+pub(super) const SHOWN: &str = "
+    SELECT message.id, message.topic, message.aggregate, message.at, message.not_before, message.expires_at,
+        message.operation, message.trace, message.headers, message.body,
+        sink.name, lane.cursor >= message.seq, parked.state, parked.attempts, parked.due, parked.why
+    FROM onceward_message AS message
+    CROSS JOIN onceward_sink AS sink
+    JOIN onceward_lane AS lane ON lane.sink = sink.sink AND lane.lane = message.lane
+    LEFT JOIN onceward_parked AS parked ON parked.sink = sink.sink AND parked.seq = message.seq
+    WHERE message.seq = ?1 AND sink.sink = ?2";
+
+pub(super) const SINKS_OF: &str = "
+    SELECT message.seq, sink.sink
+    FROM onceward_message AS message
+    CROSS JOIN onceward_sink AS sink ON sink.begins_behind < message.seq
+    WHERE message.id = ?1
+    ORDER BY sink.sink";
+
+/// Where a message is, and what became of it at a sink.
+pub(super) const FIND: &str = "
+    SELECT message.seq, message.lane, message.aggregate, lane.cursor >= message.seq, parked.state
+    FROM onceward_message AS message
+    CROSS JOIN onceward_sink AS sink ON sink.begins_behind < message.seq
+    JOIN onceward_lane AS lane ON lane.sink = sink.sink AND lane.lane = message.lane
+    LEFT JOIN onceward_parked AS parked ON parked.sink = sink.sink AND parked.seq = message.seq
+    WHERE message.id = ?1 AND sink.sink = ?2";
+
+pub(super) const REDRIVE: &str = "
+    UPDATE onceward_parked SET state = 0, attempts = 0, due = ?3, try_at = NULL, at = ?3, why = ''
+    WHERE sink = ?1 AND seq = ?2";
+
+pub(super) const DISCARD: &str = "
+    UPDATE onceward_parked SET state = 6, due = 9223372036854775807, try_at = NULL, at = ?3
+    WHERE sink = ?1 AND seq = ?2";
+
+pub(super) const NOTE: &str = "
+    INSERT INTO onceward_message_trail (id, sink, at, kind, actor, reason) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+
+pub(super) const REMOVE_SINK: [&str; 4] = [
+    "DELETE FROM onceward_sink WHERE sink = ?1",
+    "DELETE FROM onceward_lane WHERE sink = ?1",
+    "DELETE FROM onceward_relay WHERE sink = ?1",
+    "DELETE FROM onceward_parked WHERE sink = ?1",
+];
+
+pub(super) const COUNT_MESSAGES: &str = "
+    SELECT count(*), (SELECT at FROM onceward_message ORDER BY seq LIMIT 1)
+    FROM (SELECT 1 FROM onceward_message LIMIT ?1)";
+
+pub(super) const SINKS: &str = "SELECT sink, name FROM onceward_sink ORDER BY sink";
+
+pub(super) const LANES: &str = "
+    SELECT lane.lane, lane.cursor, relay.relay
+    FROM onceward_lane AS lane
+    LEFT JOIN onceward_relay AS relay
+        ON relay.sink = lane.sink AND relay.relay = lane.relay AND relay.until > ?2
+    WHERE lane.sink = ?1
+    ORDER BY lane.lane";
+
+pub(super) const COUNT_AHEAD: &str = "
+    SELECT count(*), (
+        SELECT at FROM onceward_message INDEXED BY onceward_message_lane
+        WHERE lane = ?1 AND seq > ?2 ORDER BY seq LIMIT 1)
+    FROM (
+        SELECT 1 FROM onceward_message INDEXED BY onceward_message_lane
+        WHERE lane = ?1 AND seq > ?2 LIMIT ?3)";
+
+pub(super) const COUNT_PARKED: &str = "
+    SELECT counted.sink, counted.entries, message.at
+    FROM (
+        SELECT sink, count(*) AS entries, min(seq) AS first
+        FROM (
+            SELECT sink, seq FROM onceward_parked INDEXED BY onceward_parked_state
+            WHERE state = ?1 ORDER BY seq LIMIT ?2)
+        GROUP BY sink) AS counted
+    LEFT JOIN onceward_message AS message ON message.seq = counted.first";
