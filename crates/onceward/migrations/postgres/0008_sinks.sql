@@ -200,12 +200,40 @@ BEGIN
 END
 $$;
 
--- Renews the lanes of a relay, gives back what is above its fair share, and takes over free ones up to that.
+-- Whether a lane has messages that a place does not see. Callers pin the plans.
+CREATE FUNCTION onceward.is_behind(of_lane smallint, base pg_snapshot, floor bigint) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM onceward.message m
+            WHERE m.lane = of_lane AND m.seq > is_behind.floor AND NOT pg_visible_in_snapshot(m.xid, is_behind.base)
+            ORDER BY m.lane, m.seq OFFSET 0
+    ) OR EXISTS (
+        SELECT FROM pg_snapshot_xip(is_behind.base) AS late (xid) CROSS JOIN LATERAL (
+            SELECT FROM onceward.message m
+                WHERE m.xid = late.xid AND m.lane = of_lane AND m.seq <= is_behind.floor
+                ORDER BY m.xid, m.lane, m.seq OFFSET 0
+        ) m
+        -- Without this it would look at everything that an open transaction has written so far.
+        WHERE pg_visible_in_snapshot(late.xid, pg_current_snapshot())
+    );
+END
+$$;
+
+-- Renews the lanes of a relay, gives back what is above its fair share, and takes over free ones up to that. `idle_place`
+-- and `idle_floor` are where the outbox ended, if a lane had come so far: who asks whether it has something to take need
+-- not look at what came before.
 CREATE FUNCTION onceward.lease(of_sink smallint, me uuid, lasts interval)
-RETURNS TABLE (lane smallint, step bigint, fence uuid, base text, floor bigint, target text, next_floor bigint, done bigint)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+RETURNS TABLE (
+    lane smallint, step bigint, fence uuid, base text, floor bigint, target text, next_floor bigint, done bigint,
+    idle_place text, idle_floor bigint
+)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
+    now_at record;
     moment timestamptz := clock_timestamp();
     relays bigint;
     place bigint;
@@ -218,6 +246,7 @@ BEGIN
         RAISE EXCEPTION 'the sink was removed while a relay worked for it; nothing more is sent: end the relay, or let it open the sink again'
             USING ERRCODE = 'OW004';
     END IF;
+    SELECT e.place, e.floor INTO now_at FROM onceward.end_of_outbox() e;
     INSERT INTO onceward.relay AS r (sink, relay, until) VALUES (of_sink, me, moment + lasts)
         ON CONFLICT ON CONSTRAINT relay_pkey DO UPDATE SET until = excluded.until;
     SELECT count(*), count(*) FILTER (WHERE r.relay < me) INTO relays, place
@@ -249,54 +278,15 @@ BEGIN
         END IF;
     END LOOP;
     RETURN QUERY
-        SELECT l.lane, s.step, s.fence, s.base::text, s.floor, s.target::text, s.next_floor, s.done
+        SELECT l.lane, s.step, s.fence, s.base::text, s.floor, s.target::text, s.next_floor, s.done,
+            CASE WHEN idle.is_so THEN now_at.place::text END, CASE WHEN idle.is_so THEN now_at.floor END
             FROM onceward.lane l CROSS JOIN LATERAL (
                 SELECT n.* FROM onceward.step n WHERE n.sink = l.sink AND n.lane = l.lane ORDER BY n.step DESC LIMIT 1
-            ) s
+            ) s CROSS JOIN LATERAL (
+                SELECT now_at.floor IS NOT NULL AND s.done = 0 AND NOT onceward.is_behind(l.lane, s.base, s.floor) AS is_so
+                    OFFSET 0
+            ) idle
             WHERE l.sink = of_sink AND l.relay = me ORDER BY l.lane;
-END
-$$;
-
--- Whether a lane has messages that a place does not see. Callers pin the plans.
-CREATE FUNCTION onceward.is_behind(of_lane smallint, base pg_snapshot, floor bigint) RETURNS boolean
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
-BEGIN
-    RETURN EXISTS (
-        SELECT FROM onceward.message m
-            WHERE m.lane = of_lane AND m.seq > is_behind.floor AND NOT pg_visible_in_snapshot(m.xid, is_behind.base)
-            ORDER BY m.lane, m.seq OFFSET 0
-    ) OR EXISTS (
-        SELECT FROM pg_snapshot_xip(is_behind.base) AS late (xid) CROSS JOIN LATERAL (
-            SELECT FROM onceward.message m
-                WHERE m.xid = late.xid AND m.lane = of_lane AND m.seq <= is_behind.floor
-                ORDER BY m.xid, m.lane, m.seq OFFSET 0
-        ) m
-        -- Without this it would look at everything that an open transaction has written so far.
-        WHERE pg_visible_in_snapshot(late.xid, pg_current_snapshot())
-    );
-END
-$$;
-
--- Moves idle lanes of a relay up to the end of the outbox, so that a question about them need not look again at what
--- came before. Nothing lies between, so that this is no step.
-CREATE FUNCTION onceward.refresh_lanes(of_sink smallint, me uuid) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
-DECLARE
-    now_at record;
-BEGIN
-    SELECT e.place, e.floor INTO now_at FROM onceward.end_of_outbox() e;
-    UPDATE onceward.step s SET base = now_at.place, floor = now_at.floor
-        FROM onceward.lane l CROSS JOIN LATERAL (
-            SELECT n.step, n.base, n.floor FROM onceward.step n
-                WHERE n.sink = l.sink AND n.lane = l.lane ORDER BY n.step DESC LIMIT 1
-        ) newest
-        WHERE l.sink = of_sink AND l.relay = me
-            AND s.sink = l.sink AND s.lane = l.lane AND s.step = newest.step AND s.target IS NULL
-            AND (newest.floor < now_at.floor OR pg_snapshot_xmin(newest.base) < pg_snapshot_xmax(newest.base))
-            AND now_at.floor IS NOT NULL
-            AND NOT onceward.is_behind(l.lane, newest.base, newest.floor);
 END
 $$;
 

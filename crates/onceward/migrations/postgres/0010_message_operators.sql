@@ -42,7 +42,7 @@ CREATE FUNCTION onceward.list_messages(
     after_seq bigint, after_sink smallint, most integer
 )
 RETURNS TABLE (
-    is_full boolean, seq bigint, sink smallint, sink_name text, state smallint, attempts integer, due timestamptz, why text,
+    is_full boolean, seq bigint, sink smallint, picked bigint, sink_name text, state smallint, attempts integer, due timestamptz, why text,
     id uuid, topic text, aggregate text, body bytea, headers text, at timestamptz, not_before timestamptz,
     expires_at timestamptz, operation bytea, trace text
 )
@@ -101,19 +101,31 @@ BEGIN
     sink := looked_sinks[cardinality(looked_seqs)];
     RETURN NEXT;
     RETURN QUERY
-    SELECT NULL::boolean, w.seq, w.sink, s.name::text, what.state, coalesce(p.attempts, 0),
-        CASE WHEN p.state IN (0, 3) THEN p.due END, coalesce(p.why, ''), m.id, m.topic, m.aggregate::text, m.body,
-        m.headers::text, m.at, m.not_before, m.expires_at, m.operation, m.trace
-        FROM unnest(looked_seqs, looked_sinks, looked_lanes) AS w (seq, sink, lane)
-        CROSS JOIN LATERAL (SELECT n.* FROM onceward.message n WHERE n.lane = w.lane AND n.seq = w.seq OFFSET 0) m
-        CROSS JOIN LATERAL (SELECT onceward.state_at(w.sink, w.lane, w.seq, m.xid) AS state OFFSET 0) what
-        JOIN onceward.sink s ON s.id = w.sink
-        LEFT JOIN onceward.parked p ON p.sink = w.sink AND p.seq = w.seq
-        WHERE (of_states IS NULL OR what.state = ANY (of_states))
-            AND (of_topic IS NULL OR m.topic = of_topic)
-            AND (of_aggregate IS NULL OR m.aggregate = of_aggregate)
-            AND (older IS NULL OR m.at <= moment - older)
-        ORDER BY w.seq, w.sink LIMIT most;
+    SELECT NULL::boolean, found.seq, found.sink, found.picked, found.name, found.state, found.attempts, found.due, found.why,
+        found.id, found.topic, found.aggregate, found.body, found.headers::text, found.at, found.not_before,
+        found.expires_at, found.operation, found.trace
+    FROM (
+        SELECT wanted.*, count(*) OVER () AS picked,
+            sum(length(wanted.body)) OVER (ORDER BY wanted.seq, wanted.sink) - length(wanted.body) AS bytes_before
+        FROM (
+            SELECT w.seq, w.sink, s.name::text AS name, what.state, coalesce(p.attempts, 0) AS attempts,
+                CASE WHEN p.state IN (0, 3) THEN p.due END AS due, coalesce(p.why, '') AS why, m.id, m.topic,
+                m.aggregate::text AS aggregate, m.body, m.headers, m.at, m.not_before, m.expires_at, m.operation, m.trace
+            FROM unnest(looked_seqs, looked_sinks, looked_lanes) AS w (seq, sink, lane)
+            CROSS JOIN LATERAL (
+                SELECT n.* FROM onceward.message n WHERE n.lane = w.lane AND n.seq = w.seq OFFSET 0
+            ) m
+            CROSS JOIN LATERAL (SELECT onceward.state_at(w.sink, w.lane, w.seq, m.xid) AS state OFFSET 0) what
+            JOIN onceward.sink s ON s.id = w.sink
+            LEFT JOIN onceward.parked p ON p.sink = w.sink AND p.seq = w.seq
+            WHERE (of_states IS NULL OR what.state = ANY (of_states))
+                AND (of_topic IS NULL OR m.topic = of_topic)
+                AND (of_aggregate IS NULL OR m.aggregate = of_aggregate)
+                AND (older IS NULL OR m.at <= moment - older)
+            ORDER BY w.seq, w.sink LIMIT most
+        ) wanted
+    ) found
+    WHERE found.bytes_before < 8388608 ORDER BY found.seq, found.sink;
 END
 $$;
 
@@ -138,7 +150,7 @@ BEGIN
     END IF;
     LOOP
         what := onceward.state_at(of_sink, found.lane, found.seq, found.xid);
-        IF NOT CASE kind WHEN 'redrive' THEN what IN (0, 1, 2, 4) WHEN 'discard' THEN what <= 4 END THEN
+        IF NOT (CASE kind WHEN 'redrive' THEN what IN (0, 1, 2, 4) WHEN 'discard' THEN what <= 4 END) THEN
             RETURN what;
         END IF;
         EXIT WHEN is_in_step;
@@ -240,6 +252,7 @@ BEGIN
         RETURN;
     END IF;
     of_lane := NULL;
+    behind := 0;
     DELETE FROM onceward.step s USING (
         SELECT l.sink, l.lane, o.step FROM onceward.lane l CROSS JOIN LATERAL (
             SELECT n.step FROM onceward.step n WHERE n.sink = l.sink AND n.lane = l.lane ORDER BY n.step DESC LIMIT 1

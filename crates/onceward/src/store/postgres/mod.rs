@@ -67,7 +67,7 @@ use crate::clock::Suspicion;
 use barrier::Barrier;
 use error::{Trouble, store_error};
 use link::{ConnectOptions, Link, ReconnectingLink};
-use queue::RelayLinks;
+use queue::Relays;
 use rows::{Read, Work, timestamp, uuid_of};
 use sql::Query;
 use wake::Notifier;
@@ -142,7 +142,7 @@ struct Inner {
     operators: ReconnectingLink,
     /// Writes chunks, and what operators change by hand.
     rare_writes: ReconnectingLink,
-    relays: RelayLinks,
+    relays: Relays,
     barrier: Barrier,
     known: RecentRecords,
     codec: Codec,
@@ -209,7 +209,7 @@ impl PostgresStore {
             reader: ReconnectingLink::new(&how),
             operators: ReconnectingLink::new(&how),
             rare_writes: ReconnectingLink::new(&how),
-            relays: RelayLinks::new(&how),
+            relays: Relays::new(&how),
             barrier: Barrier::new(&how),
             known: RecentRecords::new(),
             notifier: Notifier::start(&how),

@@ -31,7 +31,12 @@ impl LanePlace {
             let next_floor = number(next_floor)?;
             let target = (!target.is_empty())
                 .then(|| Target { snapshot: target.to_owned(), floor: next_floor });
-            Some(Self { base: base.to_owned(), floor: number(floor)??, target, done: number(done)?? })
+            Some(Self {
+                base: base.to_owned(),
+                floor: number(floor)??,
+                target,
+                done: number(done)??,
+            })
         };
         parsed().ok_or_else(|| {
             StoreError::Unusable(format!("{:?} is no place in this outbox", cursor.as_str()))
@@ -59,7 +64,9 @@ impl LanePlace {
     /// Whether what was read at this place, up to this target, is what is to be done at another place.
     pub(super) fn is_at(&self, other: &Self, target: Option<&str>) -> bool {
         let of_other = other.target.as_ref().map(|target| target.snapshot.as_str());
-        self.base == other.base && self.done == other.done && (target.is_none() || target == of_other)
+        self.base == other.base
+            && self.done == other.done
+            && (target.is_none() || target == of_other)
     }
 }
 

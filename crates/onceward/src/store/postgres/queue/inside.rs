@@ -146,8 +146,8 @@ impl MessageConnection for OwnTransaction<'_> {
 async fn enqueue_on(client: &Client, call: &EnqueueCall<'_>) -> Result<Uuid, StoreError> {
     let EnqueueCall { message, aggregate, headers, id, operation } = call;
     let topic = message.topic.as_str();
-    let [not_before, expires_at] =
-        [message.not_before, message.expires_at].map(|time: Option<Timestamp>| time.map(system_time));
+    let [not_before, expires_at] = [message.not_before, message.expires_at]
+        .map(|time: Option<Timestamp>| time.map(system_time));
     let parameters: [(&(dyn ToSql + Sync), Type); 9] = [
         (&topic, Type::TEXT),
         (aggregate, Type::TEXT),

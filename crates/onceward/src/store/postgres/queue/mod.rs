@@ -6,7 +6,9 @@
 //! `migrations/postgres`, because it is several statements each, and each must be one round trip.
 
 mod cursor;
+mod idle;
 mod inside;
+mod inspect;
 mod rows;
 mod settle;
 mod sql;
@@ -28,30 +30,37 @@ use uuid::Uuid;
 use super::{
     PostgresStore,
     error::{Trouble, store_error},
-    link::{Link, Parameters, ReconnectingLink},
+    link::{ConnectOptions, Link, Parameters, ReconnectingLink},
     rows::{Interval, micros},
     sql::Query,
+    sweep::check_clock,
 };
 use cursor::LanePlace;
+use idle::IdleLanes;
 
 /// How many connections relays share. Each lane has one of them, so that its statements come in their order, and
 /// commits of different lanes are written to disk together.
 const CONNECTIONS: usize = 4;
 
-/// The connections of relays, opened when one needs them.
-pub(super) struct RelayLinks([ReconnectingLink; CONNECTIONS]);
+/// What relays of this process share.
+pub(super) struct Relays {
+    /// Opened when a relay needs them.
+    links: [ReconnectingLink; CONNECTIONS],
+    idle: IdleLanes,
+}
 
-impl RelayLinks {
-    pub(super) fn new(how: &Arc<super::link::ConnectOptions>) -> Self {
-        Self(std::array::from_fn(|_| ReconnectingLink::new(how)))
+impl Relays {
+    pub(super) fn new(how: &Arc<ConnectOptions>) -> Self {
+        let links = std::array::from_fn(|_| ReconnectingLink::new(how));
+        Self { links, idle: IdleLanes::default() }
     }
 
-    async fn of(&self, lane: Lane) -> Result<Arc<Link>, StoreError> {
-        self.0[usize::from(lane.number()) % CONNECTIONS].link().await
+    async fn link_of(&self, lane: Lane) -> Result<Arc<Link>, StoreError> {
+        self.links[usize::from(lane.number()) % CONNECTIONS].link().await
     }
 
-    async fn any(&self) -> Result<Arc<Link>, StoreError> {
-        self.0[0].link().await
+    async fn any_link(&self) -> Result<Arc<Link>, StoreError> {
+        self.links[0].link().await
     }
 }
 
@@ -77,7 +86,7 @@ impl Queue for PostgresStore {
         Box::pin(async move {
             self.check_takes_messages()?;
             let is_from_oldest = from == StartFrom::Oldest;
-            let link = self.inner.relays.any().await?;
+            let link = self.inner.relays.any_link().await?;
             let opened = change(&link, &sql::OPEN_SINK, &[&name.as_str(), &is_from_oldest]).await?;
             rows::one(&opened).map(SinkId)
         })
@@ -88,17 +97,21 @@ impl Queue for PostgresStore {
             self.check_takes_messages()?;
             let LeaseRequest { sink, relay, lease } = request;
             let (id, lease) = (uuid_of(*relay), Interval(micros(*lease)));
-            let link = self.inner.relays.any().await?;
-            change(&link, &sql::REFRESH, &[&sink.0, &id]).await?;
+            let link = self.inner.relays.any_link().await?;
             let held = change(&link, &sql::LEASE, &[&sink.0, &id, &lease]).await?;
-            held.iter().map(|row| rows::held_position(row, *sink, *relay)).collect()
+            let held = held.iter().map(|row| {
+                let (position, idle_from) = rows::held_position(row, *sink, *relay)?;
+                self.inner.relays.idle.note(&position, idle_from);
+                Ok(position)
+            });
+            held.collect()
         })
     }
 
     fn give_back(&self, sink: SinkId, relay: RelayId) -> StoreFuture<'_, ()> {
         Box::pin(async move {
             self.check_takes_messages()?;
-            let link = self.inner.relays.any().await?;
+            let link = self.inner.relays.any_link().await?;
             change(&link, &sql::GIVE_BACK, &[&sink.0, &uuid_of(relay)]).await.map(drop)
         })
     }
@@ -111,14 +124,18 @@ impl Queue for PostgresStore {
             }
             let places: Vec<_> = positions
                 .iter()
-                .map(|position| LanePlace::read(&position.cursor))
-                .collect::<Result<_, _>>()?;
+                .map(|position| {
+                    let place = LanePlace::read(&position.cursor)?;
+                    Ok(self.inner.relays.idle.ask_from(position, place))
+                })
+                .collect::<Result<_, StoreError>>()?;
             let sinks: Vec<_> = positions.iter().map(|position| position.sink.0).collect();
-            let lanes: Vec<_> = positions.iter().map(|position| lane_number(position.lane)).collect();
+            let lanes: Vec<_> =
+                positions.iter().map(|position| lane_number(position.lane)).collect();
             let bases: Vec<_> = places.iter().map(|place| place.base.as_str()).collect();
             let floors: Vec<_> = places.iter().map(|place| place.floor).collect();
             let opened: Vec<_> = places.iter().map(|place| place.target.is_some()).collect();
-            let link = self.inner.relays.any().await?;
+            let link = self.inner.relays.any_link().await?;
             let waiting =
                 link.read(&sql::WAITING, &[&sinks, &lanes, &bases, &floors, &opened]).await?;
             waiting.iter().map(|row| rows::lane(row, 0)).collect()
@@ -141,27 +158,27 @@ impl Queue for PostgresStore {
 impl PostgresStore {
     async fn sweep_messages(&self, retain: Duration, limit: u32) -> Result<Sweep, StoreError> {
         self.check_takes_messages()?;
-        self.check_clock_for_sweep().await?;
         let retain = Interval(micros(retain));
         let link = self.operator_link().await?;
+        check_clock(&link, &self.inner.codec).await?;
         let mut sweep = Sweep::default();
-        loop {
-            let most = limit.saturating_sub(sweep.messages).min(SWEEP_STEP);
-            let swept =
-                change(&link, &sql::SWEEP, &[&retain, &i32::try_from(most).unwrap_or(i32::MAX)]).await?;
-            let counts = swept.first().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
-            let counts: Option<Result<(i32, i32), tokio_postgres::Error>> = counts;
-            let (messages, steps) =
-                counts.unwrap_or(Ok((0, 0))).map_err(|error| store_error(&error))?;
+        let (mut lane, mut behind): (Option<i16>, i64) = (Some(0), 0);
+        while let Some(from) = lane
+            && sweep.messages < limit
+        {
+            let most = i32::try_from(limit - sweep.messages).unwrap_or(i32::MAX).min(SWEEP_STEP);
+            let swept = change(&link, &sql::SWEEP, &[&retain, &most, &from, &behind]).await?;
+            let Some(row) = swept.first() else { break };
+            let taken = || Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?, row.try_get(3)?));
+            let taken: Result<(_, _, i32, i32), tokio_postgres::Error> = taken();
+            let (next, place, messages, steps) = taken.map_err(|error| store_error(&error))?;
+            (lane, behind) = (next, place);
             sweep.messages += messages.unsigned_abs();
             sweep.steps += steps.unsigned_abs();
-            let is_over = messages.unsigned_abs() < most && steps.unsigned_abs() < SWEEP_STEP;
-            if is_over || sweep.messages >= limit {
-                return Ok(sweep);
-            }
         }
+        Ok(sweep)
     }
 }
 
-/// How many messages, and how many steps, one statement deletes.
-const SWEEP_STEP: u32 = 2_000;
+/// How many messages one statement deletes.
+const SWEEP_STEP: i32 = 2_000;

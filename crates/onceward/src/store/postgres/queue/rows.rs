@@ -34,16 +34,21 @@ pub(super) fn lane(row: &Row, column: usize) -> Result<Lane, StoreError> {
     lane.ok_or_else(|| StoreError::Unusable(format!("there is no lane {number}")))
 }
 
-/// A lane with its step, and its place behind it.
+/// A lane with its step, and up to where it had nothing to take.
 pub(super) fn held_position(
     row: &Row,
     sink: SinkId,
     relay: RelayId,
-) -> Result<Position, StoreError> {
-    position(row, 1, sink, lane(row, 0)?, relay).map(|(position, _)| position)
+) -> Result<(Position, Option<(String, i64)>), StoreError> {
+    let (position, _) = position(row, 1, sink, lane(row, 0)?, relay)?;
+    let taken = || -> Taken<_> { Ok((row.try_get(8)?, row.try_get(9)?)) };
+    let (base, floor): (Option<String>, Option<i64>) =
+        taken().map_err(|error| store_error(&error))?;
+    Ok((position, base.zip(floor)))
 }
 
-/// A step and its place, from this column on.
+/// A step and its place, from this column on. A target of which nothing was settled is left out of the cursor: the
+/// lane is where it was.
 pub(super) fn position(
     row: &Row,
     first: usize,
@@ -63,7 +68,11 @@ pub(super) fn position(
         Ok((row.try_get(first)?, row.try_get(first + 1)?, place))
     };
     let (step, fence, place) = taken().map_err(|error| store_error(&error))?;
-    let (step, fence, cursor) = (step.unsigned_abs(), fence_of(fence), place.cursor());
+    let cursor = match place.done {
+        0 => LanePlace { target: None, ..place.clone() }.cursor(),
+        _ => place.cursor(),
+    };
+    let (step, fence) = (step.unsigned_abs(), fence_of(fence));
     Ok((Position { sink, lane, relay, step, fence, cursor }, place))
 }
 

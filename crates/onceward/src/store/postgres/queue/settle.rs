@@ -2,7 +2,7 @@
 
 use onceward_core::{
     StoreError,
-    message::{Advance, ParkChange, Settled, Settlement},
+    message::{Advance, ParkChange, Position, Settled, Settlement},
 };
 use uuid::Uuid;
 
@@ -10,6 +10,7 @@ use super::{
     super::{
         PostgresStore,
         error::store_error,
+        link::Parameters,
         rows::{Interval, micros, uuid_of},
     },
     change,
@@ -89,36 +90,36 @@ impl PostgresStore {
         let Changes { seqs, ids, were_parked, states, attempts, waits, whys } =
             Changes::of(changes);
         let step = i64::try_from(from.step).unwrap_or(i64::MAX);
-        let link = self.inner.relays.of(from.lane).await?;
-        let settled = change(
-            &link,
-            &sql::SETTLE,
-            &[
-                &from.sink.0,
-                &lane_number(from.lane),
-                &super::uuid_of(from.relay),
-                &step,
-                &uuid_of(from.fence),
-                &uuid_of(*fence),
-                &opened,
-                &done,
-                &seqs,
-                &ids,
-                &were_parked,
-                &states,
-                &attempts,
-                &waits,
-                &whys,
-            ],
-        );
-        let settled = settled.await?;
+        let link = self.inner.relays.link_of(from.lane).await?;
+        let (sink, lane, relay) = (from.sink.0, lane_number(from.lane), super::uuid_of(from.relay));
+        let (expected, next) = (uuid_of(from.fence), uuid_of(*fence));
+        let parameters: Parameters<'_> = &[
+            &sink,
+            &lane,
+            &relay,
+            &step,
+            &expected,
+            &next,
+            &opened,
+            &done,
+            &seqs,
+            &ids,
+            &were_parked,
+            &states,
+            &attempts,
+            &waits,
+            &whys,
+        ];
+        let settled = change(&link, &sql::SETTLE, parameters).await?;
         let Some(row) = settled.first() else { return Ok(Settled::Fenced(None)) };
         let was_made = row.try_get(0).map_err(|error| store_error(&error))?;
         let (position, found) = rows::position(row, 1, from.sink, from.lane, from.relay)?;
         Ok(match was_made {
             true => Settled::Moved(position),
             false => {
-                Settled::Fenced(place.is_at(&found, opened.as_deref()).then_some(position))
+                let is_there = place.is_at(&found, opened.as_deref());
+                let position = Position { cursor: from.cursor.clone(), ..position };
+                Settled::Fenced(is_there.then_some(position))
             }
         })
     }

@@ -12,6 +12,7 @@ use super::{
     super::{
         PostgresStore,
         error::store_error,
+        link::Parameters,
         rows::{timestamp, uuid_of},
     },
     change,
@@ -33,24 +34,22 @@ impl PostgresStore {
         let next_floor = place.target.as_ref().and_then(|target| target.floor);
         // One more, to see whether there are more.
         let most = i32::try_from(limit).unwrap_or(i32::MAX).saturating_add(1);
-        let link = self.inner.relays.of(position.lane).await?;
-        let taken = change(
-            &link,
-            &sql::TAKE,
-            &[
-                &position.sink.0,
-                &lane_number(position.lane),
-                &step,
-                &uuid_of(position.fence),
-                &place.base,
-                &place.floor,
-                &target,
-                &next_floor,
-                &place.done,
-                &most,
-            ],
-        );
-        let taken = taken.await?;
+        let link = self.inner.relays.link_of(position.lane).await?;
+        let (sink, lane, fence) =
+            (position.sink.0, lane_number(position.lane), uuid_of(position.fence));
+        let parameters: Parameters<'_> = &[
+            &sink,
+            &lane,
+            &step,
+            &fence,
+            &place.base,
+            &place.floor,
+            &target,
+            &next_floor,
+            &place.done,
+            &most,
+        ];
+        let taken = change(&link, &sql::TAKE, parameters).await?;
         let Some((head, rows)) = taken.split_first() else {
             return Err(StoreError::Unusable("a page of the outbox has no head".to_owned()));
         };
