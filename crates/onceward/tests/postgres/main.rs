@@ -11,6 +11,8 @@ mod dialects;
 mod functions;
 #[cfg(all(feature = "axum", feature = "deadpool", feature = "sqlx"))]
 mod kept;
+#[cfg(all(feature = "deadpool", feature = "sqlx"))]
+mod messages;
 mod open;
 mod operations;
 #[path = "../operations_support/mod.rs"]

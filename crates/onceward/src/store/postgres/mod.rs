@@ -26,6 +26,7 @@ mod error;
 mod inside;
 mod link;
 mod list;
+mod queue;
 mod routes;
 mod rows;
 mod schema;
@@ -66,6 +67,7 @@ use crate::clock::Suspicion;
 use barrier::Barrier;
 use error::{Trouble, store_error};
 use link::{ConnectOptions, Link, ReconnectingLink};
+use queue::Relays;
 use rows::{Read, Work, timestamp, uuid_of};
 use sql::Query;
 use wake::Notifier;
@@ -140,6 +142,7 @@ struct Inner {
     operators: ReconnectingLink,
     /// Writes chunks, and what operators change by hand.
     rare_writes: ReconnectingLink,
+    relays: Relays,
     barrier: Barrier,
     known: RecentRecords,
     codec: Codec,
@@ -206,6 +209,7 @@ impl PostgresStore {
             reader: ReconnectingLink::new(&how),
             operators: ReconnectingLink::new(&how),
             rare_writes: ReconnectingLink::new(&how),
+            relays: Relays::new(&how),
             barrier: Barrier::new(&how),
             known: RecentRecords::new(),
             notifier: Notifier::start(&how),

@@ -1,0 +1,3 @@
+//! The outbox and the inbox on a real server.
+
+mod conformance;
