@@ -29,7 +29,7 @@ pub(crate) use {
         options::Route,
         postgres::PostgresUrl,
         process::Config,
-        sinks::{RelayTerms, Sink},
+        sinks::Sink,
         table::{Described, Group, Reference, Shown},
     },
     shown::show_url,

@@ -4,7 +4,8 @@ use onceward::server::Errors;
 use serde_json::{Map, Value, json};
 
 use crate::config::{
-    Config, Jwt, JwtKeys, Route, RouteEffect, Sink, Tls, fallback_document, priority_text, show_duration,
+    Config, Jwt, JwtKeys, Route, RouteEffect, Sink, Tls, fallback_document, priority_text,
+    show_duration,
 };
 
 /// What is in effect, without the names of environment variables: an operator may have written the secret

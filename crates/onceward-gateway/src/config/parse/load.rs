@@ -25,6 +25,8 @@ use crate::config::{
 enum Purpose {
     /// To serve: it must say where requests go.
     Serve,
+    /// To relay: nothing need be said of requests.
+    Relay,
     /// For anything else: it may be for `onceward relay` alone.
     Any,
 }
@@ -40,6 +42,11 @@ impl Config {
     /// The same of a file that may be for `onceward relay` alone: it has `[[sink]]` and neither upstream nor routes.
     pub(crate) fn load_any(sources: &Sources) -> Result<Self, Vec<Mistake>> {
         Self::load_for(Purpose::Any, sources)
+    }
+
+    /// The same for `onceward relay`, whatever else the file is for.
+    pub(crate) fn load_to_relay(sources: &Sources) -> Result<Self, Vec<Mistake>> {
+        Self::load_for(Purpose::Relay, sources)
     }
 
     fn load_for(purpose: Purpose, sources: &Sources) -> Result<Self, Vec<Mistake>> {
@@ -65,7 +72,11 @@ fn read(
     let directory = sources.directory();
     let whole = sources.whole();
     let has_requests = ["upstream", "route", "defaults"].iter().any(|option| section.has(option));
-    let serves = purpose == Purpose::Serve || has_requests || !section.has("sink");
+    let serves = match purpose {
+        Purpose::Serve => true,
+        Purpose::Relay => has_requests,
+        Purpose::Any => has_requests || !section.has("sink"),
+    };
     let mut reader = Reader::new(section, mistakes);
     let options = ProcessOptions::read(&mut reader);
     let addresses = Addresses::of(&options, &directory, &whole, serves, reader.mistakes);

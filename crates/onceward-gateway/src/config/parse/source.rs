@@ -60,10 +60,8 @@ impl NamedSink {
         section.replace("url", place.clone(), Value::Text(self.url.clone()));
         if !self.topics.is_empty() {
             let place = SourceLocation::Argument("--topics");
-            let topic = |text: &String| Placed {
-                value: Value::Text(text.clone()),
-                place: place.clone(),
-            };
+            let topic =
+                |text: &String| Placed { value: Value::Text(text.clone()), place: place.clone() };
             let topics = self.topics.iter().map(topic).collect();
             section.replace("topics", place.clone(), Value::List(topics));
         }

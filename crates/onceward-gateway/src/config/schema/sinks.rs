@@ -122,7 +122,11 @@ impl HeaderLine {
 
 impl Sink {
     /// The sink of the library, over a client of HTTP.
-    pub(crate) fn over<S>(&self, client: S, token: Option<&str>) -> Result<HttpSink<S>, HttpSinkError> {
+    pub(crate) fn over<S>(
+        &self,
+        client: S,
+        token: Option<&str>,
+    ) -> Result<HttpSink<S>, HttpSinkError> {
         let mut sink = HttpSink::over(client, &self.url.to_string())?;
         if let Some(topics) = &self.topics {
             sink = sink.topics(topics.iter().map(String::as_str));
@@ -165,7 +169,8 @@ impl Sink {
 
 impl fmt::Display for Sink {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let topics = self.topics.as_ref().map_or_else(|| "all".to_owned(), |topics| topics.join(","));
+        let topics =
+            self.topics.as_ref().map_or_else(|| "all".to_owned(), |topics| topics.join(","));
         write!(
             formatter,
             "{} url={} topics={topics} attempts={} dead_letters={}",
@@ -197,7 +202,8 @@ pub(crate) fn relay(reader: &mut Reader<'_>) -> Option<RelayTerms> {
         Setting::Given(section) => section.value,
     };
     let mut reader = Reader::new(section, reader.mistakes);
-    let RelayOptions { message_retain, lease, drain, other_topics } = RelayOptions::read(&mut reader);
+    let RelayOptions { message_retain, lease, drain, other_topics } =
+        RelayOptions::read(&mut reader);
     reader.finish();
     Some(RelayTerms {
         retain: message_retain.value_or(Relay::RETAIN)?,
@@ -286,7 +292,8 @@ fn one(
         token_env: token_env.optional()?,
         from: options.from.value_or(StartFrom::Now)?,
         dead_letters: options.dead_letters.value_or(DeadLetters::Block)?,
-        in_flight: u32::try_from(options.in_flight.value_or(limits::DEFAULT_SINK_IN_FLIGHT)?).ok()?,
+        in_flight: u32::try_from(options.in_flight.value_or(limits::DEFAULT_SINK_IN_FLIGHT)?)
+            .ok()?,
         backoff: options.backoff.value_or(usual_backoff())?,
         rules: rules?,
     };
@@ -308,7 +315,8 @@ fn check(
     }
     let has_authorization = sink.headers.iter().any(|line| line.name == AUTHORIZATION);
     if has_authorization {
-        let message = "`headers` has `authorization`: a secret in a file is read by all who read the file";
+        let message =
+            "`headers` has `authorization`: a secret in a file is read by all who read the file";
         mistakes.warning(of_headers, message, "write token_env = \"NAME\" instead");
     }
     let Some(relay) = relay else { return };
@@ -326,7 +334,8 @@ fn check(
             sink.name,
             show_duration(longest)
         );
-        let help = "raise `message_retain` in [relay], or allow fewer `attempts` or a shorter `max_wait`";
+        let help =
+            "raise `message_retain` in [relay], or allow fewer `attempts` or a shorter `max_wait`";
         mistakes.error(place, message, help);
     }
 }
@@ -345,7 +354,8 @@ fn rules(options: &SinkOptions, place: &SourceLocation, mistakes: &mut Mistakes)
         .build();
     rules
         .map_err(|error| {
-            let help = "change `attempts`, `attempt_timeout`, `backoff` or `max_wait` as the message says";
+            let help =
+                "change `attempts`, `attempt_timeout`, `backoff` or `max_wait` as the message says";
             mistakes.error(&max_wait.place, format!("this sink: {error}"), help);
         })
         .ok()
@@ -365,7 +375,11 @@ fn topic(value: &Value, place: &SourceLocation, mistakes: &mut Mistakes) -> Opti
         }
     };
     let name = text.strip_suffix('*').unwrap_or(text);
-    if text.is_empty() || text.len() > 255 || name.contains('*') || name.chars().any(char::is_control) {
+    if text.is_empty()
+        || text.len() > 255
+        || name.contains('*')
+        || name.chars().any(char::is_control)
+    {
         mistakes.error(place, "`topics` has an item that no topic can match", help);
         return None;
     }
@@ -373,7 +387,11 @@ fn topic(value: &Value, place: &SourceLocation, mistakes: &mut Mistakes) -> Opti
 }
 
 /// Never quotes the line: its value may be a secret.
-fn header_line(value: &Value, place: &SourceLocation, mistakes: &mut Mistakes) -> Option<HeaderLine> {
+fn header_line(
+    value: &Value,
+    place: &SourceLocation,
+    mistakes: &mut Mistakes,
+) -> Option<HeaderLine> {
     let line = match value {
         Value::Text(text) => text.split_once(':').and_then(|(name, value)| {
             let mut value = HeaderValue::from_str(value.trim()).ok()?;

@@ -16,8 +16,10 @@ use tokio::time::timeout;
 use tower_service::Service;
 
 use super::{Attempt, Sink};
+#[cfg(feature = "reqwest")]
+use crate::client;
 use crate::{
-    client::{self, Body, BoxError},
+    client::{Body, BoxError},
     http::{Read, read},
 };
 
