@@ -14,7 +14,7 @@ mod kept;
 #[cfg(all(feature = "deadpool", feature = "sqlx"))]
 mod messages;
 mod open;
-#[cfg(feature = "sqlx")]
+#[cfg(all(feature = "deadpool", feature = "sqlx"))]
 mod planted;
 #[cfg(all(feature = "axum", feature = "deadpool", feature = "sqlx"))]
 #[path = "../server_support/mod.rs"]

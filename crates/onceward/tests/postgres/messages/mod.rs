@@ -6,4 +6,4 @@ mod drivers;
 mod functions;
 mod histories;
 mod reads;
-mod support;
+pub(crate) mod support;
