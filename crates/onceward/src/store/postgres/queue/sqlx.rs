@@ -5,7 +5,10 @@ use sqlx::{
     Encode, PgConnection, Postgres, Type,
     encode::IsNull,
     error::{BoxDynError, DatabaseError},
-    postgres::{PgArgumentBuffer, PgTypeInfo, types::PgInterval},
+    postgres::{
+        PgArgumentBuffer, PgTypeInfo,
+        types::{Oid, PgInterval},
+    },
 };
 use uuid::Uuid;
 
@@ -53,7 +56,8 @@ struct Time(Timestamp);
 
 impl Type<Postgres> for Time {
     fn type_info() -> PgTypeInfo {
-        PgTypeInfo::with_name("timestamptz")
+        // Not by its name, which the driver would ask the server for.
+        PgTypeInfo::with_oid(Oid(1184))
     }
 }
 
