@@ -18,6 +18,8 @@
 //! }
 //! ```
 
+#[cfg(feature = "sqlite")]
+mod blocking;
 mod error;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod json;
