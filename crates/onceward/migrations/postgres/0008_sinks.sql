@@ -1,5 +1,5 @@
 -- How far each sink is in the outbox, and which relay moves it on. Relays call these functions with rights of their own,
--- and no other role is granted them. `docs/adr/0043-the-outbox-in-postgresql.md` says why this is right.
+-- and no other role is granted them. `docs/adr/0045-the-outbox-in-postgresql.md` says why this is right.
 --
 -- Errors: OW004, relays must not go on; the message says what to do.
 SET LOCAL search_path = pg_catalog, pg_temp;
@@ -122,10 +122,10 @@ BEGIN
 END
 $$;
 
--- Where the outbox ends now. Everything that `place` sees is there; what it does not see has a `seq` above `floor`, or
--- its transaction is in the list of `place`. A snapshot lists no transaction that has begun after the last one that
--- has ended: those are added, up to the number of this transaction, which is given after the snapshot was made. As that
--- number is written with the place, a crash gives none below it again. Null: too many have begun since then.
+-- Where the outbox ends now. What `place` does not see has a `seq` above `floor`, or its transaction is in the list of
+-- `place`. A snapshot does not list transactions that run and are younger than the last one that has ended: those are
+-- added, up to the number of this transaction. As that number is written with the place, a crash gives none below it
+-- again. A floor of null: too many are to be added.
 CREATE FUNCTION onceward.end_of_outbox(OUT place pg_snapshot, OUT floor bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -135,9 +135,9 @@ BEGIN
     IF pg_current_xact_id_if_assigned() IS NOT NULL THEN
         RAISE EXCEPTION 'the place of an outbox is found before anything is written';
     END IF;
-    SELECT CASE WHEN s.is_called THEN s.last_value ELSE 0 END INTO floor FROM onceward.message_seq_seq s;
-    -- A statement later, so that its snapshot is younger than the floor.
-    SELECT pg_current_snapshot() INTO place;
+    SELECT pg_current_snapshot(), CASE WHEN s.is_called THEN s.last_value ELSE 0 END INTO place, floor
+        FROM onceward.message_seq_seq s;
+    -- After that: a transaction with a larger number than this one draws a larger `seq` than the floor.
     own := pg_current_xact_id()::text::bigint;
     behind := pg_snapshot_xmax(place)::text::bigint;
     IF own - behind > 10000 THEN

@@ -1,7 +1,7 @@
 //! The inbox: a message that comes again changes nothing.
 //!
-//! A consumer records the id of a message in the transaction of its effect. Whoever sends a message at least
-//! once (a relay, a broker, a webhook) is then applied once.
+//! A consumer records the id of a message in the transaction of its effect. What a relay, a broker or a webhook
+//! sends at least once is then applied once.
 //!
 //! ```
 //! use onceward::{StoreError, engine::Transaction, inbox::Inbox, message::Receive};
@@ -19,12 +19,14 @@
 #[cfg(feature = "sqlite")]
 mod blocking;
 mod builder;
+mod consumer;
 
 use std::time::Duration;
 
 use crate::{StoreError, engine::Transaction, message::Receive};
 
 pub use builder::{InboxBuilder, InboxError};
+pub use consumer::{Applied, ConsumeError, Consumer, Delivery, Incoming, Outage, Poison, Source};
 
 /// Remembers which messages a consumer has got, in the consumer's own database.
 ///

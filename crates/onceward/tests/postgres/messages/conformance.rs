@@ -199,6 +199,36 @@ impl<D: Driver> InboxBench for Databases<D> {
 onceward::protocol::queue_conformance!(Databases::<WithTokio>::new(), block_on);
 onceward::protocol::inbox_conformance!(Databases::<WithTokio>::new(), block_on);
 
+/// In transaction mode: each transaction may have another connection.
+mod behind_pgbouncer {
+    use onceward::{protocol::conformance, store::postgres::PostgresStoreBuilder};
+
+    use super::*;
+
+    macro_rules! behind_pgbouncer {
+        ($($case:ident)*) => { $(
+            #[test]
+            fn $case() {
+                let postgres = Postgres::with(PostgresStoreBuilder::unprepared)
+                    .through(|database| testbed::pgbouncer().url_of(database));
+                let bench = Databases::<WithTokio> { postgres, _driver: PhantomData };
+                block_on(conformance::$case(&bench));
+            }
+        )* };
+    }
+
+    behind_pgbouncer! {
+        committed_messages_are_taken_once_and_in_order
+        late_commits_are_found_though_later_ones_were_taken
+        of_racing_producers_everything_is_taken_once_and_in_order
+        of_50_settlements_one_is_made
+        racing_relays_never_hold_the_same_lane
+        a_parked_message_stops_its_aggregate_only
+        an_operators_step_lets_the_relay_propose_again
+        a_sweep_deletes_what_every_sink_has_passed
+    }
+}
+
 mod with_sqlx {
     use super::*;
 

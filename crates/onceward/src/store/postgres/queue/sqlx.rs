@@ -4,8 +4,11 @@ use onceward_core::{StoreError, Timestamp};
 use sqlx::{
     Encode, PgConnection, Postgres, Type,
     encode::IsNull,
-    error::BoxDynError,
-    postgres::{PgArgumentBuffer, PgTypeInfo, types::PgInterval},
+    error::{BoxDynError, DatabaseError},
+    postgres::{
+        PgArgumentBuffer, PgTypeInfo,
+        types::{Oid, PgInterval},
+    },
 };
 use uuid::Uuid;
 
@@ -44,7 +47,7 @@ impl MessageConnection for PgConnection {
 }
 
 fn inside_error(error: &sqlx::Error) -> StoreError {
-    let code = error.as_database_error().and_then(|error| error.code());
+    let code = error.as_database_error().and_then(DatabaseError::code);
     explained(code.as_deref(), error.to_string()).unwrap_or_else(|| store_error(error))
 }
 
@@ -53,7 +56,8 @@ struct Time(Timestamp);
 
 impl Type<Postgres> for Time {
     fn type_info() -> PgTypeInfo {
-        PgTypeInfo::with_name("timestamptz")
+        // Not by its name, which the driver would ask the server for.
+        PgTypeInfo::with_oid(Oid(1184))
     }
 }
 
