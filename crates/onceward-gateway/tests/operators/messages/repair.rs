@@ -25,7 +25,7 @@ async fn a_dead_letter_is_found_and_sent_again_in_its_order() {
     assert!(heads.iter().all(|head| listed.lines().next().unwrap().contains(head)), "{listed}");
     assert!(listed.contains(&id) && !listed.contains(&second.to_string()), "{listed}");
     let shown = shop.run(&[&["messages", "show", "--message", &id], &STORE[..]].concat());
-    assert!(shown.contains("billing dead, 1 attempts failed: 400 Bad Request"), "{shown}");
+    assert!(shown.contains("billing dead, 1 failed attempt: 400 Bad Request"), "{shown}");
     assert!(shown.contains("then `messages redrive`") && !shown.contains("\"order\""), "{shown}");
     let whole = shop.document(&["show", "--message", &id, "--body"]);
     assert_eq!((&whole["bytes"], &whole["body"]), (&12.into(), &"{\"order\": 7}".into()));
