@@ -107,7 +107,16 @@ async fn list(State(repair): State<Repair>, RawQuery(query): RawQuery) -> Answer
     let wanted: MessageQuery = requests::of_query(&query.unwrap_or_default())?;
     let filter = wanted.filter()?;
     let queue = repair.records.queue();
-    let page = bounded(queue.list(&filter)).await?;
+    // A place that is none is the only thing that a store refuses here.
+    let listed = bounded(async {
+        match queue.list(&filter).await {
+            Err(StoreError::Refused(text)) => {
+                Ok(Err(Refusal::malformed(format!("`after`: {text}"))))
+            }
+            listed => listed.map(Ok),
+        }
+    });
+    let page = listed.await??;
     let messages: Vec<Value> = page.messages.iter().map(line).collect();
     Ok(done(&json!({ "messages": messages, "next": page.next })))
 }

@@ -48,6 +48,7 @@ async fn each_role_may_do_what_its_name_says() {
         (get("/v1/messages/7"), [401, 400, 400, 400]),
         (get("/v1/messages?state=lost"), [401, 400, 400, 400]),
         (get("/v1/messages?after=%20"), [401, 400, 400, 400]),
+        (get("/v1/messages?after=7"), [401, 400, 400, 400]),
     ] {
         let tokens = [None, Some(TOKENS[0].1), Some(TOKENS[1].1), Some(TOKENS[2].1)];
         for (token, expected) in tokens.into_iter().zip(statuses) {
