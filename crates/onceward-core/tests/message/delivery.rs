@@ -218,3 +218,61 @@ fn what_failed_for_another_reason_leaves_no_attempt_in_flight() {
     assert_eq!(permit.timeout, SECOND * 30);
     assert_eq!(sink.target.in_flight(), 1);
 }
+
+#[test]
+fn no_message_dies_of_showing_that_the_sink_is_down() {
+    let mut sink = Sink::new(rules());
+    let mut parked = 0;
+    while let Ok(Next::Park { .. }) = sink.attempt(0, busy()) {
+        parked += 1;
+        sink.now += SECOND / 100;
+    }
+    assert!((50..100).contains(&parked), "{parked} until it opened");
+    let mut shown = 0;
+    let mut failures = 8;
+    for _ in 0..200 {
+        sink.now += SECOND * 60;
+        // Its last attempt, from the fourth time on: counted to the end, it would be dead.
+        match sink.attempt(failures, busy()) {
+            Ok(Next::GiveWay { attempts, wait, .. }) => {
+                assert_eq!(attempts, (failures + 1).min(11));
+                assert!(wait >= SECOND * 128, "others show it next time: {wait:?}");
+                (shown, failures) = (shown + 1, attempts);
+            }
+            Err(Next::Pause { wait: Some(_) }) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(shown > 50, "{shown}");
+    assert_eq!(failures, 11);
+}
+
+#[test]
+fn a_message_that_fails_whenever_it_is_tried_keeps_no_sink_down_for_ever() {
+    let mut sink = Sink::new(rules());
+    while sink.target.circuit(sink.now) != Circuit::Open {
+        let _ = sink.attempt(0, busy());
+    }
+    // The sink is well again, but for one message that it never answers, the first of its lane.
+    let (mut failures, mut due, mut delivered) = (0, sink.now, 0);
+    let died = (0..10_000).any(|_| {
+        sink.now += SECOND * 5;
+        if sink.now >= due {
+            match sink.attempt(failures, unknown()) {
+                Ok(Next::GiveWay { attempts, wait, .. }) => {
+                    (failures, due) = (attempts, sink.now + wait)
+                }
+                Ok(Next::Park { wait, .. }) => (failures, due) = (failures + 1, sink.now + wait),
+                Err(Next::Postpone { wait, .. }) => due = sink.now + wait,
+                Err(Next::Pause { .. }) => return false,
+                Ok(Next::Die { .. }) => return true,
+                other => panic!("{other:?}"),
+            }
+        }
+        delivered += u32::from(sink.attempt(0, Sent::Accepted) == Ok(Next::Delivered));
+        false
+    });
+    assert!(died, "it failed at every attempt");
+    assert!(delivered > 100, "{delivered} others were delivered meanwhile");
+    assert_eq!(sink.target.circuit(sink.now), Circuit::Closed);
+}

@@ -334,6 +334,24 @@ fn after_a_pause_the_lane_moves_to_the_last_that_was_tried() {
 }
 
 #[test]
+fn one_that_gives_way_is_parked_and_its_lane_stops() {
+    let all = vec![fresh(1, "a"), fresh(2, "b"), fresh(3, "b"), fresh(4, "a")];
+    let mut work = begin(page(vec![], all));
+    let first = ready(&mut work);
+    assert_eq!(places(&first), [1, 2]);
+    let why = || "503".into();
+    work.sent(first[0].0, Next::GiveWay { attempts: 1, wait: SECOND, why: why() });
+    assert_eq!(work.pause(), Some(None));
+    work.sent(first[1].0, Next::Delivered);
+    assert_eq!(places(&ready(&mut work)), NOTHING, "3 could go, were the sink not down");
+    assert!(work.is_over());
+    let settlement = settle(work).unwrap();
+    let through = Advance::Through { opened: Cursor::new("opened"), place: Place(2) };
+    assert_eq!(settlement.advance, through);
+    assert_eq!(parked(&settlement.changes), [(1, false, waiting(1, SECOND))]);
+}
+
+#[test]
 fn only_parked_ones_change_if_nothing_new_was_tried() {
     let mut work = begin(page(vec![due(1, "a", 1)], vec![fresh(2, "b")]));
     let first = ready(&mut work);

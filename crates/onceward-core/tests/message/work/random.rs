@@ -45,6 +45,7 @@ fn answer(number: u8) -> Next {
         2 => Next::Hold { why: "410".into() },
         3 => Next::Postpone { wait: SECOND, why: "503".into() },
         4 => Next::Pause { wait: None },
+        5 => Next::GiveWay { attempts: 1, wait: SECOND, why: "503".into() },
         _ => Next::Delivered,
     }
 }
@@ -92,7 +93,7 @@ proptest! {
                 prop_assert!(!busy, "one of an aggregate at a time");
                 let before = last_of.insert(aggregate, place(message));
                 prop_assert!(before < Some(place(message)), "in order");
-                prop_assert_eq!(work.pause(), None);
+                prop_assert_eq!(work.pause(), None, "a lane that stops gives none");
                 in_flight.push_back(token);
             }
             if in_flight.is_empty() {
