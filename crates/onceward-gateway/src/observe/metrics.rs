@@ -62,6 +62,8 @@ metrics! { show:
     CONNECTIONS: Levels = "onceward_gateway_connections";
     /// Connections that were closed at once because their client has its share.
     CONNECTIONS_REFUSED: Counters = "onceward_gateway_connections_refused_total";
+    /// Connections that were upgraded, as to a WebSocket, and are open now.
+    TUNNELS: Levels = "onceward_gateway_tunnels";
     /// Streams of HTTP/2 whose client took nothing of its answer for too long.
     STREAMS_RESET: Counters = "onceward_gateway_streams_reset_total";
     /// Writes with a key that match no route.

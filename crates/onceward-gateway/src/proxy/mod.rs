@@ -17,6 +17,8 @@ mod status;
 mod streams;
 mod timed;
 mod tls;
+mod tunnel;
+mod upgrade;
 mod upstream;
 
 use std::{
@@ -48,6 +50,7 @@ use hints::RequestHints;
 use keyed::RequestContext;
 use passthrough::{is_keyed_write, route_missing};
 use routes::Routes;
+use upgrade::Upgrade;
 use upstream::state::UpstreamStates;
 
 pub(crate) use listener::{Allowed, Counted, Entrance, serve};
@@ -209,6 +212,7 @@ impl Gateway {
             let problem = Problem::new(Code::RequestMalformed, text);
             return problem.errors(routes.config.errors).into_response();
         }
+        let upgrade = Upgrade::asked(&mut parts, &body, routes.config.upgrade_idle);
         headers::strip_hop_by_hop(&mut parts.headers, &routes.key_headers);
         headers::join_cookies(&mut parts.headers);
         let caller = Arc::new(routes.identity.caller(&parts.headers, peer));
@@ -232,6 +236,10 @@ impl Gateway {
             if is_unmatched && routes.config.unmatched == Unmatched::Refuse {
                 metrics::UNMATCHED.add(metrics::Unmatched::Refused);
                 return route_missing().errors(policy.errors).into_response();
+            }
+            // HTTP/2 has no upgrades: RFC 9113, section 8.6.
+            if let Some(upgrade) = upgrade.filter(|_| !routes.upstream.speaks_http2()) {
+                upgrade.pass_on(&mut parts);
             }
             let request = Request::from_parts(parts, body);
             let mut response = Box::pin(routes.pass(policy, request, &hints, &floor)).await;

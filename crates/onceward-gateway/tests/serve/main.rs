@@ -12,3 +12,4 @@ mod protection;
 mod quickstart;
 mod rules;
 mod stripe;
+mod upgrades;

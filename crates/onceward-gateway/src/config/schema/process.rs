@@ -84,6 +84,8 @@ options! {
             min_body_rate: usize = size(&limits::BODY_RATE), default limits::DEFAULT_BODY_RATE;
             /// How long a client may take nothing of its answer: less than 16 KiB of it, or of what is left.
             client_timeout: Duration = duration(&limits::CLIENT_TIMEOUT), default limits::DEFAULT_CLIENT_TIMEOUT;
+            /// How long a connection that was upgraded, as to a WebSocket, may be without a byte from either side.
+            upgrade_idle: Duration = duration(&limits::UPGRADE_IDLE), default limits::DEFAULT_UPGRADE_IDLE;
             /// How many answers may be on their way from the upstream to clients at once. Each holds a connection to
             /// the upstream, so the process also needs file descriptors for them.
             max_answers: usize = count(&limits::ANSWERS), default limits::DEFAULT_ANSWERS;
