@@ -5,6 +5,7 @@
 
 mod ask;
 mod body;
+mod cors;
 mod framing;
 mod headers;
 mod hints;
@@ -194,7 +195,14 @@ impl Gateway {
         peer: Arc<Peer>,
     ) -> Response<Body> {
         let span = ServerSpan::begin(&mut request);
-        let response = self.pass_or_cover(request, peer).await;
+        let routes = self.current();
+        let page = routes.cors.page(&request);
+        let preflight = page.as_ref().and_then(|_| routes.cors.preflight(&request));
+        let mut response = match preflight {
+            Some(preflight) => preflight,
+            None => Self::pass_or_cover(routes.clone(), request, peer).await,
+        };
+        routes.cors.tell(page.as_ref(), response.headers_mut());
         if let Some(span) = span {
             span.end(&response);
         }
@@ -203,8 +211,12 @@ impl Gateway {
 
     /// One request, top to bottom. Its ways on are in boxes: a request whose body is still awaited has
     /// room for none of them.
-    async fn pass_or_cover(self, request: Request<Incoming>, peer: Arc<Peer>) -> Response<Body> {
-        let (routes, arrived) = (self.current(), Instant::now());
+    async fn pass_or_cover(
+        routes: Arc<Routes>,
+        request: Request<Incoming>,
+        peer: Arc<Peer>,
+    ) -> Response<Body> {
+        let arrived = Instant::now();
         let (mut parts, body) = request.into_parts();
         if has_dot_segments(parts.uri.path()) {
             let text =

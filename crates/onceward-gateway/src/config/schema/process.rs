@@ -9,10 +9,12 @@ use super::{
     addresses,
     encryption::Encryption,
     kinds::{as_text, choice, count, duration, flag, list, share, size, text},
-    limits,
+    limits, origins,
     table::{options, settings},
 };
-use crate::config::{AdminToken, Guarantee, Jwt, Mistake, Role, Route, StoreUrl, Tls, Unmatched};
+use crate::config::{
+    AdminToken, Guarantee, Jwt, Mistake, Role, Route, StoreUrl, Tls, Unmatched, WebOrigin,
+};
 
 options! {
     /// What a file says above its first section.
@@ -74,6 +76,12 @@ options! {
             /// without protection, its answer says `Onceward-Unprotected: no-route`, and it is counted. refuse: 404
             /// `route-missing`. Another path is another one: /Charges and /charges/ do not match "POST /charges".
             unmatched: Unmatched = choice(&Unmatched::WORDS), default Unmatched::Pass;
+        }
+        "Browsers" {
+            /// Pages of these origins may send requests, with cookies, and read answers: the gateway answers the
+            /// preflights of browsers, and replaces what the service says of CORS. Other pages are the service's own
+            /// business. `["*"]`: every page, without cookies.
+            cors_origins: WebOrigin = list("[\"https://shop.example\"]", origins::origin, as_text), list "[]";
         }
         "What one client may hold" {
             /// The part of all places at the upstream, of all answers on their way, of all connections, and of the
