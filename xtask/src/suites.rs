@@ -191,6 +191,7 @@ pub(crate) const SUITES: [Suite; 17] = [
                 tools::stripe(workspace),
                 tools::clients(workspace),
                 tools::quickstarts(workspace),
+                tools::h2spec(workspace),
             ];
             let clients = clients.join(", ");
             Against::Present(format!("gateway processes before hyper, {upstreams}; {clients}"))

@@ -38,6 +38,7 @@ use crate::{
 
 use super::{
     framing,
+    opening::Opening,
     streams::{Pieces, Streams},
     tunnel::Tunnel,
     upstream::shares::{Holder, SharedShares},
@@ -228,7 +229,7 @@ where
         .max_send_buf_size(MAX_SENDING)
         .max_header_list_size(MAX_HEAD as u32)
         .keep_alive_interval(Some(Duration::from_secs(30)));
-    let mut stream = TimeoutStream::new(stream);
+    let mut stream = TimeoutStream::new(Opening::of(stream));
     stream.set_write_timeout(Some(stall));
     let DrainWatcher { requests, mut tunnels } = watcher;
     {
@@ -318,7 +319,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_says_nothing_is_left() {
-        for word in ["", "PRI", "GET / HTTP/1.1\r\nhost: h"] {
+        for word in ["", "PRI", "PRI * HTTP/2.0\r\n", "HELLO", "GET / HTTP/1.1\r\nhost: h"] {
             let (mut client, served) = served(1000);
             client.write_all(word.as_bytes()).await.unwrap();
             let begun = Instant::now();

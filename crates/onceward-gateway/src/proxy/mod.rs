@@ -12,6 +12,7 @@ mod hints;
 mod key;
 mod keyed;
 mod listener;
+mod opening;
 mod passthrough;
 mod routes;
 mod status;
