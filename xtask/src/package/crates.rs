@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::Command;
 
+use super::files::remove;
 use super::{Contents, started};
 use crate::cargo::Cargo;
 use crate::failure::Failure;
@@ -14,15 +15,14 @@ const PACKAGE: &str =
 /// What a person types who has Rust.
 const INSTALL: &str = "install --locked --path crates/onceward-gateway";
 
-/// Makes the files that a registry would take; nothing is compiled.
+/// Makes the files that a registry would take; nothing is compiled, and no registry is asked.
 pub(super) fn package(contents: &Contents<'_>) -> Result<(), Failure> {
     let own = contents.to.join("crates");
     let directory = [String::from("--target-dir"), own.display().to_string()];
-    Cargo::new(PACKAGE)
-        .arguments(&directory)
-        .arguments(&["--no-verify".into()])
-        .run(contents.root)?;
+    let alone = ["--no-verify".to_owned(), "--offline".to_owned()];
+    Cargo::new(PACKAGE).arguments(&directory).arguments(&alone).run(contents.root)?;
     let made = own.join("package");
+    remove(&contents.to, "crate").map_err(|reason| not_moved(&reason))?;
     let moved = || -> std::io::Result<()> {
         for entry in fs::read_dir(&made)? {
             let path = entry?.path();
@@ -34,10 +34,12 @@ pub(super) fn package(contents: &Contents<'_>) -> Result<(), Failure> {
         }
         fs::remove_dir_all(&own)
     };
-    moved().map_err(|error| {
-        let what = format!("the crates in {} cannot be moved: {error}", made.display());
-        Failure::new(what, "check that the directory may be written by you")
-    })
+    moved().map_err(|error| not_moved(&format!("{}: {error}", made.display())))
+}
+
+fn not_moved(reason: &str) -> Failure {
+    let what = format!("the crates cannot be moved: {reason}");
+    Failure::new(what, "check that the directory may be written by you")
 }
 
 /// Compiles each crate from its package, where nothing else of this repository is.

@@ -7,10 +7,13 @@ use std::process::Command;
 
 use super::binary::Linkage;
 use super::files::{EXECUTABLE, FILE, copy, output, put, text};
-use super::{Contents, LICENCES};
+use super::{Contents, THIRD_PARTIES};
 
 const UNIT: &str = "usr/lib/systemd/system/onceward.service";
 const CONFIGURATION: &str = "etc/onceward/onceward.toml";
+/// What lintian says of every static command.
+const EXCEPTIONS: &str =
+    "onceward: statically-linked-binary\nonceward: shared-library-lacks-prerequisites\n";
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
 
 pub(super) fn assemble(contents: &Contents<'_>) -> Result<PathBuf, String> {
@@ -22,9 +25,10 @@ pub(super) fn assemble(contents: &Contents<'_>) -> Result<PathBuf, String> {
     copy(&deploy.join("onceward.toml"), &tree.join(CONFIGURATION), FILE)?;
     put(&documents.join("copyright"), copyright(contents)?, FILE)?;
     put(&documents.join("README.md"), contents.readme()?, FILE)?;
+    put(&documents.join(THIRD_PARTIES), &contents.third_parties, FILE)?;
     if contents.linkage == Linkage::Static {
         let place = tree.join("usr/share/lintian/overrides/onceward");
-        put(&place, "onceward: statically-linked-binary\n", FILE)?;
+        put(&place, EXCEPTIONS, FILE)?;
     }
     let bytes = installed_bytes(&tree)?;
     let control = tree.join("DEBIAN");
@@ -63,13 +67,14 @@ fn description(contents: &Contents<'_>, bytes: u64) -> String {
     )
 }
 
-/// All of them in one file, as Debian wants it.
+/// Debian has the text of the Apache License on every system.
 fn copyright(contents: &Contents<'_>) -> Result<String, String> {
-    let mut all = format!("Onceward is licensed under {}, at your choice.\n", contents.licence);
-    for name in LICENCES {
-        all += &format!("\n\n{}", text(&contents.root.join(name))?);
-    }
-    Ok(all + "\n\n" + &contents.third_parties)
+    let mit = text(&contents.root.join("LICENSE-MIT"))?;
+    Ok(format!(
+        "Onceward is licensed under {}, at your choice.\nThe text of the Apache License is in \
+         /usr/share/common-licenses/Apache-2.0.\nThe licences of what is compiled in are in {THIRD_PARTIES}.\n\n{mit}",
+        contents.licence
+    ))
 }
 
 fn installed_bytes(directory: &Path) -> Result<u64, String> {

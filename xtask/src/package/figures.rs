@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process;
 use std::time::Duration;
 
 use crate::cargo::readable;
@@ -45,6 +46,12 @@ impl Figures {
 
     pub(super) fn whole_command(&mut self, elapsed: Duration) {
         self.time("building and packaging", elapsed, WHOLE_COMMAND, readable);
+        // A busy machine makes the one longer and not the other.
+        if let Some(used) = testbed::cpu_time_with_ended(process::id()) {
+            let name = "building and packaging, processor time".to_owned();
+            let (measured, most) = (readable(used), String::new());
+            self.rows.push(Row { name, measured, most, is_over: false, is_size: false });
+        }
     }
 
     pub(super) fn first_replay(&mut self, title: &str, elapsed: Duration) {

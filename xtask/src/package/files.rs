@@ -18,6 +18,20 @@ pub(super) fn put(path: &Path, bytes: impl AsRef<[u8]>, mode: u32) -> Result<(),
     write().map_err(|error| format!("{} cannot be written: {error}", path.display()))
 }
 
+/// Removes the files of this directory that end so: those of an older version would be taken for new ones.
+pub(super) fn remove(directory: &Path, extension: &str) -> Result<(), String> {
+    let remove = || {
+        for entry in fs::read_dir(directory)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|own| own == extension) {
+                fs::remove_file(path)?;
+            }
+        }
+        Ok(())
+    };
+    remove().map_err(|error: std::io::Error| format!("{}: {error}", directory.display()))
+}
+
 pub(super) fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), String> {
     let bytes = fs::read(from).map_err(|error| format!("{}: {error}", from.display()))?;
     put(to, bytes, mode)

@@ -12,17 +12,18 @@ mod started;
 mod wheel;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::tools;
 use crate::workspace::Workspace;
 use binary::Linkage;
 use figures::Figures;
-use files::{EXECUTABLE, FILE, copy, put, text};
+use files::{EXECUTABLE, FILE, copy, put, remove, text};
 
 /// Builds what is installed without Rust: a static command, a wheel, an npm package, a Debian package.
 ///
@@ -54,6 +55,8 @@ struct Kind {
     /// How it is called on the command line.
     name: &'static str,
     title: &'static str,
+    /// How its files end.
+    extension: &'static str,
     /// How large it may be, if that was promised.
     most_bytes: Option<u64>,
     /// Makes it of the contents, and gives its file.
@@ -68,6 +71,7 @@ const KINDS: [Kind; 3] = [
     Kind {
         name: "wheel",
         title: "wheel",
+        extension: "whl",
         most_bytes: Some(12 * MEGABYTE),
         assemble: wheel::assemble,
         install: wheel::install,
@@ -75,6 +79,7 @@ const KINDS: [Kind; 3] = [
     Kind {
         name: "npm",
         title: "npm package",
+        extension: "tgz",
         most_bytes: Some(12 * MEGABYTE),
         assemble: npm::assemble,
         install: npm::install,
@@ -82,6 +87,7 @@ const KINDS: [Kind; 3] = [
     Kind {
         name: "deb",
         title: "Debian package",
+        extension: "deb",
         most_bytes: None,
         assemble: debian::assemble,
         install: debian::install,
@@ -125,6 +131,19 @@ struct Contents<'a> {
     to: PathBuf,
 }
 
+/// What the packages of a test are installed with; what is not there is said, and its test is skipped.
+pub(crate) fn installers(workspace: &Workspace) -> String {
+    let python = match tools::packaging(workspace) {
+        Ok(_) => tools::program("python3"),
+        Err(reason) => format!("no wheel (skipped: {reason})"),
+    };
+    format!(
+        "packages installed with {python}, {}, {}",
+        tools::program("npm"),
+        tools::program("dpkg")
+    )
+}
+
 pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<(), Failure> {
     let started = Instant::now();
     let workspace = Workspace::read(root)?;
@@ -132,17 +151,17 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<(), Failure> {
     let mut report = Report::default();
     report.figures.size("command", &contents.binary, Some(25 * MEGABYTE));
     let packages = assemble(&contents, arguments, &mut report)?;
-    match started::cold_start(&contents.binary) {
-        Ok(median) => report.figures.cold_start(median),
-        Err(reason) => report.findings.push(format!("the command does not start: {reason}")),
+    // A command that was given is none that is published: it may be large and slow.
+    if arguments.binary.is_none() {
+        match started::cold_start(&contents.binary) {
+            Ok(median) => report.figures.cold_start(median),
+            Err(reason) => report.findings.push(format!("the command does not start: {reason}")),
+        }
+        report.findings.extend(report.figures.too_large());
     }
     report.figures.whole_command(started.elapsed());
     if arguments.check {
         check(&contents, arguments, &packages, &mut report)?;
-    }
-    // What was given is none that is published, so that it may be large and slow.
-    if arguments.binary.is_none() {
-        report.findings.extend(report.figures.too_large());
     }
     report.figures.print();
     if report.findings.is_empty() {
@@ -171,7 +190,8 @@ fn assemble(
 ) -> Result<Vec<(&'static Kind, PathBuf)>, Failure> {
     let mut packages = Vec::new();
     for kind in KINDS.iter().filter(|kind| arguments.wants(kind.name)) {
-        match (kind.assemble)(contents) {
+        let made = remove(&contents.to, kind.extension).and_then(|()| (kind.assemble)(contents));
+        match made {
             Ok(file) => {
                 println!("{}: {}", kind.title, file.display());
                 report.figures.size(kind.title, &file, kind.most_bytes);
@@ -233,10 +253,8 @@ impl<'a> Contents<'a> {
         workspace: &'a Workspace,
         arguments: &Arguments,
     ) -> Result<Self, Failure> {
-        let to = match &arguments.to {
-            Some(directory) => directory.clone(),
-            None => workspace.target_directory().join("package"),
-        };
+        let usual = workspace.target_directory().join("package");
+        let to = path::absolute(arguments.to.as_ref().unwrap_or(&usual)).unwrap_or(usual);
         let not_written = |error: std::io::Error| {
             let what = format!("{} cannot be written: {error}", to.display());
             Failure::new(what, "say another directory with --to")
