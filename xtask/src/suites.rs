@@ -6,6 +6,7 @@
 
 use std::any::Any;
 
+use crate::package;
 use crate::servers;
 use crate::tools;
 use crate::workspace::{Kind, TestTarget, Workspace};
@@ -166,9 +167,9 @@ pub(crate) const SUITES: [Suite; 17] = [
                 && !is_postgres(target)
                 && !is_failover(target)
         },
-        against: |_| {
+        against: |workspace| {
             let text = "the built command; its demo on loopback sockets, with SQLite";
-            Against::Present(text.to_owned())
+            Against::Present(format!("{text}; {}", package::installers(workspace)))
         },
         load: Load::Waits,
         usual: ALL,
