@@ -61,6 +61,7 @@ mod found;
 mod inspect;
 mod key;
 mod meaning;
+pub mod message;
 mod operation;
 mod outcome;
 mod record;

@@ -168,6 +168,10 @@ pub enum StoreError {
     /// No transaction is open on the connection that a [`Transactional`](crate::Transactional) store was given; nothing was
     /// written, but what the caller has written on it before may be committed already.
     NotOpen(String),
+    /// What was to be written cannot be: a value is over its limit, or is none. Nothing was written.
+    Refused(String),
+    /// What was to be written once is there already; nothing was written.
+    Repeated(String),
 }
 
 impl StoreError {
@@ -186,6 +190,8 @@ impl fmt::Display for StoreError {
             Self::Newer(detail) => write!(formatter, "written by newer software: {detail}"),
             Self::Unusable(detail) => write!(formatter, "the store cannot be used: {detail}"),
             Self::NotOpen(detail) => write!(formatter, "no transaction is open: {detail}"),
+            Self::Refused(detail) => write!(formatter, "the store does not take this: {detail}"),
+            Self::Repeated(detail) => write!(formatter, "it is in the store already: {detail}"),
         }
     }
 }

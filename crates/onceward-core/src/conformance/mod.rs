@@ -9,6 +9,9 @@
 //! onceward_core::spool_conformance!(MyBench::new(), block_on); // if it has `Spool`
 //! ```
 //!
+//! For an outbox there are [`queue_conformance!`](crate::queue_conformance) with [`QueueBench`], and for an
+//! inbox [`inbox_conformance!`](crate::inbox_conformance) with [`InboxBench`].
+//!
 //! A rule that is broken panics with a message that names it.
 
 use alloc::{boxed::Box, format, vec::Vec};
@@ -28,6 +31,7 @@ use crate::{
 mod admission;
 mod claims;
 mod inspect;
+mod queue;
 mod races;
 mod resolve;
 mod retention;
@@ -36,6 +40,7 @@ mod spool;
 pub use admission::*;
 pub use claims::*;
 pub use inspect::*;
+pub use queue::*;
 pub use races::*;
 pub use resolve::*;
 pub use retention::*;
@@ -369,8 +374,12 @@ pub(crate) async fn gather<B: Bench, T: Send + 'static, F>(
 where
     F: Future<Output = T> + Send + 'static,
 {
-    let mut running: Vec<_> =
-        tasks.into_iter().map(|task| (Box::pin(bench.spawn(task)), None)).collect();
+    all_of(tasks.into_iter().map(|task| bench.spawn(task))).await
+}
+
+/// Waits for all tasks, which began together, and collects what they return.
+pub(crate) async fn all_of<T>(tasks: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut running: Vec<_> = tasks.into_iter().map(|task| (Box::pin(task), None)).collect();
     poll_fn(|context| {
         for (task, result) in &mut running {
             if result.is_none()

@@ -124,6 +124,15 @@ impl Call {
         self
     }
 
+    /// It goes on after so many failed attempts, which another process made, say. A breaker takes its next
+    /// attempt for a first try.
+    #[must_use]
+    pub fn failed_before(mut self, failures: u32) -> Self {
+        self.attempts = failures;
+        self.failures = failures;
+        self
+    }
+
     /// How important it is.
     #[must_use]
     pub fn priority(mut self, priority: Priority) -> Self {
@@ -149,6 +158,12 @@ impl Call {
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.attempts
+    }
+
+    /// How many attempts have failed, without those that met a busy key.
+    #[must_use]
+    pub fn failures(&self) -> u32 {
+        self.failures
     }
 
     /// What its method promises about repeats.

@@ -114,6 +114,12 @@ impl Rules {
         self.attempt_timeout
     }
 
+    /// How long to wait where a retry is wanted but cannot be paid for: by the backoff of an overloaded target.
+    #[must_use]
+    pub fn pause(&self, failures: u32, random: u64) -> Duration {
+        self.overload_backoff.wait(failures.max(1), Duration::ZERO, random)
+    }
+
     /// What retries are paid from, if they are.
     #[must_use]
     pub fn budget(&self) -> Option<Budget> {

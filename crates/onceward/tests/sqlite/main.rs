@@ -10,6 +10,8 @@ mod conformance;
 mod damage;
 mod files;
 mod lists;
+#[cfg(feature = "sqlx")]
+mod messages;
 mod operations;
 #[path = "../operations_support/mod.rs"]
 mod operations_support;

@@ -42,11 +42,20 @@ pub(super) struct Inside {
 pub trait BlockingTransaction {
     /// The connection that the transaction is open on.
     fn connection(&self) -> &Connection;
+
+    /// Commits.
+    fn commit(self) -> rusqlite::Result<()>
+    where
+        Self: Sized;
 }
 
 impl BlockingTransaction for Transaction<'_> {
     fn connection(&self) -> &Connection {
         self
+    }
+
+    fn commit(self) -> rusqlite::Result<()> {
+        self.commit()
     }
 }
 
@@ -92,6 +101,10 @@ impl<'c> Deref for OwnBlockingTransaction<'c> {
 impl BlockingTransaction for OwnBlockingTransaction<'_> {
     fn connection(&self) -> &Connection {
         self
+    }
+
+    fn commit(self) -> rusqlite::Result<()> {
+        self.commit()
     }
 }
 
@@ -291,7 +304,7 @@ impl SqliteStore {
         swap
     }
 
-    fn look_at(&self, connection: &Connection) -> Result<(), StoreError> {
+    pub(super) fn look_at(&self, connection: &Connection) -> Result<(), StoreError> {
         if connection.is_autocommit() {
             return Err(not_open());
         }
