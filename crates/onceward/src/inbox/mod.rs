@@ -19,12 +19,14 @@
 #[cfg(feature = "sqlite")]
 mod blocking;
 mod builder;
+mod consumer;
 
 use std::time::Duration;
 
 use crate::{StoreError, engine::Transaction, message::Receive};
 
 pub use builder::{InboxBuilder, InboxError};
+pub use consumer::{Applied, ConsumeError, Consumer, Delivery, Incoming, Outage, Poison, Source};
 
 /// Remembers which messages a consumer has got, in the consumer's own database.
 ///

@@ -88,3 +88,7 @@ pub const DELIVERY: &str = "delivery";
 pub const DELIVERY_GIVEN_UP: &str = "delivery_given_up";
 /// A lane is another relay's now.
 pub const LANE_LOST: &str = "lane_lost";
+/// What a consumer needs failed, or a delivery did; it is tried again.
+pub const CONSUMER_TROUBLE: &str = "consumer_trouble";
+/// A consumer gave a delivery to its dead letters.
+pub const CONSUMER_GAVE_UP: &str = "consumer_gave_up";

@@ -3,6 +3,7 @@
 #![allow(unreachable_pub, reason = "modules of a test program")]
 
 mod between;
+mod consumer;
 mod ending;
 mod failures;
 mod file;
