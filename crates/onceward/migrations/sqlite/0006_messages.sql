@@ -27,38 +27,23 @@ CREATE INDEX onceward_message_lane ON onceward_message (lane);
 -- What the library checks before it writes a message, for all others: a relay must be able to read it.
 CREATE TRIGGER onceward_message_check BEFORE INSERT ON onceward_message WHEN NEW.lane IS NULL
 BEGIN
-    SELECT raise(ABORT, 'the id of a message is a UUID of 16 bytes; nothing was enqueued')
-    WHERE length(NEW.id) <> 16;
-    SELECT raise(ABORT, 'the topic of a message has 1 to 255 bytes and no control characters; nothing was enqueued')
-    WHERE length(CAST(NEW.topic AS BLOB)) NOT BETWEEN 1 AND 255
-        OR NEW.topic GLOB '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'
-        OR instr(CAST(NEW.topic AS BLOB), X'00');
-    SELECT raise(ABORT, 'the aggregate of a message has 1 to 255 bytes and no control characters; nothing was enqueued')
-    WHERE length(CAST(NEW.aggregate AS BLOB)) NOT BETWEEN 1 AND 255
-        OR NEW.aggregate GLOB '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'
-        OR instr(CAST(NEW.aggregate AS BLOB), X'00');
-    SELECT raise(ABORT, 'the trace context of a message has 1 to 255 bytes and no control characters; nothing was enqueued')
-    WHERE length(CAST(NEW.trace AS BLOB)) NOT BETWEEN 1 AND 255
-        OR NEW.trace GLOB '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'
-        OR instr(CAST(NEW.trace AS BLOB), X'00');
-    SELECT raise(ABORT, 'the operation of a message is a digest of 32 bytes; nothing was enqueued')
-    WHERE length(NEW.operation) <> 32;
-    SELECT raise(ABORT, 'the body of a message has at most 1048576 bytes; nothing was enqueued')
-    WHERE length(NEW.body) > 1048576;
-    SELECT raise(ABORT, 'the message would expire before it may be sent; nothing was enqueued')
-    WHERE NEW.expires_at <= NEW.not_before;
-    SELECT raise(ABORT, 'the headers of a message are JSON: [["name", "value"], …]; nothing was enqueued')
-    WHERE NOT json_valid(NEW.headers) OR json_type(NEW.headers) <> 'array';
-    SELECT raise(ABORT, 'a header line is ["name", "value"]: a name without spaces or colons and a value without control characters, and all lines together have at most 32768 bytes; nothing was enqueued')
+    SELECT raise(ABORT, 'a message has an id of 16 bytes, no operation or its digest of 32, a body of at most 1048576, and expires after its not_before; nothing was enqueued')
+    WHERE length(NEW.id) <> 16 OR length(NEW.operation) <> 32 OR length(NEW.body) > 1048576
+        OR NEW.expires_at <= NEW.not_before;
+    SELECT raise(ABORT, 'topic, aggregate and trace of a message have 1 to 255 bytes and no control characters; nothing was enqueued')
+    FROM (SELECT NEW.topic AS name UNION ALL SELECT NEW.aggregate UNION ALL SELECT NEW.trace)
+    WHERE length(CAST(name AS BLOB)) NOT BETWEEN 1 AND 255 OR instr(CAST(name AS BLOB), X'00')
+        OR name GLOB '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*';
+    SELECT raise(ABORT, 'the headers of a message are JSON of at most 32768 bytes: [["name", "value"], …]; nothing was enqueued')
+    WHERE NOT json_valid(NEW.headers) OR json_type(NEW.headers) <> 'array' OR length(CAST(NEW.headers AS BLOB)) > 32768;
+    SELECT raise(ABORT, 'a header line is ["name", "value"]: a name without spaces or colons, and a value without control characters; nothing was enqueued')
     FROM json_each(NEW.headers) AS line
-    WHERE length(CAST(NEW.headers AS BLOB)) > 32768
-        OR line.type <> 'array' OR json_array_length(line.value) <> 2
+    WHERE line.type <> 'array' OR json_array_length(line.value) <> 2
         OR json_type(line.value, '$[0]') <> 'text' OR json_type(line.value, '$[1]') <> 'text'
-        OR json_extract(line.value, '$[0]') = ''
-        OR json_extract(line.value, '$[0]') GLOB '*[^-!#$%&''*+.^_`|~0-9A-Za-z]*'
-        OR json_extract(line.value, '$[1]') GLOB '*[' || char(1) || '-' || char(8) || char(10) || '-' || char(31)
-            || char(127) || '-' || char(159) || ']*'
-        OR instr(CAST(json_extract(line.value, '$[0]') || json_extract(line.value, '$[1]') AS BLOB), X'00');
+        OR json_extract(line.value, '$[0]') GLOB '*[^-!#$%&''*+.^_`|~0-9A-Za-z]*' OR json_extract(line.value, '$[0]') = ''
+        OR instr(CAST(json_extract(line.value, '$[0]') || json_extract(line.value, '$[1]') AS BLOB), X'00')
+        OR json_extract(line.value, '$[1]') GLOB
+            '*[' || char(1) || '-' || char(8) || char(10) || '-' || char(31) || char(127) || '-' || char(159) || ']*';
 END;
 
 -- Where messages go. A sink gets what is behind `begins_behind`; the number of a removed one is not given again.

@@ -11,8 +11,10 @@ mod dialects;
 mod functions;
 #[cfg(all(feature = "axum", feature = "deadpool", feature = "sqlx"))]
 mod kept;
+#[cfg(all(feature = "deadpool", feature = "sqlx"))]
+mod messages;
 mod open;
-#[cfg(feature = "sqlx")]
+#[cfg(all(feature = "deadpool", feature = "sqlx"))]
 mod planted;
 #[cfg(all(feature = "axum", feature = "deadpool", feature = "sqlx"))]
 #[path = "../server_support/mod.rs"]

@@ -115,6 +115,16 @@ impl<'c> OwnTransaction<'c> {
         self.client.batch_execute("ROLLBACK").await
     }
 
+    /// The connection, if the transaction is open.
+    pub(super) fn opened(&self) -> Result<&Client, StoreError> {
+        match self.stage {
+            Stage::Open => Ok(self.client),
+            Stage::New | Stage::Over => {
+                Err(StoreError::NotOpen("it was committed or rolled back before".to_owned()))
+            }
+        }
+    }
+
     pub(crate) fn is_over(&mut self) {
         self.stage = Stage::Over;
     }

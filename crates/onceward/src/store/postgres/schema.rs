@@ -26,6 +26,14 @@ pub const MIGRATIONS: &[(&str, &str)] = &[
     ("0004_rights.sql", include_str!("../../../migrations/postgres/0004_rights.sql")),
     ("0005_routes.sql", include_str!("../../../migrations/postgres/0005_routes.sql")),
     ("0006_operations.sql", include_str!("../../../migrations/postgres/0006_operations.sql")),
+    ("0007_messages.sql", include_str!("../../../migrations/postgres/0007_messages.sql")),
+    ("0008_sinks.sql", include_str!("../../../migrations/postgres/0008_sinks.sql")),
+    ("0009_relays.sql", include_str!("../../../migrations/postgres/0009_relays.sql")),
+    (
+        "0010_message_operators.sql",
+        include_str!("../../../migrations/postgres/0010_message_operators.sql"),
+    ),
+    ("0011_rebase.sql", include_str!("../../../migrations/postgres/0011_rebase.sql")),
 ];
 
 /// The versions of them that engines get which are not PostgreSQL: functions and views are its alone.

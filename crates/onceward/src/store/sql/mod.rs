@@ -3,7 +3,7 @@
 pub(super) mod census;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(super) mod codec;
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(super) mod messages;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(super) mod recent;

@@ -43,7 +43,8 @@ fn contents(path: &Path) -> Vec<String> {
         "SELECT user_version FROM pragma_user_version",
         "SELECT application_id FROM pragma_application_id",
         "SELECT page_size FROM pragma_page_size",
-        "SELECT sql FROM sqlite_schema WHERE tbl_name NOT LIKE 'onceward%' ORDER BY name",
+        "SELECT sql FROM sqlite_schema
+         WHERE tbl_name NOT LIKE 'onceward%' AND name <> 'sqlite_sequence' ORDER BY name",
         "SELECT note FROM notes ORDER BY note",
         "SELECT integrity_check FROM pragma_integrity_check",
     ] {

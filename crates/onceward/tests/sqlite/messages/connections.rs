@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onceward::{StoreError, inbox::Inbox, outbox::EnqueueError};
+use onceward::{StoreError, inbox::Inbox, outbox::EnqueueError, store::sqlite::SqliteStoreBuilder};
 use rusqlite::Connection;
 use sqlx::{
     Sqlite, SqlitePool, Transaction,
@@ -40,7 +40,7 @@ async fn a_commit_that_the_power_could_undo_is_refused() {
     is_refused(&shop, pool.begin().await.unwrap(), "synchronous = FULL").await;
     assert!(shop.delivered().await.is_empty());
 
-    let shop = Shop::with(|builder| builder.accept_relaxed_transactions());
+    let shop = Shop::with(SqliteStoreBuilder::accept_relaxed_transactions);
     let mut connection = shop.connect();
     connection.pragma_update(None, "synchronous", "normal").unwrap();
     let transaction = connection.transaction().unwrap();

@@ -89,18 +89,19 @@ async fn what_no_relay_could_read_is_refused_with_its_reason() {
     };
     let header = |value: &str| text(&format!("[[\"x-a\", \"{value}\"]]"));
     for (column, value, says) in [
-        (0, blob(15), "the id of"),
-        (1, text(""), "the topic of"),
-        (1, text(&"t".repeat(256)), "the topic of"),
-        (1, text("a\nb"), "the topic of"),
-        (1, text("a\0b"), "the topic of"),
-        (1, text("a\u{85}b"), "the topic of"),
-        (2, text(""), "the aggregate of"),
-        (2, text("a\u{7f}"), "the aggregate of"),
-        (5, blob(31), "the operation of"),
-        (6, text(""), "the trace context of"),
+        (0, blob(15), "an id of 16 bytes"),
+        (1, text(""), "topic, aggregate and trace"),
+        (1, text(&"t".repeat(256)), "topic, aggregate and trace"),
+        (1, text("a\nb"), "topic, aggregate and trace"),
+        (1, text("a\0b"), "topic, aggregate and trace"),
+        (1, text("a\u{85}b"), "topic, aggregate and trace"),
+        (2, text(""), "topic, aggregate and trace"),
+        (2, text("a\u{7f}"), "topic, aggregate and trace"),
+        (5, blob(31), "its digest of 32"),
+        (6, text(""), "topic, aggregate and trace"),
         (7, text("{}"), "the headers of"),
         (7, text("no JSON"), "the headers of"),
+        (7, header(&"v".repeat(32_768)), "the headers of"),
         (7, text("[1]"), "a header line"),
         (7, text("[[\"a\"]]"), "a header line"),
         (7, text("[[\"a\", 1]]"), "a header line"),
@@ -109,8 +110,7 @@ async fn what_no_relay_could_read_is_refused_with_its_reason() {
         (7, text("[[\"\u{e4}\", \"1\"]]"), "a header line"),
         (7, header("a\\r\\nx-b: c"), "a header line"),
         (7, header("\\u0000"), "a header line"),
-        (7, header(&"v".repeat(32_768)), "a header line"),
-        (8, blob((1 << 20) + 1), "the body of"),
+        (8, blob((1 << 20) + 1), "at most 1048576"),
     ] {
         let refused = with(column, value.clone()).unwrap_err().to_string();
         let is_explained = refused.contains(says) && refused.contains("nothing was enqueued");
@@ -121,7 +121,7 @@ async fn what_no_relay_could_read_is_refused_with_its_reason() {
          VALUES (randomblob(16), 'a', 2, 2, X'')",
         [],
     );
-    assert!(both.unwrap_err().to_string().contains("would expire"));
+    assert!(both.unwrap_err().to_string().contains("expires after"));
     for (column, value) in [
         (1, text(&"t".repeat(255))),
         (1, text("\u{e4}'; --")),

@@ -8,6 +8,8 @@ mod enqueue;
 mod inspect;
 mod lanes;
 mod page;
+#[cfg(test)]
+mod plan_tests;
 mod repair;
 mod rows;
 mod settle;
