@@ -50,6 +50,17 @@ impl<'a> ParkedColumns<'a> {
     }
 }
 
+/// How much of what operators did to one message is shown.
+pub(crate) const MAX_TRAIL: i64 = 1000;
+
+/// Newer software wrote an entry of the trail.
+pub(crate) fn unknown_kind(kind: &str) -> StoreError {
+    StoreError::Newer(format!(
+        "the trail has an entry of the kind {kind:?}, which this software does not know; finish the upgrade of \
+         this process"
+    ))
+}
+
 /// What a number of the schema means to operators; `None`: newer software wrote it.
 pub(crate) fn state_of(number: i64) -> Option<MessageState> {
     Some(match number {
