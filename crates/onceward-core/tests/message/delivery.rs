@@ -260,7 +260,7 @@ fn a_message_that_fails_whenever_it_is_tried_keeps_no_sink_down_for_ever() {
         if sink.now >= due {
             match sink.attempt(failures, unknown()) {
                 Ok(Next::GiveWay { attempts, wait, .. }) => {
-                    (failures, due) = (attempts, sink.now + wait)
+                    (failures, due) = (attempts, sink.now + wait);
                 }
                 Ok(Next::Park { wait, .. }) => (failures, due) = (failures + 1, sink.now + wait),
                 Err(Next::Postpone { wait, .. }) => due = sink.now + wait,
