@@ -3,10 +3,11 @@
 use std::fmt;
 
 use http::header::AUTHORIZATION;
+use onceward::{Effect, Profile};
 
 use super::{
-    Authorize, Config, Guarantee, InFlightRule, KeyRule, RetryRule, Role, Route, RouteEffect,
-    RouteProfile, ScopePart, StoreUrl, Unmatched,
+    Authorize, Config, Guarantee, InFlightRule, KeyRule, RetryRule, Role, Route, ScopePart,
+    StoreUrl, Unmatched,
     schema::{kinds::word, limits, options::EffectWord},
 };
 use crate::redact::Redact;
@@ -89,27 +90,7 @@ words! {
     KeyRule { Required = "required", Optional = "optional", Off = "off" }
     RetryRule { Off = "off", Standard = "standard", Patient = "patient" }
     Role { Read = "read", Resolve = "resolve", Purge = "purge" }
-    RouteProfile { Standard = "standard", Strict = "strict", Stripe = "stripe", Rerun = "rerun" }
     Unmatched { Pass = "pass", Refuse = "refuse" }
-}
-
-impl RouteEffect {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::External => "external",
-            Self::Transactional => "transactional",
-            Self::Repeatable { .. } => "repeatable",
-        }
-    }
-
-    /// What is promised: the tiers of docs/guarantees.md.
-    pub(crate) fn tier(self) -> &'static str {
-        match self {
-            Self::External => "T3",
-            Self::Transactional => "T1",
-            Self::Repeatable { .. } => "T2",
-        }
-    }
 }
 
 impl Config {
@@ -127,7 +108,7 @@ impl Config {
     pub(crate) fn allows(&self, route: &Route) -> bool {
         let commits = matches!(self.store, StoreUrl::Postgres(_))
             && (self.encryption.is_none() || route.status_only);
-        route.effect != RouteEffect::Transactional || commits
+        route.effect != Effect::Transactional || commits
     }
 
     /// The routes whose operations have this name; they may differ in their scope.
@@ -150,17 +131,17 @@ impl Route {
 
     /// The profile that counts: the one that was said, or the effect's own (rule 12). A transactional
     /// effect has none: nothing is read from its answers.
-    pub(crate) fn profile_in_force(&self) -> Option<RouteProfile> {
+    pub(crate) fn profile_in_force(&self) -> Option<Profile> {
         self.profile.or(match self.effect {
-            RouteEffect::External => Some(RouteProfile::Standard),
-            RouteEffect::Transactional => None,
-            RouteEffect::Repeatable { .. } => Some(RouteProfile::Rerun),
+            Effect::External => Some(Profile::Standard),
+            Effect::Transactional => None,
+            Effect::Repeatable { .. } => Some(Profile::Rerun),
         })
     }
 
     /// That profile in a word.
     pub(crate) fn profile_text(&self) -> &'static str {
-        self.profile_in_force().map_or("none", RouteProfile::as_str)
+        self.profile_in_force().map_or("none", Profile::as_str)
     }
 
     /// Whether it does anything: a route that takes no keys only keeps later ones away.
