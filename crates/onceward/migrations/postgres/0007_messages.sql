@@ -1,5 +1,5 @@
 -- Messages that leave with a commit. Producers call `onceward.enqueue` inside their own transactions; relays go through
--- the table without changing a row of it (0008); nobody else writes here.
+-- the table without changing a row of it (0009), and sweeps delete what is over (0010).
 SET LOCAL search_path = pg_catalog, pg_temp;
 
 -- `xid` is the transaction that enqueued it, also inside a savepoint. A transaction has its number before it draws its

@@ -1,5 +1,5 @@
 -- How far each sink is in the outbox, and which relay moves it on. Relays call these functions with rights of their own,
--- and no other role is granted them. `docs/adr/0043-the-outbox-in-postgresql.md` says why this is right.
+-- and no other role is granted them. `docs/adr/0045-the-outbox-in-postgresql.md` says why this is right.
 --
 -- Errors: OW004, relays must not go on; the message says what to do.
 SET LOCAL search_path = pg_catalog, pg_temp;

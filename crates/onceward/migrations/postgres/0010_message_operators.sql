@@ -157,7 +157,7 @@ BEGIN
         IF NOT onceward.repeat_step(of_sink, found.lane, next_fence) THEN
             RETURN -3;
         END IF;
-        -- Nobody settles this lane before the commit: what it is now stays so.
+        -- No relay settles this lane before the commit: what it is now stays so.
         is_in_step := true;
     END LOOP;
     UPDATE onceward.parked p SET

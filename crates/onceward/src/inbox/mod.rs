@@ -1,7 +1,7 @@
 //! The inbox: a message that comes again changes nothing.
 //!
-//! A consumer records the id of a message in the transaction of its effect. Whoever sends a message at least
-//! once (a relay, a broker, a webhook) is then applied once.
+//! A consumer records the id of a message in the transaction of its effect. What a relay, a broker or a webhook
+//! sends at least once is then applied once.
 //!
 //! ```
 //! use onceward::{StoreError, engine::Transaction, inbox::Inbox, message::Receive};

@@ -1,7 +1,7 @@
 //! The outbox: messages that leave with a commit.
 //!
 //! A producer puts a message into the outbox inside the transaction of its effect. If that commits, a relay
-//! delivers the message at least once, in order per aggregate; if it does not, nobody ever gets it.
+//! delivers the message at least once, in order per aggregate; if it does not, no sink ever gets it.
 //!
 //! ```
 //! use onceward::{engine::Transaction, message::Enqueue, outbox::{EnqueueError, NewMessage, Outbox}};

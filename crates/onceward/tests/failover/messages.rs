@@ -73,7 +73,7 @@ async fn what_the_standby_does_not_have_is_not_sent() {
     })
     .await
     .unwrap();
-    assert!(enqueueing.await.unwrap().is_err(), "nobody was told that it is enqueued");
+    assert!(enqueueing.await.unwrap().is_err(), "the producer was not told that it is enqueued");
     assert_eq!(database.sql("SELECT count(*) FROM onceward.message"), "1", "the primary shows it");
 
     let store = PostgresStore::connect(database.url()).await.unwrap();

@@ -6,14 +6,14 @@ use onceward::{
     StoreError,
     conformance::block_on,
     message::{
-        Changed, Enqueue as _, InspectQueue, MessageState, Next, Queue as _, RepairKind,
-        RepairMessage, StartFrom,
+        Advance, Changed, Enqueue as _, InspectQueue, MessageState, Next, Queue as _, RepairKind,
+        RepairMessage, Settled, Settlement, StartFrom,
     },
     store::postgres::{Rebase, Rebased},
 };
 use testbed::{Installation, Server};
 
-use super::support::{Got, Relay, Shop, bodies, by_aggregate, order, sink_name};
+use super::support::{Got, Relay, Shop, bodies, by_aggregate, fence, order, sink_name};
 
 /// What each sink has got before the copy is made.
 struct Before {
@@ -99,6 +99,8 @@ fn a_restored_dump_alarms_and_a_rebase_mends_it() {
         new.sql("CREATE ROLE onceward_app NOLOGIN");
         let copy = new.database();
         copy.sql(&shop.database.dump());
+        // A relay that goes on where the dump was made, and comes to the copy later.
+        let stray = Relay::open(&shop.store, "billing").await;
         let shop = Shop::on(copy).await;
         assert_refused(&shop).await;
         // Producers go on, also one that has its number before the outbox is mended and enqueues after that.
@@ -118,6 +120,7 @@ fn a_restored_dump_alarms_and_a_rebase_mends_it() {
         let trail = shop.database.sql("SELECT kind, actor, reason FROM onceward.message_trail");
         assert_eq!(trail, "rebase|ada|restored");
 
+        assert_misses(&shop, &stray).await;
         shop.store.enqueue_in(&mut open, &order("new", "n3")).await.unwrap();
         open.batch_execute("COMMIT").await.unwrap();
         let new = ["n1", "n2", "n3"];
@@ -131,6 +134,21 @@ fn a_restored_dump_alarms_and_a_rebase_mends_it() {
         shop.enqueue(&[order("new", "n4")]).await;
         assert_eq!(bodies(&relay.drain().await), ["n4"]);
     });
+}
+
+/// The steps of the copy have the numbers that the stray relay knows.
+async fn assert_misses(shop: &Shop, stray: &Relay) {
+    for position in stray.held.values().take(3) {
+        let newest = format!(
+            "SELECT max(step) FROM onceward.step WHERE sink = {} AND lane = {}",
+            position.sink.0,
+            position.lane.number()
+        );
+        assert_eq!(shop.database.sql(&newest), position.step.to_string());
+        let (from, advance) = (position.clone(), Advance::Stay);
+        let settlement = Settlement { from, fence: fence(), advance, changes: Vec::new() };
+        assert_eq!(shop.store.settle(&settlement).await, Ok(Settled::Fenced(None)));
+    }
 }
 
 /// What was dead before is dead still, and can be sent again.
