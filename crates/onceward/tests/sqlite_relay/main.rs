@@ -16,4 +16,5 @@ mod order;
 mod settling;
 mod sharing;
 mod shown;
+mod storm;
 mod support;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use onceward_core::{
     Digest, StoreError, Timestamp,
     message::{
-        Aggregate, Message, MessageFilter, MessageId, MessageState, Parking, SinkName, Topic,
+        Aggregate, Message, MessageFilter, MessageId, MessageState, Parking, RepairKind, SinkName,
+        Topic,
     },
 };
 
@@ -19,6 +20,7 @@ pub(crate) mod parked {
     pub(crate) const EXPIRED: i64 = 5;
     pub(crate) const DISCARDED: i64 = 6;
     /// No message has it.
+    #[cfg(feature = "sqlite")]
     pub(crate) const NONE: i64 = -1;
 }
 
@@ -107,6 +109,19 @@ pub(crate) fn page_length(filter: &MessageFilter) -> u32 {
 /// The name of a sink, as it is stored.
 pub(crate) fn sink_name(text: &str) -> Result<SinkName, StoreError> {
     SinkName::new(text).map_err(|_| damaged("a sink"))
+}
+
+/// How much of what operators did to one message is shown.
+pub(crate) const MAX_TRAIL: i64 = 1000;
+
+/// What an entry of the trail says was done.
+pub(crate) fn kind_of(word: &str) -> Result<RepairKind, StoreError> {
+    RepairKind::parse(word).ok_or_else(|| {
+        StoreError::Newer(format!(
+            "the trail has an entry of the kind {word:?}, which this software does not know; finish the upgrade of \
+             this process"
+        ))
+    })
 }
 
 /// A message as a driver gives it.

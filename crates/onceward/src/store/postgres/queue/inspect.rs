@@ -6,8 +6,8 @@ use onceward_core::{
     StoreError, StoreFuture,
     message::{
         Aggregate, Changed, InspectQueue, Lane, LaneCondition, MessageFilter, MessageId,
-        MessagePage, MessageState, QueueCondition, RelayId, RepairMessage, ShownMessage,
-        SinkCondition, SinkId, SinkName, Topic,
+        MessageNote, MessagePage, MessageState, QueueCondition, RelayId, RepairMessage,
+        ShownMessage, SinkCondition, SinkId, SinkName, Topic,
     },
 };
 use tokio_postgres::{
@@ -27,7 +27,9 @@ use super::{
 };
 use crate::{
     engine::fresh_fence,
-    store::sql::messages::{ListPlace, page_length, parked, sink_name, state_of},
+    store::sql::messages::{
+        ListPlace, MAX_TRAIL, kind_of, page_length, parked, sink_name, state_of,
+    },
 };
 
 /// What a message is at a sink where it is not parked, as the functions say it.
@@ -91,6 +93,38 @@ impl InspectQueue for PostgresStore {
             condition(&whole, &sinks)
         })
     }
+}
+
+impl PostgresStore {
+    /// What operators changed of a message, the newest thousand entries; also after it was swept.
+    pub async fn message_trail(&self, id: MessageId) -> Result<Vec<MessageNote>, StoreError> {
+        self.check_takes_messages()?;
+        let link = self.operator_link().await?;
+        let question = "SELECT at, sink, kind, actor, reason FROM (
+                SELECT * FROM onceward.message_trail WHERE id OPERATOR(pg_catalog.=) $1
+                ORDER BY seq DESC LIMIT $2
+            ) latest ORDER BY seq";
+        let id = Uuid::from_bytes(*id.as_bytes());
+        let parameters: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&id, Type::UUID), (&MAX_TRAIL, Type::INT8)];
+        link.ask(question, &parameters).await?.iter().map(note).collect()
+    }
+}
+
+fn note(row: &Row) -> Result<MessageNote, StoreError> {
+    let taken = || {
+        let (at, sink): (SystemTime, String) = (row.try_get(0)?, row.try_get(1)?);
+        Ok((at, sink, row.try_get::<_, String>(2)?, row.try_get(3)?, row.try_get(4)?))
+    };
+    let (at, sink, kind, actor, reason) =
+        taken().map_err(|error: tokio_postgres::Error| store_error(&error))?;
+    Ok(MessageNote {
+        at: timestamp(at),
+        sink: sink_name(&sink)?,
+        kind: kind_of(&kind)?,
+        actor,
+        reason,
+    })
 }
 
 /// A filter as the parameters of the function.

@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use onceward_core::{
     StoreError, Timestamp,
     message::{
-        Aggregate, Lane, LaneCondition, MessageFilter, MessageId, MessagePage, MessageState,
-        QueueCondition, RelayId, ShownMessage, SinkCondition, SinkId, Topic,
+        Aggregate, Lane, LaneCondition, MessageFilter, MessageId, MessageNote, MessagePage,
+        MessageState, QueueCondition, RelayId, ShownMessage, SinkCondition, SinkId, Topic,
     },
 };
 use rusqlite::{Connection, Row, params, params_from_iter};
 
 use super::{super::reader::flat, lanes, page::MAX_PAGE_BYTES, rows::columns, sql};
-use crate::store::sql::messages::{ListPlace, page_length, parked, sink_name, state_of};
+use crate::store::sql::messages::{
+    ListPlace, MAX_TRAIL, kind_of, page_length, parked, sink_name, state_of,
+};
 
 /// How many messages one page of a list looks at, so that other reads do not wait long.
 const MAX_LOOKED_AT: usize = 10_000;
@@ -154,6 +156,26 @@ pub(super) fn show(
         .query_map([id.as_bytes()], |row| Ok(ListPlace { seq: row.get(0)?, sink: row.get(1)? }));
     let places: Vec<_> = flat(flat(places)?.collect::<rusqlite::Result<_>>())?;
     places.into_iter().filter_map(|place| shown(connection, place).transpose()).collect()
+}
+
+pub(super) fn trail(
+    connection: &Connection,
+    id: MessageId,
+) -> Result<Vec<MessageNote>, StoreError> {
+    let mut statement = flat(connection.prepare_cached(sql::TRAIL))?;
+    let mut rows = flat(statement.query(params![id.as_bytes(), MAX_TRAIL]))?;
+    let mut notes = Vec::new();
+    while let Some(row) = flat(rows.next())? {
+        let (sink, kind): (String, String) = (flat(row.get(1))?, flat(row.get(2))?);
+        notes.push(MessageNote {
+            at: Timestamp::from_unix_micros(flat(row.get(0))?),
+            sink: sink_name(&sink)?,
+            kind: kind_of(&kind)?,
+            actor: flat(row.get(3))?,
+            reason: flat(row.get(4))?,
+        });
+    }
+    Ok(notes)
 }
 
 pub(super) fn condition(

@@ -26,9 +26,9 @@ use std::{
 use onceward_core::{
     StoreError, StoreFuture, Timestamp,
     message::{
-        Changed, Cursor, InspectQueue, Lane, LeaseRequest, MessageFilter, MessageId, MessagePage,
-        Page, Position, Queue, QueueCondition, RelayId, RepairMessage, Settled, Settlement,
-        ShownMessage, SinkId, SinkName, StartFrom, Sweep,
+        Changed, Cursor, InspectQueue, Lane, LeaseRequest, MessageFilter, MessageId, MessageNote,
+        MessagePage, Page, Position, Queue, QueueCondition, RelayId, RepairMessage, Settled,
+        Settlement, ShownMessage, SinkId, SinkName, StartFrom, Sweep,
     },
 };
 use rusqlite::Connection;
@@ -141,6 +141,11 @@ impl<T> Made<T> {
 }
 
 impl SqliteStore {
+    /// What operators changed of a message, the newest thousand entries; also after it was swept.
+    pub async fn message_trail(&self, id: MessageId) -> Result<Vec<MessageNote>, StoreError> {
+        self.inner.readers.messages(move |connection, _| inspect::trail(connection, id)).await
+    }
+
     /// Lets the writer make a change, in one commit with whatever else it writes at the time.
     async fn change<T: Send + 'static>(
         &self,
