@@ -192,6 +192,7 @@ pub(crate) const SUITES: [Suite; 17] = [
                 tools::stripe(workspace),
                 tools::clients(workspace),
                 tools::quickstarts(workspace),
+                tools::h2spec(workspace),
             ];
             let clients = clients.join(", ");
             Against::Present(format!("gateway processes before hyper, {upstreams}; {clients}"))
@@ -271,7 +272,14 @@ pub(crate) const REPEATS: [Suite; 1] = [Suite {
     against: servers::postgres_18,
     load: Load::Waits,
     usual: Part {
-        only: &["conformance::", "functions::", "open::", "serve::services::", "synchronous::"],
+        only: &[
+            "conformance::",
+            "functions::",
+            "open::",
+            "operations::",
+            "serve::services::",
+            "synchronous::",
+        ],
         without: &["driven", "driver", "over_the_wire"],
     },
 }];

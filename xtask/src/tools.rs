@@ -293,12 +293,28 @@ fn node_quickstart(workspace: &Workspace) -> Result<(), String> {
 
 /// Its modules, compiled: the test itself compiles no more than the service.
 fn go_quickstart(workspace: &Workspace) -> Result<(), String> {
+    go(workspace, "examples/quickstart/go", ".", "quickstart")
+}
+
+/// h2spec, which asks a server for every rule of HTTP/2; if it is not there, that is said, and its test is
+/// skipped.
+pub(crate) fn h2spec(workspace: &Workspace) -> String {
+    const PACKAGE: &str = "github.com/summerwind/h2spec/cmd/h2spec";
+    match go(workspace, "crates/onceward-gateway/tests/serve/h2spec/go", PACKAGE, "h2spec") {
+        Ok(()) => "h2spec".to_owned(),
+        Err(reason) => format!("no h2spec (skipped: {reason})"),
+    }
+}
+
+/// Compiles a package that this module of the workspace names, once, below `target/tools`.
+fn go(workspace: &Workspace, module: &str, package: &str, program: &str) -> Result<(), String> {
     let place = workspace.target_directory().join("tools/go");
-    install_once(&place, "quickstart.txt", &read("examples/quickstart/go/go.sum")?, || {
+    install_once(&place, &format!("{program}.txt"), &read(&format!("{module}/go.sum"))?, || {
         let mut build = Command::new("go");
-        let folder = root().map_err(|failure| failure.to_string())?.join("examples/quickstart/go");
-        build.args(["build", "-o"]).arg(place.join("bin/quickstart")).arg(".").current_dir(folder);
-        build.env("GOPATH", place.join("path")).env("GOCACHE", place.join("cache"));
+        let folder = root().map_err(|failure| failure.to_string())?.join(module);
+        build.args(["build", "-o"]).arg(place.join("bin").join(program)).arg(package);
+        build.current_dir(folder).env("GOPATH", place.join("path"));
+        build.env("GOCACHE", place.join("cache"));
         quietly(&mut build)
     })
 }
@@ -310,14 +326,14 @@ fn install_once(
     wanted: &str,
     install: impl FnOnce() -> Result<(), String>,
 ) -> Result<(), String> {
-    let stamp = place.join(stamp);
-    if fs::read_to_string(&stamp).is_ok_and(|known| known == wanted) {
+    let file = place.join(stamp);
+    if fs::read_to_string(&file).is_ok_and(|known| known == wanted) {
         return Ok(());
     }
     println!("installing into {}", place.display());
     fs::create_dir_all(place).map_err(|error| format!("{}: {error}", place.display()))?;
     install()?;
-    write(&stamp, wanted)
+    write(&file, wanted)
 }
 
 fn write(file: &Path, text: &str) -> Result<(), String> {

@@ -61,6 +61,7 @@ mod found;
 mod inspect;
 mod key;
 mod meaning;
+pub mod message;
 mod operation;
 mod outcome;
 mod record;
@@ -81,6 +82,7 @@ mod transactional;
 mod verdict;
 mod wake;
 pub mod wire;
+mod words;
 
 pub use admission::{Admission, Step};
 pub use cause::Cause;

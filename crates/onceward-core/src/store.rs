@@ -6,9 +6,26 @@ use core::{any::Any, error::Error, fmt, future::Future, pin::Pin, time::Duration
 use crate::{Digest, Fence, Found, Note, Record, Timestamp, Wake};
 
 /// A boxed future, so that the traits are dyn-compatible and a store is chosen at run time.
+///
+/// ```
+/// use onceward_core::BoxFuture;
+///
+/// fn answer() -> BoxFuture<'static, u32> {
+///     Box::pin(async { 42 })
+/// }
+/// ```
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// What a store answers, or why it does not.
+///
+/// ```
+/// use onceward_core::{Digest, Found, Store, StoreFuture};
+///
+/// /// A wrapper of a store passes the future on as it is.
+/// fn read<'a>(inner: &'a dyn Store, id: &'a Digest) -> StoreFuture<'a, Found> {
+///     inner.get(id)
+/// }
+/// ```
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// The one store primitive: replace a record if its fence is the expected one.
@@ -151,6 +168,10 @@ pub enum StoreError {
     /// No transaction is open on the connection that a [`Transactional`](crate::Transactional) store was given; nothing was
     /// written, but what the caller has written on it before may be committed already.
     NotOpen(String),
+    /// What was to be written cannot be: a value is over its limit, or is none. Nothing was written.
+    Refused(String),
+    /// What was to be written once is there already; nothing was written.
+    Repeated(String),
 }
 
 impl StoreError {
@@ -169,6 +190,8 @@ impl fmt::Display for StoreError {
             Self::Newer(detail) => write!(formatter, "written by newer software: {detail}"),
             Self::Unusable(detail) => write!(formatter, "the store cannot be used: {detail}"),
             Self::NotOpen(detail) => write!(formatter, "no transaction is open: {detail}"),
+            Self::Refused(detail) => write!(formatter, "the store does not take this: {detail}"),
+            Self::Repeated(detail) => write!(formatter, "it is in the store already: {detail}"),
         }
     }
 }

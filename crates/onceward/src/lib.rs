@@ -19,6 +19,8 @@ pub mod crashpoint;
 pub mod engine;
 #[cfg(any(feature = "client", feature = "tower"))]
 mod http;
+pub mod inbox;
+pub mod outbox;
 pub mod protocol;
 #[cfg(feature = "encryption")]
 pub mod seal;
@@ -33,5 +35,5 @@ pub use engine::{AdmitError, CommitError, Engine, Sweeper};
 pub use onceward_core::{
     Digest, Effect, Ending, Execution, Fingerprint, Key, OperationId, OperationName, Outcome,
     Profile, Request, Resolution, Scope, State, Status, Store, StoreError, Terms, Timestamp,
-    Verdict, retry,
+    Verdict, message, retry,
 };

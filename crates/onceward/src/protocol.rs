@@ -79,4 +79,7 @@ pub use onceward_core::{
     wire,
 };
 #[cfg(feature = "conformance")]
-pub use onceward_core::{conformance, inspect_conformance, spool_conformance, store_conformance};
+pub use onceward_core::{
+    conformance, inbox_conformance, inspect_conformance, queue_conformance, spool_conformance,
+    store_conformance,
+};

@@ -1,16 +1,16 @@
 //! The executable meaning of [`Store`]: a suite that every backend runs unchanged.
 //!
-//! It needs no executor of its own. A backend gives a [`Bench`] and gets one `#[test]` for each
-//! rule:
+//! It needs no executor of its own. A backend gives a [`Bench`] and a function that runs a future to its
+//! end, like that of tokio's runtime, and gets one `#[test]` for each rule:
 //!
-//! ```ignore
-//! fn block_on<F: Future>(future: F) -> F::Output {
-//!     tokio::runtime::Runtime::new().unwrap().block_on(future)
-//! }
+//! ```
 //! onceward_core::store_conformance!(MyBench::new(), block_on);
 //! onceward_core::inspect_conformance!(MyBench::new(), block_on); // if it has `Inspect` and `Trail`
 //! onceward_core::spool_conformance!(MyBench::new(), block_on); // if it has `Spool`
 //! ```
+//!
+//! For an outbox there are [`queue_conformance!`](crate::queue_conformance) with [`QueueBench`], and for an
+//! inbox [`inbox_conformance!`](crate::inbox_conformance) with [`InboxBench`].
 //!
 //! A rule that is broken panics with a message that names it.
 
@@ -31,6 +31,7 @@ use crate::{
 mod admission;
 mod claims;
 mod inspect;
+mod queue;
 mod races;
 mod resolve;
 mod retention;
@@ -39,6 +40,7 @@ mod spool;
 pub use admission::*;
 pub use claims::*;
 pub use inspect::*;
+pub use queue::*;
 pub use races::*;
 pub use resolve::*;
 pub use retention::*;
@@ -86,6 +88,12 @@ pub trait Bench: Clone + Send + Sync + 'static {
 }
 
 /// Makes one `#[test]` for each rule of [`Store`].
+///
+/// ```
+/// use onceward_core::store_conformance;
+///
+/// store_conformance!(MyBench::new(), block_on); // a `Bench`, and what runs a future to its end
+/// ```
 #[macro_export]
 macro_rules! store_conformance {
     ($bench:expr, $block_on:path) => {
@@ -135,6 +143,12 @@ macro_rules! store_conformance {
 }
 
 /// Makes one `#[test]` for each rule of [`Inspect`](crate::Inspect) and [`Trail`](crate::Trail).
+///
+/// ```
+/// use onceward_core::inspect_conformance;
+///
+/// inspect_conformance!(MyBench::new(), block_on); // a `Bench`, and what runs a future to its end
+/// ```
 #[macro_export]
 macro_rules! inspect_conformance {
     ($bench:expr, $block_on:path) => {
@@ -150,6 +164,12 @@ macro_rules! inspect_conformance {
 }
 
 /// Makes one `#[test]` for each rule of [`Spool`](crate::Spool).
+///
+/// ```
+/// use onceward_core::spool_conformance;
+///
+/// spool_conformance!(MyBench::new(), block_on); // a `Bench`, and what runs a future to its end
+/// ```
 #[macro_export]
 macro_rules! spool_conformance {
     ($bench:expr, $block_on:path) => {
@@ -354,8 +374,12 @@ pub(crate) async fn gather<B: Bench, T: Send + 'static, F>(
 where
     F: Future<Output = T> + Send + 'static,
 {
-    let mut running: Vec<_> =
-        tasks.into_iter().map(|task| (Box::pin(bench.spawn(task)), None)).collect();
+    all_of(tasks.into_iter().map(|task| bench.spawn(task))).await
+}
+
+/// Waits for all tasks, which began together, and collects what they return.
+pub(crate) async fn all_of<T>(tasks: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut running: Vec<_> = tasks.into_iter().map(|task| (Box::pin(task), None)).collect();
     poll_fn(|context| {
         for (task, result) in &mut running {
             if result.is_none()

@@ -114,6 +114,12 @@ impl Rules {
         self.attempt_timeout
     }
 
+    /// How long to wait where a retry is wanted but cannot be paid for: by the backoff of an overloaded target.
+    #[must_use]
+    pub fn pause(&self, failures: u32, random: u64) -> Duration {
+        self.overload_backoff.wait(failures.max(1), Duration::ZERO, random)
+    }
+
     /// What retries are paid from, if they are.
     #[must_use]
     pub fn budget(&self) -> Option<Budget> {
@@ -311,6 +317,13 @@ impl RulesBuilder {
 }
 
 /// Why rules for retries make no sense.
+///
+/// ```
+/// use onceward_core::retry::{Rules, RulesError};
+///
+/// let error: RulesError = Rules::standard().to_builder().attempts(0).build().unwrap_err();
+/// assert!(error.to_string().starts_with("these rules for retries cannot work"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RulesError(&'static str);
 

@@ -19,7 +19,7 @@ pub(crate) use {
         names::{Names, is_of_path, template_of},
     },
     parse::{
-        source::{Overrides, Sources, USUAL_FILE},
+        source::{NamedSink, Overrides, Sources, USUAL_FILE},
         units::{parse_duration as duration, show_duration},
     },
     schema::{
@@ -29,6 +29,7 @@ pub(crate) use {
         options::Route,
         postgres::PostgresUrl,
         process::Config,
+        sinks::Sink,
         table::{Described, Group, Reference, Shown},
     },
     shown::show_url,
@@ -55,6 +56,15 @@ pub(crate) enum Unmatched {
     /// It goes on without protection, and its answer says so.
     Pass,
     Refuse,
+}
+
+/// Whose pages may read answers: `https://shop.example`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WebOrigin {
+    /// Those of every origin, without cookies.
+    Any,
+    /// As browsers write it.
+    Named(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

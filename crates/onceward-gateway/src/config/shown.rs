@@ -3,6 +3,7 @@
 use std::fmt;
 
 use http::header::AUTHORIZATION;
+use onceward::outbox::{DeadLetters, OtherTopics, StartFrom};
 
 use super::{
     Authorize, Config, Guarantee, InFlightRule, KeyRule, RetryRule, Role, Route, RouteEffect,
@@ -93,6 +94,14 @@ words! {
     Unmatched { Pass = "pass", Refuse = "refuse" }
 }
 
+/// Words for variants of the library's own types.
+pub(crate) const DEAD_LETTERS: [(&str, DeadLetters); 2] =
+    [("block", DeadLetters::Block), ("skip", DeadLetters::Skip)];
+pub(crate) const START_FROM: [(&str, StartFrom); 2] =
+    [("now", StartFrom::Now), ("oldest", StartFrom::Oldest)];
+pub(crate) const OTHER_TOPICS: [(&str, OtherTopics); 2] =
+    [("die", OtherTopics::Die), ("pass", OtherTopics::Pass)];
+
 impl RouteEffect {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
@@ -125,8 +134,8 @@ impl Config {
     /// Whether the service behind this route can end its operations on this store, with these answers
     /// sealed or not.
     pub(crate) fn allows(&self, route: &Route) -> bool {
-        let commits = matches!(self.store, StoreUrl::Postgres(_))
-            && (self.encryption.is_none() || route.status_only);
+        let has_functions = matches!(&self.store, StoreUrl::Postgres(url) if !url.is_relative());
+        let commits = has_functions && (self.encryption.is_none() || route.status_only);
         route.effect != RouteEffect::Transactional || commits
     }
 

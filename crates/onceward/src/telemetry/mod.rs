@@ -5,16 +5,35 @@
 //! each means and what to alert on.
 //!
 //! ```
-//! use onceward::telemetry;
+//! use onceward::telemetry::{self, *};
 //!
+//! labels! {
+//!     enum Payment: "method" { Card = "card", Invoice = "invoice" }
+//! }
+//! metrics! { show:
+//!     /// Payments that were taken.
+//!     PAYMENTS: Counters<Payment> = "shop_payments_total";
+//!     /// Payments under way.
+//!     UNDER_WAY: Levels = "shop_payments";
+//!     /// How long they took.
+//!     DURATION: Histograms<Payment> = "shop_payment_duration_seconds", SECONDS;
+//! }
+//!
+//! let (begun, under_way): (Begun, LevelGuard) = (Begun::now(), UNDER_WAY.hold());
+//! PAYMENTS.add(Payment::Card);
+//! DURATION.since(Payment::Card, begun);
+//! drop(under_way);
 //! let text = telemetry::prometheus();
 //! assert!(text.contains("# TYPE onceward_claims_total counter\n"));
+//! assert!(text.contains("shop_payments_total{method=\"invoice\"} 0\n"));
 //! ```
 
 #[cfg(feature = "client")]
 mod client;
 pub mod event;
 mod metric;
+#[cfg(feature = "relay")]
+mod relay;
 #[cfg(feature = "tower")]
 mod requests;
 pub mod span;
@@ -33,6 +52,8 @@ pub use metric::{
     Begun, Counters, Family, Histograms, Labels, LevelGuard, Levels, SECONDS, disable, labels,
     metrics, registry,
 };
+#[cfg(feature = "relay")]
+pub(crate) use relay::*;
 #[cfg(feature = "tower")]
 pub(crate) use requests::log_request;
 #[cfg(feature = "tower")]
@@ -97,8 +118,10 @@ pub static CLOCK_JUMPED: Alarm = Alarm::new("clock_jumped");
 pub static SETTLEMENT_ABANDONED: Alarm = Alarm::new("settlement_abandoned");
 /// A request ran without a record, because the store was down and its route allows that.
 pub static UNPROTECTED: Alarm = Alarm::new("unprotected");
+/// The outbox must not be relayed as it is: its database is a restored copy, say.
+pub static OUTBOX_STOPPED: Alarm = Alarm::new("outbox_stopped");
 
-static ALARMS: [&Alarm; 7] = [
+static ALARMS: [&Alarm; 8] = [
     &RECORD_UNREADABLE,
     &STORE_CORRUPT,
     &STORE_REPLACED,
@@ -106,6 +129,7 @@ static ALARMS: [&Alarm; 7] = [
     &CLOCK_JUMPED,
     &SETTLEMENT_ABANDONED,
     &UNPROTECTED,
+    &OUTBOX_STOPPED,
 ];
 
 // What the values mean is in docs/metrics.md.
@@ -146,6 +170,10 @@ labels! {
     }
 
     /// Which request of a call it is.
+    ///
+    /// ```
+    /// assert_eq!(onceward::telemetry::SentAs::Retry.as_str(), "retry");
+    /// ```
     pub enum SentAs: "kind" {
         /// The first one.
         First = "first",
@@ -156,6 +184,10 @@ labels! {
     }
 
     /// Why a request was not sent to the upstream at all.
+    ///
+    /// ```
+    /// assert_eq!(onceward::telemetry::RejectReason::Breaker.as_str(), "breaker");
+    /// ```
     pub enum RejectReason: "reason" {
         /// The upstream does nothing but fail.
         Breaker = "breaker",
@@ -321,6 +353,10 @@ pub fn prometheus() -> String {
     #[cfg(feature = "client")]
     if LazyLock::get(&CLIENT_ATTEMPTS).is_some() {
         show_client();
+    }
+    #[cfg(feature = "relay")]
+    if LazyLock::get(&RELAY_SETTLEMENTS).is_some() {
+        show_relays();
     }
     let families = registry().gather();
     TextEncoder::new().encode_to_string(&families).expect("a family that is gathered has a series")

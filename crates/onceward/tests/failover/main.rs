@@ -9,6 +9,7 @@ mod asynchronous;
 mod barrier;
 mod cancelled;
 mod hanging;
+mod messages;
 mod oracle;
 mod pair;
 mod patroni;

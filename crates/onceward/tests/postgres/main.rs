@@ -11,8 +11,13 @@ mod dialects;
 mod functions;
 #[cfg(all(feature = "axum", feature = "deadpool", feature = "sqlx"))]
 mod kept;
+#[cfg(all(feature = "deadpool", feature = "sqlx"))]
+mod messages;
 mod open;
-#[cfg(feature = "sqlx")]
+mod operations;
+#[path = "../operations_support/mod.rs"]
+mod operations_support;
+#[cfg(all(feature = "deadpool", feature = "sqlx"))]
 mod planted;
 #[cfg(all(feature = "axum", feature = "deadpool", feature = "sqlx"))]
 #[path = "../server_support/mod.rs"]

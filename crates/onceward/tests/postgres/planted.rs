@@ -21,6 +21,8 @@ use tokio_postgres::Client;
 
 use crate::support::{EMPTY, Options, age_statement, connect};
 
+mod messages;
+
 const PINNED: &str = "SET search_path = pg_catalog;";
 
 /// A database in which a role without rights has planted what it can.
@@ -125,8 +127,10 @@ impl Drop for Ground {
 fn used_names() -> (Vec<String>, Vec<String>) {
     let (mut functions, mut relations) = (BTreeSet::new(), BTreeSet::new());
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/store/postgres");
-    let sources = fs::read_dir(sources).unwrap();
-    let sources = sources.map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
+    let sources = [sources.clone(), sources.join("queue")];
+    let sources = sources.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
+    let sources = sources.map(|file| file.unwrap().path()).filter(|path| path.is_file());
+    let sources = sources.map(|path| fs::read_to_string(path).unwrap());
     let migrations = MIGRATIONS.iter().map(|(_, text)| (*text).to_owned());
     for text in sources.chain(migrations) {
         let is_name =
@@ -141,7 +145,15 @@ fn used_names() -> (Vec<String>, Vec<String>) {
             }
         }
     }
-    for known in ["clock_timestamp", "set_config", "unnest", "length", "count", "pg_notify"] {
+    for known in [
+        "clock_timestamp",
+        "set_config",
+        "unnest",
+        "length",
+        "count",
+        "pg_notify",
+        "pg_snapshot_xip",
+    ] {
         assert!(functions.contains(known), "{known} is not found any more");
     }
     assert!(relations.contains("pg_class"));
@@ -257,11 +269,13 @@ impl Planted {
             "fail('%', false, 402, '[]', '')",
             "fail('%', true)",
             "first_time('shop', '%')",
+            "enqueue('order.placed', 'order-%', '\\x00', '[[\"x-line\", \"a\"]]', NULL, '2001-01-01Z', '9001-01-01Z', '%', '00')",
         ] {
             let claim = claimed(&engine).await;
             let call = call.replace('%', &format!("{}.{}", claim.id(), claim.execution()));
             service.batch_execute(&format!("SELECT onceward.{call}")).await.unwrap();
         }
+        self.exercise_messages(store, &mut connection).await;
     }
 }
 
@@ -357,6 +371,6 @@ fn every_function_has_its_own_path_and_everybody_has_no_right() {
             "SELECT string_agg(proname, ' ' ORDER BY proname) {functions}
              AND has_function_privilege('onceward_app', oid, 'EXECUTE')"
         );
-        assert_eq!(database.sql(&granted), "complete fail first_time");
+        assert_eq!(database.sql(&granted), "complete enqueue fail first_time");
     });
 }

@@ -32,6 +32,10 @@ pub(crate) const EMPTY: &str = "DO $$ BEGIN
         DELETE FROM onceward.trail;
         DELETE FROM onceward.spool;
     END IF;
+    IF to_regclass('onceward.message_trail') IS NOT NULL THEN
+        TRUNCATE onceward.message, onceward.sink, onceward.relay, onceward.lane, onceward.step, onceward.parked,
+            onceward.message_trail;
+    END IF;
 END $$";
 
 /// The databases of one bench.

@@ -1,6 +1,10 @@
 //! What can be read in the file.
 
-use onceward::{Fingerprint, protocol::RequestHead};
+use onceward::{
+    Fingerprint,
+    outbox::{NewMessage, Outbox},
+    protocol::RequestHead,
+};
 
 use crate::{
     server_support::send,
@@ -41,6 +45,21 @@ async fn without_keys_everything_can_be_read() {
         }
         ask_large(&app, "large").await;
         assert!(shop.shows(format!("{PLANTED} receipt 2")), "{till:?}");
+    }
+}
+
+/// They are the service's own data: what `docs/guarantees.md` says of them, with a seal and without.
+#[tokio::test]
+async fn messages_are_not_sealed() {
+    for ring in [keys(1, &[]), None] {
+        let shop = Shop::new();
+        let store = shop.store(ring.as_ref());
+        let mut connection = shop.connect();
+        let transaction = store.begin_blocking(&mut connection).unwrap();
+        let message = NewMessage::new("order.placed", format!("{PLANTED} body")).unwrap();
+        Outbox::new(store.clone()).enqueue_blocking(&transaction, message).unwrap();
+        transaction.commit().unwrap();
+        assert!(shop.shows(format!("{PLANTED} body")));
     }
 }
 

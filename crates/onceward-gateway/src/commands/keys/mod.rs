@@ -20,6 +20,7 @@ use serde_json::Value;
 use super::terminal::{self, BoxError};
 use crate::config;
 pub(crate) use admin_client::{AdminClient, DEFAULT_TOKEN};
+pub(super) use table::{seconds, text};
 
 /// Finds operations and repairs them.
 ///
@@ -71,30 +72,30 @@ Example:
 /// Where to ask.
 #[derive(Args, Clone)]
 #[command(group = ArgGroup::new("place").args(["config", "store", "admin"]))]
-struct StoreLocation {
+pub(super) struct StoreLocation {
     /// The store of this configuration, and how long its routes keep things.
     #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    pub(super) config: Option<PathBuf>,
     /// This store, as `sqlite://onceward.db` or `postgres://user@host/database`.
     #[arg(long, value_name = "URL")]
-    store: Option<String>,
+    pub(super) store: Option<String>,
     /// With --store: flags alone started its gateway, without a configuration, so the built-in times count.
     #[arg(long, requires = "store")]
-    defaults: bool,
+    pub(super) defaults: bool,
     /// The operators' listener of a gateway, as `http://127.0.0.1:8081`.
     #[arg(long, value_name = "URL")]
-    admin: Option<String>,
+    pub(super) admin: Option<String>,
     /// The environment variable that holds the token for `--admin`.
     #[arg(long, value_name = "NAME", default_value = DEFAULT_TOKEN)]
-    token_env: String,
+    pub(super) token_env: String,
     /// Writes JSON to standard output; everything for people goes to standard error.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Which operations.
 #[derive(Args, Clone)]
-struct Which {
+struct OperationSelector {
     /// `in_progress`, `succeeded`, `failed_final`, `failed_retryable`, `unknown`, `interrupted`,
     /// `released`, `expired` or `clock_suspect`.
     #[arg(long, value_name = "STATE")]
@@ -120,7 +121,7 @@ struct Which {
 #[derive(Args)]
 struct List {
     #[command(flatten)]
-    which: Which,
+    which: OperationSelector,
     /// How many.
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
@@ -135,7 +136,7 @@ struct List {
 #[derive(Args)]
 struct Show {
     #[command(flatten)]
-    which: Which,
+    which: OperationSelector,
     #[command(flatten)]
     place: StoreLocation,
 }
@@ -167,7 +168,7 @@ struct Resolve {
 #[derive(Args)]
 struct Change {
     #[command(flatten)]
-    which: Which,
+    which: OperationSelector,
     /// Why; the trail keeps it with your name.
     #[arg(long, value_name = "TEXT")]
     reason: String,
@@ -183,7 +184,7 @@ struct Change {
 #[derive(Args)]
 struct Watch {
     #[command(flatten)]
-    which: Which,
+    which: OperationSelector,
     /// How often to look.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = config::duration)]
     every: Duration,
@@ -216,6 +217,6 @@ fn show_one(document: &Value, is_json: bool) -> Result<(), BoxError> {
 }
 
 /// To standard output. The command ends if no program reads that any more.
-fn print(text: &str) -> Result<(), BoxError> {
+pub(super) fn print(text: &str) -> Result<(), BoxError> {
     Ok(writeln!(io::stdout(), "{text}")?)
 }

@@ -27,6 +27,9 @@ use crate::{
 use page::{Step, steps};
 use shell::Shell;
 
+/// How long a person waits at most for the first replay who has `onceward` and the packages of the page.
+const PROMISED: Duration = Duration::from_secs(120);
+
 /// A copy of one folder, and what its commands need.
 struct Start {
     name: &'static str,
@@ -140,7 +143,12 @@ impl Start {
             }
         }
         let first_replay = first_replay.expect("the page shows a replay");
-        eprintln!("{}: {first_replay:.1?} from its first command to its first replay", self.name);
+        eprintln!(
+            "quick start {}: {first_replay:.1?} from its first command to its first replay; promised are \
+             {PROMISED:?} without a Rust build, and 10 minutes with one",
+            self.name
+        );
+        assert!(first_replay < PROMISED, "{}: {first_replay:?}", self.name);
     }
 
     fn take(&self, step: &Step, shell: &Shell, ports: &Ports) {

@@ -96,7 +96,7 @@ impl IdempotencyBuilder {
     /// No process sees such a claim before its commit. So it needs no renewal, and a crash leaves
     /// nothing behind; but a duplicate runs the handler up to there and holds a connection, waits for
     /// 50 ms at most and then gets 409 `in-progress`. No waiting for the answer, no 202, no status
-    /// while it runs. Only for [`Effect::Transactional`], and only on PostgreSQL: on SQLite the one
+    /// while it runs. Only for [`Effect::Transactional`](crate::Effect), and only on PostgreSQL: on SQLite the one
     /// write lock would be held for as long as the handler runs.
     #[cfg_attr(feature = "postgres", doc = "```no_run")]
     #[cfg_attr(not(feature = "postgres"), doc = "```ignore")]

@@ -5,22 +5,22 @@ use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 use tokio_postgres::config::{Config, Host, SslMode, TargetSessionAttrs};
 
 use super::{
-    OpenError,
+    Dialect, OpenError,
     error::describe,
     spelling::{Spelled, UrlOption, spelled},
 };
 
 /// How long one server may take to answer, where the address does not say.
-const CONNECT: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long a connection may be silent before it is taken for dead.
-const SILENT: Duration = Duration::from_secs(5);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The address of a PostgreSQL database, read and checked.
 ///
 /// Beside what libpq knows it takes `prepare=off` (for PgBouncer and other poolers that give each
-/// transaction another connection) and `promotion=never` (the standbys of this server are only read
-/// from, and never promoted).
+/// transaction another connection), `promotion=never` (the standbys of this server are only read
+/// from, and never promoted) and `dialect=wire` (it is another engine: see [`Dialect::Wire`]).
 ///
 /// ```
 /// use onceward::store::postgres::Address;
@@ -37,6 +37,7 @@ pub struct Address {
     pub(super) identity: Option<(PathBuf, PathBuf)>,
     pub(super) prepares: bool,
     pub(super) promotes: bool,
+    pub(super) dialect: Dialect,
     shown: String,
 }
 
@@ -45,6 +46,20 @@ impl Address {
     #[must_use]
     pub fn is_promotable(&self) -> bool {
         self.promotes
+    }
+
+    /// How its server speaks: as PostgreSQL, unless it says `dialect=wire`.
+    ///
+    /// ```
+    /// use onceward::store::postgres::{Address, Dialect};
+    ///
+    /// let address: Address = "postgres://shop@db/shop?dialect=wire".parse()?;
+    /// assert_eq!(address.dialect(), Dialect::Wire);
+    /// # Ok::<(), onceward::store::postgres::OpenError>(())
+    /// ```
+    #[must_use]
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
     }
 }
 
@@ -91,6 +106,7 @@ struct OwnOptions {
     key: Option<PathBuf>,
     is_unprepared: bool,
     is_never_promoted: bool,
+    dialect: Dialect,
 }
 
 impl OwnOptions {
@@ -102,6 +118,8 @@ impl OwnOptions {
             "sslcert" => self.certificate = Some(value.into()),
             "sslkey" => self.key = Some(value.into()),
             "prepare" => self.is_unprepared = value == "off",
+            "dialect" if value == "wire" => self.dialect = Dialect::Wire,
+            "dialect" => {}
             "promotion" => self.is_never_promoted = value == "never",
             _ => return false,
         }
@@ -116,14 +134,14 @@ impl OwnOptions {
             return Err(OpenError::address(&message, "write each port behind its host"));
         }
         if config.get_connect_timeout().is_none() {
-            config.connect_timeout(CONNECT);
+            config.connect_timeout(CONNECT_TIMEOUT);
         }
         if config.get_application_name().is_none() {
             config.application_name("onceward");
         }
         // Records are read and written on the primary only.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        config.keepalives_idle(SILENT).tcp_user_timeout(SILENT);
+        config.keepalives_idle(SILENCE_TIMEOUT).tcp_user_timeout(SILENCE_TIMEOUT);
         let (mode, tls) = match self.mode.as_deref().unwrap_or("prefer") {
             "disable" => (SslMode::Disable, Verify::Nothing),
             "prefer" | "allow" => (SslMode::Prefer, Verify::Nothing),
@@ -149,6 +167,7 @@ impl OwnOptions {
             identity,
             prepares: !self.is_unprepared,
             promotes: !self.is_never_promoted,
+            dialect: self.dialect,
             shown,
         })
     }
@@ -283,6 +302,9 @@ mod tests {
         }
         assert!(read("").prepares && !read("prepare=off").prepares);
         assert!(read("").promotes && !read("promotion=never").promotes);
+        assert_eq!(read("").dialect, Dialect::Postgres);
+        assert_eq!(read("dialect=postgres").dialect, Dialect::Postgres);
+        assert_eq!(read("dialect=wire&prepare=off").dialect, Dialect::Wire);
         let spaced = read("application_name=the%20shop");
         assert_eq!(spaced.config.get_application_name(), Some("the shop"));
     }

@@ -46,8 +46,8 @@ impl PostgresStoreBuilder {
 
     pub(super) fn new(address: Address) -> Self {
         Self {
+            dialect: address.dialect,
             address,
-            dialect: Dialect::Postgres,
             codec: Codec::new(Watch::new(Arc::new(HostClock))),
             lanes: Self::LANES,
             batch: 256,
@@ -57,7 +57,7 @@ impl PostgresStoreBuilder {
         }
     }
 
-    /// How the server speaks; as PostgreSQL if not said.
+    /// How the server speaks: as `dialect=wire` in the address says, and as PostgreSQL if that says nothing.
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.dialect = dialect;
         self
@@ -153,6 +153,22 @@ impl PostgresStoreBuilder {
     /// Reads which version the tables have, and changes nothing.
     pub async fn tables(self) -> Result<Tables, OpenError> {
         Tables::read(&self.link().await?, self.dialect).await
+    }
+
+    /// The migrations that the tables lack, as in [`MIGRATIONS`](super::MIGRATIONS); changes nothing.
+    ///
+    /// ```no_run
+    /// # async fn print() -> Result<(), Box<dyn std::error::Error>> {
+    /// use onceward::store::postgres::PostgresStore;
+    ///
+    /// for (name, text) in PostgresStore::builder("postgres://owner@db/shop")?.missing().await? {
+    ///     println!("-- {name}\nBEGIN;\n{text}\nCOMMIT;");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn missing(self) -> Result<Vec<(&'static str, &'static str)>, OpenError> {
+        schema::missing(&self.link().await?, self.dialect).await
     }
 
     /// Reads what the server promises, and changes nothing. `None`: this dialect cannot tell.

@@ -213,6 +213,8 @@ pub(super) fn store_error(error: &tokio_postgres::Error) -> StoreError {
             StoreError::Unusable(text)
         }
         "42501" => StoreError::Unusable(OpenError::NotAllowed(text).to_string()),
+        // What relays are told that must not go on.
+        "OW004" => StoreError::Unusable(text),
         "42P01" | "3F000" | "42703" | "42883" => StoreError::Unusable(format!(
             "{text}; the tables of Onceward are missing or older than this software: run `onceward \
              migrate --store …`"

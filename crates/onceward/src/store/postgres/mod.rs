@@ -26,6 +26,7 @@ mod error;
 mod inside;
 mod link;
 mod list;
+mod queue;
 mod routes;
 mod rows;
 mod schema;
@@ -54,6 +55,7 @@ pub use client::OwnTransaction;
 pub(crate) use client::commit_error;
 pub use error::OpenError;
 pub(crate) use error::describe;
+pub use queue::{Rebase, Rebased};
 pub use schema::{Durability, MIGRATIONS, Tables};
 #[cfg(feature = "sqlx")]
 pub(crate) use sqlx::{depth, sqlx_commit_error};
@@ -66,6 +68,7 @@ use crate::clock::Suspicion;
 use barrier::Barrier;
 use error::{Trouble, store_error};
 use link::{ConnectOptions, Link, ReconnectingLink};
+use queue::Relays;
 use rows::{Read, Work, timestamp, uuid_of};
 use sql::Query;
 use wake::Notifier;
@@ -84,8 +87,8 @@ pub enum Dialect {
     #[default]
     Postgres,
     /// Engines that speak PostgreSQL's wire protocol and are replicated by themselves: CockroachDB,
-    /// YugabyteDB, Spanner. No `NOTIFY`, no advisory locks, no functions, no barrier; transactions are
-    /// serializable, and what got in the way of another one is sent again.
+    /// YugabyteDB, Spanner. No `NOTIFY`, no advisory locks, no functions, no view, no barrier; transactions
+    /// are serializable, and what got in the way of another one is sent again. `dialect=wire` in an address.
     ///
     /// The statements are tested on PostgreSQL at SERIALIZABLE. None of those engines was run.
     Wire,
@@ -140,6 +143,7 @@ struct Inner {
     operators: ReconnectingLink,
     /// Writes chunks, and what operators change by hand.
     rare_writes: ReconnectingLink,
+    relays: Relays,
     barrier: Barrier,
     known: RecentRecords,
     codec: Codec,
@@ -206,6 +210,7 @@ impl PostgresStore {
             reader: ReconnectingLink::new(&how),
             operators: ReconnectingLink::new(&how),
             rare_writes: ReconnectingLink::new(&how),
+            relays: Relays::new(&how),
             barrier: Barrier::new(&how),
             known: RecentRecords::new(),
             notifier: Notifier::start(&how),

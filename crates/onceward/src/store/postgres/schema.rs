@@ -1,6 +1,8 @@
 //! The tables: which version they have, how they are brought up to date, and what their server promises.
 
-use tokio_postgres::{Client, Row, types::Type};
+use std::time::Duration;
+
+use tokio_postgres::{Client, Row};
 
 use super::{
     Dialect, OpenError,
@@ -23,12 +25,35 @@ pub const MIGRATIONS: &[(&str, &str)] = &[
     ("0003_swap.sql", include_str!("../../../migrations/postgres/0003_swap.sql")),
     ("0004_rights.sql", include_str!("../../../migrations/postgres/0004_rights.sql")),
     ("0005_routes.sql", include_str!("../../../migrations/postgres/0005_routes.sql")),
+    ("0006_operations.sql", include_str!("../../../migrations/postgres/0006_operations.sql")),
+    ("0007_messages.sql", include_str!("../../../migrations/postgres/0007_messages.sql")),
+    ("0008_sinks.sql", include_str!("../../../migrations/postgres/0008_sinks.sql")),
+    ("0009_relays.sql", include_str!("../../../migrations/postgres/0009_relays.sql")),
+    (
+        "0010_message_operators.sql",
+        include_str!("../../../migrations/postgres/0010_message_operators.sql"),
+    ),
+    ("0011_rebase.sql", include_str!("../../../migrations/postgres/0011_rebase.sql")),
 ];
+
+/// The versions of them that engines get which are not PostgreSQL: functions and views are its alone.
+const PLAIN: [u32; 2] = [1, 5];
 
 /// Held while tables are changed, so that processes that start together do not do it twice.
 const TURN: i64 = 0x6f6e_6365_7761_7264;
 
+/// How often tables are made where no turn can be held, and how long is waited in between.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(200);
+
 /// Which version the tables have, and which this software has.
+///
+/// ```
+/// use onceward::store::postgres::Tables;
+///
+/// let tables = Tables { found: 3, newest: 5 };
+/// assert!(tables.found < tables.newest, "`onceward migrate` brings them up to date");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tables {
     /// The version that was found; 0 if there are none.
@@ -37,36 +62,59 @@ pub struct Tables {
     pub newest: u32,
 }
 
-/// How many of the migrations an engine gets: functions are PostgreSQL's alone.
-fn newest(dialect: Dialect) -> u32 {
-    match dialect {
-        Dialect::Postgres => u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX),
-        Dialect::Wire => 1,
-    }
+/// Name and text of a migration.
+pub(super) type Migration = (&'static str, &'static str);
+
+/// The migrations that an engine gets, by their versions.
+fn migrations(dialect: Dialect) -> impl Iterator<Item = (u32, Migration)> {
+    let all = (1..).zip(MIGRATIONS.iter().copied());
+    all.filter(move |(version, _)| dialect == Dialect::Postgres || PLAIN.contains(version))
+}
+
+/// The newest version that this software knows, whatever the engine.
+fn known() -> u32 {
+    u32::try_from(MIGRATIONS.len()).unwrap_or(u32::MAX)
 }
 
 impl Tables {
     pub(super) async fn read(link: &Link, dialect: Dialect) -> Result<Self, OpenError> {
-        Ok(Self { found: version(&link.client).await?, newest: newest(dialect) })
+        Ok(compare(&link.client, dialect).await?.0)
     }
 
     /// Refuses tables that this software cannot work with.
     pub(super) fn check(self) -> Result<(), OpenError> {
         let Self { found, newest } = self;
-        // Engines that get fewer migrations may find all of them, where PostgreSQL speaks their dialect.
-        let known = self::newest(Dialect::Postgres);
         match found {
-            found if found > known => Err(OpenError::Newer { found, known }),
+            found if found > known() => Err(OpenError::Newer { found, known: known() }),
             found if found < newest => Err(OpenError::Outdated { found, needed: newest }),
             _ => Ok(()),
         }
     }
 }
 
+/// What the tables lack.
+pub(super) async fn missing(link: &Link, dialect: Dialect) -> Result<Vec<Migration>, OpenError> {
+    Ok(compare(&link.client, dialect).await?.1)
+}
+
 /// Brings the tables up to date, all of it or nothing; tells the version that was found.
 pub(super) async fn migrate(link: &mut Link, dialect: Dialect) -> Result<Tables, OpenError> {
+    let mut tries = match dialect {
+        Dialect::Postgres => 1,
+        Dialect::Wire => TRIES,
+    };
+    loop {
+        tries -= 1;
+        match migrate_once(link, dialect).await {
+            // Another process may have made them at the same time.
+            Err(OpenError::Failed(_)) if tries > 0 => tokio::time::sleep(PAUSE).await,
+            result => return result,
+        }
+    }
+}
+
+async fn migrate_once(link: &mut Link, dialect: Dialect) -> Result<Tables, OpenError> {
     let failed = |error: tokio_postgres::Error| OpenError::from_driver(&error);
-    let newest = newest(dialect);
     let transaction = link.client.transaction().await.map_err(failed)?;
     let settings = format!("SET LOCAL search_path = {SEARCH_PATH}; SET LOCAL lock_timeout = '30s'");
     transaction.batch_execute(&settings).await.map_err(failed)?;
@@ -74,8 +122,8 @@ pub(super) async fn migrate(link: &mut Link, dialect: Dialect) -> Result<Tables,
         let turn = format!("SELECT pg_catalog.pg_advisory_xact_lock({TURN})");
         transaction.batch_execute(&turn).await.map_err(failed)?;
     }
-    let found = version(transaction.client()).await?;
-    for (name, text) in &MIGRATIONS[(found.min(newest) as usize)..(newest as usize)] {
+    let (tables, missing) = compare(transaction.client(), dialect).await?;
+    for (name, text) in missing {
         let named = |detail: String| format!("{name}: {detail}");
         let migrated = transaction.batch_execute(text).await;
         migrated.map_err(|error| match OpenError::from_driver(&error) {
@@ -85,29 +133,52 @@ pub(super) async fn migrate(link: &mut Link, dialect: Dialect) -> Result<Tables,
         })?;
     }
     transaction.commit().await.map_err(failed)?;
-    Ok(Tables { found, newest })
+    Ok(tables)
 }
 
-async fn version(client: &Client) -> Result<u32, OpenError> {
+/// Which version the tables have, and what they lack: an engine that speaks PostgreSQL's dialect may find the tables of
+/// one that does not, and the other way round. Newer tables that this software may use lack nothing.
+async fn compare(client: &Client, dialect: Dialect) -> Result<(Tables, Vec<Migration>), OpenError> {
+    let applied = applied(client).await?;
+    let newest = migrations(dialect).map(|(version, _)| version).max().unwrap_or_default();
+    if applied.iter().any(|applied| applied.needs > known()) {
+        let found = applied.iter().map(|applied| applied.version).max().unwrap_or_default();
+        return Ok((Tables { found, newest }, Vec::new()));
+    }
+    let is_there = |version: u32| applied.iter().any(|applied| applied.version == version);
+    let found = migrations(dialect).map(|(version, _)| version).take_while(|one| is_there(*one));
+    let found = found.last().unwrap_or_default();
+    let missing = migrations(dialect).filter(|(version, _)| !is_there(*version));
+    Ok((Tables { found, newest }, missing.map(|(_, migration)| migration).collect()))
+}
+
+/// A migration that was run on the database.
+struct Applied {
+    version: u32,
+    /// The oldest version that software must know to work with the tables since then.
+    needs: u32,
+}
+
+async fn applied(client: &Client) -> Result<Vec<Applied>, OpenError> {
     let failed = |error: tokio_postgres::Error| OpenError::from_driver(&error);
     match table(client).await? {
-        Table::Absent => return Ok(0),
+        Table::Absent => return Ok(Vec::new()),
         Table::Hidden => {
             let text = "this user may not use the tables of the schema onceward".to_owned();
             return Err(OpenError::NotAllowed(text));
         }
         Table::Usable => {}
     }
-    // Newer tables that this software may use are as good as the newest that it knows.
-    let usable = "SELECT coalesce(
-            CASE WHEN pg_catalog.max(coalesce(needs, version)) OPERATOR(pg_catalog.>) $1
-                THEN pg_catalog.max(version)
-                ELSE least(pg_catalog.max(version), $1) END, 0)::pg_catalog.int8
+    let question = "SELECT version::pg_catalog.int8, coalesce(needs, version)::pg_catalog.int8
         FROM onceward.migration";
-    let known = i64::from(newest(Dialect::Postgres));
-    let row = client.query_typed_one(usable, &[(&known, Type::INT8)]).await;
-    let version: i64 = row.and_then(|row| row.try_get(0)).map_err(failed)?;
-    Ok(u32::try_from(version).unwrap_or(u32::MAX))
+    let rows = client.query_typed(question, &[]).await.map_err(failed)?;
+    let number = |row: &Row, column: usize| -> Result<u32, OpenError> {
+        let number: i64 = row.try_get(column).map_err(failed)?;
+        Ok(u32::try_from(number).unwrap_or(u32::MAX))
+    };
+    rows.iter()
+        .map(|row| Ok(Applied { version: number(row, 0)?, needs: number(row, 1)? }))
+        .collect()
 }
 
 /// The table of migrations, as this user sees it.

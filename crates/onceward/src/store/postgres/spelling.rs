@@ -12,11 +12,12 @@ const ESCAPES: &str = "characters that mean something in a URL are written in a 
                        %2F for /, %3A for :, %3F for ?, %23 for # and %25 for %";
 
 /// What may stand behind `?`; those with choices have no other value.
-const OPTIONS: [(&str, &[&str]); 23] = [
+const OPTIONS: [(&str, &[&str]); 24] = [
     ("application_name", &[]),
     ("channel_binding", &["disable", "prefer", "require"]),
     ("connect_timeout", &[]),
     ("dbname", &[]),
+    ("dialect", &["postgres", "wire"]),
     ("host", &[]),
     ("hostaddr", &[]),
     ("keepalives", &["0", "1"]),
@@ -201,22 +202,8 @@ fn shown(
 
 /// The word that was probably meant.
 fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let near = known.into_iter().map(|known| (distance(word, known), known));
+    let near = known.into_iter().map(|known| (strsim::levenshtein(word, known), known));
     near.filter(|(distance, _)| *distance <= 2).min().map(|(_, known)| known)
-}
-
-/// How many letters must be changed, left out or put in.
-fn distance(one: &str, other: &str) -> usize {
-    let mut before: Vec<usize> = (0..=other.len()).collect();
-    for (row, letter) in (1..).zip(one.bytes()) {
-        let mut now = vec![row];
-        for (column, rival) in other.bytes().enumerate() {
-            let same = before[column] + usize::from(letter != rival);
-            now.push(same.min(before[column + 1] + 1).min(now[column] + 1));
-        }
-        before = now;
-    }
-    before[other.len()]
 }
 
 fn refuse<T>(message: &str, help: &str) -> Result<T, OpenError> {
@@ -279,6 +266,13 @@ mod tests {
                 "on the primary alone",
                 "`target_session_attrs=read-write`",
             ),
+            (
+                "postgres://h/d?dialect=wired",
+                "`dialect` that does not",
+                "did you mean `dialect=wire`?",
+            ),
+            ("postgres://h/d?dialect=cockroach", "`dialect` that", "choose of postgres, wire"),
+            ("postgres://h/d?dialekt=wire", "option `dialekt`", "did you mean `dialect`?"),
             ("postgres://h/d?prepare=off&prepare=on", "says `prepare` twice", "leave one"),
             ("postgres://h/d?sslmode=", "`sslmode` without a value", "name=value"),
             ("postgres://h/d?sslrootcert=sesame", "`sslrootcert` that is not there", "relative"),

@@ -21,9 +21,10 @@ pub(super) struct Query {
 macro_rules! types {
     ($($name:ident),*) => { &[$(Type::$name),*] };
 }
+pub(super) use types;
 
 /// How many statements have a slot.
-pub(super) const SLOTS: usize = 14;
+pub(super) const SLOTS: usize = 23;
 
 /// The columns of a row, in the order in which [`rows`](super::rows) reads them. The last three: who
 /// wrote it, whether that must be on a standby before it may be believed, and since when this server runs: by

@@ -130,7 +130,7 @@ fn explained(error: &sqlx::Error) -> Result<Swap, StoreError> {
     }
 }
 
-fn store_error(error: &sqlx::Error) -> StoreError {
+pub(super) fn store_error(error: &sqlx::Error) -> StoreError {
     let text = error.to_string();
     match code(error).as_deref() {
         Some("42501") => StoreError::Unusable(OpenError::NotAllowed(text).to_string()),

@@ -58,20 +58,7 @@ pub(super) async fn sweep(
     dialect: Dialect,
     codec: &Codec,
 ) -> Result<u32, StoreError> {
-    look_at_clock(link, codec).await?;
-    let suspicion = codec.watch().check_for_sweep();
-    // Other engines have the first tables alone, and nowhere to tell other processes.
-    if dialect == Dialect::Postgres {
-        if suspicion.is_err() {
-            link.ask(SUSPECT, &[]).await?;
-        }
-        let holds = SUSPICION_HOLDS.as_secs_f64();
-        let is_suspected = !link.ask(SUSPECTED, &[(&holds, Type::FLOAT8)]).await?.is_empty();
-        if suspicion.is_ok() && is_suspected {
-            return Err(suspected_elsewhere());
-        }
-    }
-    suspicion?;
+    check_clock(link, codec).await?;
     let mut deleted = 0;
     let mut left = limit;
     while left > 0 {
@@ -88,6 +75,21 @@ pub(super) async fn sweep(
         }
     }
     Ok(deleted)
+}
+
+/// Refuses to sweep while this process or another one suspects the server's clock.
+pub(super) async fn check_clock(link: &Link, codec: &Codec) -> Result<(), StoreError> {
+    look_at_clock(link, codec).await?;
+    let suspicion = codec.watch().check_for_sweep();
+    if suspicion.is_err() {
+        link.ask(SUSPECT, &[]).await?;
+    }
+    let holds = SUSPICION_HOLDS.as_secs_f64();
+    let is_suspected = !link.ask(SUSPECTED, &[(&holds, Type::FLOAT8)]).await?.is_empty();
+    if suspicion.is_ok() && is_suspected {
+        return Err(suspected_elsewhere());
+    }
+    suspicion
 }
 
 /// Not after every step, but when no more records are due.

@@ -4,6 +4,8 @@ pub(super) mod census;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(super) mod codec;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(super) mod messages;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(super) mod recent;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub(super) mod routes;

@@ -113,7 +113,8 @@ impl SqliteStoreBuilder {
     /// `encryption`) is such a seal.
     ///
     /// Records from before stay readable. One that was sealed with a key that is not at hand is not
-    /// absent: its outcome counts as unknown, and it raises an alarm.
+    /// absent: its outcome counts as unknown, and it raises an alarm. Messages are not sealed: they are the service's
+    /// own data, like the rows that they are committed with.
     ///
     #[cfg_attr(feature = "encryption", doc = "```")]
     #[cfg_attr(not(feature = "encryption"), doc = "```ignore")]

@@ -42,11 +42,20 @@ pub(super) struct Inside {
 pub trait BlockingTransaction {
     /// The connection that the transaction is open on.
     fn connection(&self) -> &Connection;
+
+    /// Commits.
+    fn commit(self) -> rusqlite::Result<()>
+    where
+        Self: Sized;
 }
 
 impl BlockingTransaction for Transaction<'_> {
     fn connection(&self) -> &Connection {
         self
+    }
+
+    fn commit(self) -> rusqlite::Result<()> {
+        self.commit()
     }
 }
 
@@ -54,6 +63,15 @@ impl BlockingTransaction for Transaction<'_> {
 /// [`SqliteStore::begin_blocking`].
 ///
 /// Dropping it rolls back.
+///
+/// ```
+/// use onceward::store::sqlite::OwnBlockingTransaction;
+///
+/// fn rename(shop: OwnBlockingTransaction<'_>, name: &str) -> rusqlite::Result<()> {
+///     shop.execute("UPDATE shop SET name = ?1", [name])?;
+///     shop.commit()
+/// }
+/// ```
 #[derive(Debug)]
 pub struct OwnBlockingTransaction<'c> {
     transaction: Transaction<'c>,
@@ -83,6 +101,10 @@ impl<'c> Deref for OwnBlockingTransaction<'c> {
 impl BlockingTransaction for OwnBlockingTransaction<'_> {
     fn connection(&self) -> &Connection {
         self
+    }
+
+    fn commit(self) -> rusqlite::Result<()> {
+        self.commit()
     }
 }
 
@@ -282,7 +304,7 @@ impl SqliteStore {
         swap
     }
 
-    fn look_at(&self, connection: &Connection) -> Result<(), StoreError> {
+    pub(super) fn look_at(&self, connection: &Connection) -> Result<(), StoreError> {
         if connection.is_autocommit() {
             return Err(not_open());
         }

@@ -1,22 +1,12 @@
-use rusqlite::Connection;
-
-use super::super::{schema::MIGRATIONS, sql, sql::places};
-
-/// What SQLite says about how it answers a statement.
-fn plan(connection: &Connection, statement: &str) -> Vec<String> {
-    let mut explained = connection.prepare(&format!("EXPLAIN QUERY PLAN {statement}")).unwrap();
-    let parameters = explained.parameter_count();
-    let nothing = rusqlite::params_from_iter((0..parameters).map(|_| rusqlite::types::Null));
-    let details = explained.query_map(nothing, |row| row.get("detail")).unwrap();
-    details.map(Result::unwrap).collect()
-}
+use super::super::{
+    plans::{self, plan},
+    sql,
+    sql::places,
+};
 
 #[test]
 fn every_list_is_answered_by_an_index_in_its_order() {
-    let connection = Connection::open_in_memory().unwrap();
-    for migration in MIGRATIONS {
-        connection.execute_batch(migration).unwrap();
-    }
+    let connection = plans::tables();
     for (statement, index) in [
         (places::ALL, "INTEGER PRIMARY KEY (rowid>?)"),
         (places::ALL_NEWEST, "INTEGER PRIMARY KEY (rowid<?)"),

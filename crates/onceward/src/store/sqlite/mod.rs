@@ -43,6 +43,9 @@ mod log;
 mod loss;
 mod mark;
 mod places;
+#[cfg(test)]
+mod plans;
+mod queue;
 mod reader;
 mod routes;
 mod rows;

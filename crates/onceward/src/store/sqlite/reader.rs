@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use onceward_core::{Cursor, Digest, Filter, Page, SpoolId, StoreError, TrailEntry};
+use onceward_core::{Cursor, Digest, Filter, Page, SpoolId, StoreError, Timestamp, TrailEntry};
 use rusqlite::{Connection, OptionalExtension as _, params};
 use tokio::sync::{mpsc, oneshot};
 
@@ -32,7 +32,7 @@ const MAX_QUESTIONS: usize = 32;
 /// How many questions may wait inside; others wait outside.
 const MAX_WAITING: usize = 4096;
 
-/// The reading threads: requests wait for the one, operators for the other.
+/// The reading threads: requests wait for the one, operators and relays for the other.
 pub(super) struct Readers {
     requests: Reader,
     operators: Reader,
@@ -86,6 +86,15 @@ impl Readers {
             census::census(connection, path, clock.now(), codec)
         };
         self.operators.ask(census).await
+    }
+
+    /// Asks something about messages, by the time of the asking.
+    pub(super) async fn messages<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&Connection, Timestamp) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.presence.was_seen().map_err(LostFile::into_error)?;
+        self.operators.ask(move |session| question(&session.connection, session.clock.now())).await
     }
 
     pub(super) async fn trail(&self, id: Digest) -> Result<Vec<TrailEntry>, StoreError> {

@@ -23,6 +23,8 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/sqlite/0002_listing.sql"),
     include_str!("../../../migrations/sqlite/0003_mark.sql"),
     include_str!("../../../migrations/sqlite/0004_routes.sql"),
+    include_str!("../../../migrations/sqlite/0005_operations.sql"),
+    include_str!("../../../migrations/sqlite/0006_messages.sql"),
 ];
 
 /// The first version whose files count their commits.

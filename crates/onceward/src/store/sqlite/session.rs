@@ -26,6 +26,22 @@ pub(super) enum Work {
     PutChunk { id: SpoolId, index: u32, bytes: Vec<u8> },
     DiscardChunks { id: SpoolId },
     KeepRoute { before: Option<KeptRoute>, route: KeptRoute },
+    Queue(QueueChange),
+}
+
+/// A change of the outbox. It is made once more if another change of the same transaction fails.
+pub(super) struct QueueChange {
+    pub(super) bytes: usize,
+    pub(super) make: MakeChange,
+}
+
+type MakeChange = Box<dyn Fn(&Connection, Timestamp) -> rusqlite::Result<Wrote> + Send>;
+
+/// Whether a change of the outbox has written anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wrote {
+    Something,
+    Nothing,
 }
 
 impl Work {
@@ -33,6 +49,7 @@ impl Work {
         match self {
             Self::Swap(proposal) => proposal.body.len(),
             Self::PutChunk { bytes, .. } => bytes.len(),
+            Self::Queue(change) => change.bytes,
             Self::Purge { .. } | Self::DiscardChunks { .. } | Self::KeepRoute { .. } => 0,
         }
     }
@@ -123,6 +140,10 @@ impl<'c> Records<'c> {
                 let is_kept = routes::keep(self.connection, before.as_ref(), route)?;
                 Ok(if is_kept { Applied::Written { at: now } } else { Applied::Refused(None) })
             }
+            Work::Queue(change) => Ok(match (change.make)(self.connection, now)? {
+                Wrote::Something => Applied::Written { at: now },
+                Wrote::Nothing => Applied::Refused(None),
+            }),
         }
     }
 

@@ -23,6 +23,15 @@ use super::{
 /// [`SqliteStore::begin`]. It derefs to the connection.
 ///
 /// Dropping it rolls back.
+///
+/// ```
+/// use onceward::store::sqlite::OwnTransaction;
+///
+/// async fn rename(mut shop: OwnTransaction, name: &str) -> Result<(), sqlx::Error> {
+///     sqlx::query("UPDATE shop SET name = ?1").bind(name).execute(&mut *shop).await?;
+///     shop.commit().await
+/// }
+/// ```
 #[derive(Debug)]
 pub struct OwnTransaction {
     transaction: Transaction<'static, Sqlite>,
@@ -134,7 +143,7 @@ impl Transactional<SqliteConnection> for SqliteStore {
 impl SqliteStore {
     /// Looks at what the connection promises, and whether a transaction is open on it: SQLite ends
     /// one by itself after some errors, and what is written then would commit alone.
-    async fn ask(&self, connection: &mut SqliteConnection) -> Result<(), StoreError> {
+    pub(super) async fn ask(&self, connection: &mut SqliteConnection) -> Result<(), StoreError> {
         match sqlx::query(sql::BEGIN_READING).execute(&mut *connection).await {
             Err(error) if is_within_a_transaction(&error) => {}
             Err(error) => return Err(self.explain(error)),
@@ -198,7 +207,7 @@ impl SqliteStore {
 
     /// What an error inside the transaction means.
     #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-    fn explain(&self, error: sqlx::Error) -> StoreError {
+    pub(super) fn explain(&self, error: sqlx::Error) -> StoreError {
         match as_sqlite(&error) {
             Some(error) => inside(&error, self.path()),
             None => {
@@ -237,7 +246,7 @@ fn columns(row: &SqliteRow) -> Result<Columns, sqlx::Error> {
     })
 }
 
-fn as_sqlite(error: &sqlx::Error) -> Option<rusqlite::Error> {
+pub(super) fn as_sqlite(error: &sqlx::Error) -> Option<rusqlite::Error> {
     let database = error.as_database_error()?;
     let code = database.code()?.parse().ok()?;
     let text = Some(database.message().to_owned());
