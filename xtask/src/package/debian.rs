@@ -107,7 +107,7 @@ fn open_directories(directory: &Path) -> std::io::Result<()> {
 }
 
 /// The account that stands for the one that systemd would make: it owns nothing else.
-const NOBODY: u32 = 65_534;
+const UNPRIVILEGED: u32 = 65_534;
 
 /// Into an empty root, with the system's own dpkg; what its unit starts is started there, by a user without
 /// rights. There is no other file, and no systemd: the directory that it would make is made here.
@@ -134,11 +134,11 @@ pub(super) fn install(package: &Path, home: &Path) -> Result<Command, String> {
     libraries(&root.join("usr/bin/onceward"), &root)?;
     let state = root.join("var/lib/onceward");
     fs::create_dir(&state)
-        .and_then(|()| chown(&state, Some(NOBODY), Some(NOBODY)))
+        .and_then(|()| chown(&state, Some(UNPRIVILEGED), Some(UNPRIVILEGED)))
         .map_err(|error| format!("{}: {error}", state.display()))?;
     verify_unit(&unit, &root)?;
     let mut serve = Command::new("chroot");
-    serve.arg(format!("--userspec={NOBODY}:{NOBODY}")).arg(&root).args(start);
+    serve.arg(format!("--userspec={UNPRIVILEGED}:{UNPRIVILEGED}")).arg(&root).args(start);
     Ok(serve)
 }
 

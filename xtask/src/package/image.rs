@@ -53,13 +53,21 @@ fn compose(contents: &Contents<'_>) -> Result<Vec<String>, String> {
     let mut findings = missing_files(directory, &compose);
     let mut check = Command::new(&contents.binary);
     check.arg("check").arg(contents.root.join("deploy/onceward.toml"));
-    for (name, value) in
-        compose["services"]["onceward"]["environment"].as_object().into_iter().flatten()
-    {
-        check.env(name, value.as_str().unwrap_or_default());
+    let variables = compose["services"]["onceward"]["environment"].as_object();
+    let variables = variables.into_iter().flatten();
+    let variables: Vec<_> =
+        variables.map(|(name, value)| (name, value.as_str().unwrap_or_default())).collect();
+    match output(check.envs(variables.iter().copied())) {
+        Err(reason) => findings.push(reason),
+        Ok(meaning) => findings.extend(not_taken(&variables, &meaning)),
     }
-    findings.extend(output(&mut check).err());
     Ok(findings)
+}
+
+/// What the service sets and the gateway does not count.
+fn not_taken(variables: &[(&String, &str)], meaning: &str) -> Option<String> {
+    let lost = variables.iter().find(|(_, value)| !meaning.contains(value));
+    lost.map(|(name, value)| format!("the gateway does not count {name}={value}"))
 }
 
 /// The files and folders of this repository that its services name and that are not there.
@@ -109,6 +117,15 @@ mod tests {
         let missing = missing_files(&root().unwrap().join("deploy"), &compose);
         assert_eq!(missing, ["b needs ./absent, which is not there"]);
         assert!(!missing_files(Path::new("/"), &json!({})).is_empty());
+    }
+
+    #[test]
+    fn a_variable_that_does_not_count_is_named() {
+        let name = "ONCEWARD_UPSTREAMS".to_owned();
+        let variables = [(&name, "http://service:3000")];
+        assert_eq!(not_taken(&variables, "valid\n  upstream  http://service:3000\n"), None);
+        let lost = not_taken(&variables, "valid\n  upstream  http://127.0.0.1:3000\n").unwrap();
+        assert!(lost.ends_with("ONCEWARD_UPSTREAMS=http://service:3000"), "{lost}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The licences of all that is compiled into the command: whoever passes it on has to pass them on, too.
+//! The licences of all that is compiled into the command: a package has to hold them, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -23,7 +23,7 @@ use crate::tools;
 use crate::workspace::Workspace;
 use binary::Linkage;
 use figures::Figures;
-use files::{EXECUTABLE, FILE, copy, put, remove, text};
+use files::{EXECUTABLE, FILE, copy, output, put, remove, text};
 
 /// Builds what is installed without Rust: a static command, a wheel, an npm package, a Debian package.
 ///
@@ -107,6 +107,11 @@ fn known(name: &str) -> Result<String, String> {
 }
 
 impl Arguments {
+    /// A command that was given is none that is published: it may be large.
+    fn most(&self, bytes: Option<u64>) -> Option<u64> {
+        bytes.filter(|_| self.binary.is_none())
+    }
+
     fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|one| one == name)
     }
@@ -133,15 +138,17 @@ struct Contents<'a> {
 
 /// What the packages of a test are installed with; what is not there is said, and its test is skipped.
 pub(crate) fn installers(workspace: &Workspace) -> String {
-    let python = match tools::packaging(workspace) {
-        Ok(_) => tools::program("python3"),
-        Err(reason) => format!("no wheel (skipped: {reason})"),
-    };
-    format!(
-        "packages installed with {python}, {}, {}",
-        tools::program("npm"),
-        tools::program("dpkg")
-    )
+    let runs = |name: &str| output(Command::new(name).arg("--version")).map(|_| ());
+    let found = [
+        ("pip", tools::packaging(workspace).map(|_| ())),
+        ("npm", runs("npm")),
+        ("dpkg", runs("dpkg-deb")),
+    ];
+    let words = found.map(|(name, missing)| match missing {
+        Ok(()) => name.to_owned(),
+        Err(reason) => format!("no {name} (skipped: {reason})"),
+    });
+    format!("packages installed with {}", words.join(", "))
 }
 
 pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<(), Failure> {
@@ -149,9 +156,8 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<(), Failure> {
     let workspace = Workspace::read(root)?;
     let contents = Contents::prepare(root, &workspace, arguments)?;
     let mut report = Report::default();
-    report.figures.size("command", &contents.binary, Some(25 * MEGABYTE));
+    report.figures.size("command", &contents.binary, arguments.most(Some(25 * MEGABYTE)));
     let packages = assemble(&contents, arguments, &mut report)?;
-    // A command that was given is none that is published: it may be large and slow.
     if arguments.binary.is_none() {
         match started::cold_start(&contents.binary) {
             Ok(median) => report.figures.cold_start(median),
@@ -194,7 +200,7 @@ fn assemble(
         match made {
             Ok(file) => {
                 println!("{}: {}", kind.title, file.display());
-                report.figures.size(kind.title, &file, kind.most_bytes);
+                report.figures.size(kind.title, &file, arguments.most(kind.most_bytes));
                 packages.push((kind, file));
             }
             Err(reason) => report.findings.push(format!("NOT MADE: the {}: {reason}", kind.title)),
@@ -313,7 +319,7 @@ impl<'a> Contents<'a> {
 /// Our own, in the root of the repository.
 const LICENCES: [&str; 2] = ["LICENSE-MIT", "LICENSE-APACHE"];
 
-/// Everybody else's.
+/// Those of all that is compiled in.
 const THIRD_PARTIES: &str = "LICENSE-THIRD-PARTIES";
 
 fn text_of(workspace: &Workspace, package: &str, field: &str) -> String {
