@@ -29,7 +29,7 @@ use own::Form;
 use pgbench::Pgbench;
 use result::{Report, Size};
 use script::Script;
-use site::{Lanes, Place, Site};
+use site::{BenchDatabase, Lanes, Site};
 use turns::{Arena, Contestant, How, Row};
 
 /// Measures the PostgreSQL store against `pgbench`, which sends the same statements.
@@ -232,7 +232,12 @@ fn take_turns(arguments: &Arguments, site: &Site, report: &mut Report) -> Result
     Ok(())
 }
 
-fn arena<'a>(site: &'a Site, place: &'a Place, pgbench: &'a Pgbench, seconds: u32) -> Arena<'a> {
+fn arena<'a>(
+    site: &'a Site,
+    place: &'a BenchDatabase,
+    pgbench: &'a Pgbench,
+    seconds: u32,
+) -> Arena<'a> {
     Arena { site, place, pgbench, seconds, numbers: Arc::new(AtomicU64::new(0)) }
 }
 

@@ -39,7 +39,7 @@ pub enum Fault {
 
 /// A place in the run of a thread: the `number`-th call of that name, counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct CallSite {
     /// The name of the thread.
     pub thread: String,
     /// The name of the call.
@@ -48,7 +48,7 @@ pub struct Place {
     pub number: u32,
 }
 
-impl Place {
+impl CallSite {
     /// The expression for strace that injects a fault here.
     #[must_use]
     pub fn inject(&self, fault: Fault) -> String {
@@ -73,9 +73,14 @@ impl Strace {
     }
 
     /// Injects a fault at a place of a running process.
-    pub fn inject(process: u32, place: &Place, fault: Fault, into: &Path) -> Result<Self, String> {
-        let thread = thread(process, &place.thread)?;
-        let (trace, inject) = (format!("trace={}", place.call), place.inject(fault));
+    pub fn inject(
+        process: u32,
+        site: &CallSite,
+        fault: Fault,
+        into: &Path,
+    ) -> Result<Self, String> {
+        let thread = thread(process, &site.thread)?;
+        let (trace, inject) = (format!("trace={}", site.call), site.inject(fault));
         Self::trace(thread, &["-y", "-e", &trace, "-e", &inject], into)
     }
 
@@ -215,13 +220,13 @@ fn result(text: &str) -> Option<i64> {
 
 /// The places of those calls in a record that are chosen, each thread by its name.
 #[must_use]
-pub fn places(
+pub fn call_sites(
     record: &[Moment],
     names: &[(u32, String)],
     chosen: impl Fn(&Call) -> bool,
-) -> Vec<Place> {
+) -> Vec<CallSite> {
     let mut numbers: HashMap<(u32, &str), u32> = HashMap::new();
-    let mut places = Vec::new();
+    let mut call_sites = Vec::new();
     for moment in record {
         let Moment::Begun(call) = moment else { continue };
         let number = numbers.entry((call.thread, &call.name)).or_default();
@@ -230,10 +235,10 @@ pub fn places(
             let named = names.iter().find(|(thread, _)| *thread == call.thread);
             // A thread that came later has a place too, so that it is not overlooked.
             let thread = named.map_or_else(|| call.thread.to_string(), |(_, name)| name.clone());
-            places.push(Place { thread, call: call.name.clone(), number: *number });
+            call_sites.push(CallSite { thread, call: call.name.clone(), number: *number });
         }
     }
-    places
+    call_sites
 }
 
 #[cfg(test)]
@@ -260,8 +265,8 @@ mod tests {
         assert!(open.mutates(Path::new("/d")) && !open.mutates(Path::new("/e")));
 
         let names = [(7, "writer".to_owned()), (8, "main".to_owned())];
-        let places = places(&moments, &names, Call::syncs);
-        let expected = Place { thread: "writer".into(), call: "fsync".into(), number: 1 };
-        assert_eq!(places, [expected]);
+        let call_sites = call_sites(&moments, &names, Call::syncs);
+        let expected = CallSite { thread: "writer".into(), call: "fsync".into(), number: 1 };
+        assert_eq!(call_sites, [expected]);
     }
 }

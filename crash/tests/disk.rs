@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use onceward_crash::strace::{Call, Fault, Moment, Place, Strace, parse, places, threads};
+use onceward_crash::strace::{Call, CallSite, Fault, Moment, Strace, call_sites, parse, threads};
 use support::{
     Bench, KEY, Kind, bound, each_in_parallel,
     skip::{announce, can_run, strace},
@@ -47,12 +47,12 @@ fn failing_calls(what: &str, error: &'static str, chosen: fn(&Call) -> bool) {
         let (running, closing) = recorded(bench, chosen);
         assert!(!running.is_empty() && !closing.is_empty(), "there must be something to fail");
         let all = running.iter().chain(&closing);
-        runs.extend(all.map(|place| (bench, place.clone(), Fault::Once(error))));
-        runs.extend(running.into_iter().map(|place| (bench, place, Fault::FromThenOn(error))));
+        runs.extend(all.map(|site| (bench, site.clone(), Fault::Once(error))));
+        runs.extend(running.into_iter().map(|site| (bench, site, Fault::FromThenOn(error))));
     }
-    let said = each_in_parallel(LANES, &runs, |(bench, place, fault)| match fault {
-        Fault::FromThenOn(_) => fails_until_repaired(bench, place, *fault),
-        _ => fails_once(bench, place, *fault),
+    let said = each_in_parallel(LANES, &runs, |(bench, site, fault)| match fault {
+        Fault::FromThenOn(_) => fails_until_repaired(bench, site, *fault),
+        _ => fails_once(bench, site, *fault),
     });
     let count = |word: &str| said.iter().filter(|line| line.starts_with(word)).count();
     announce(&format!(
@@ -67,7 +67,7 @@ fn failing_calls(what: &str, error: &'static str, chosen: fn(&Call) -> bool) {
 }
 
 /// The chosen calls on the files of the store: from a claim to its end, and when it is closed.
-fn recorded(bench: &Bench, chosen: fn(&Call) -> bool) -> (Vec<Place>, Vec<Place>) {
+fn recorded(bench: &Bench, chosen: fn(&Call) -> bool) -> (Vec<CallSite>, Vec<CallSite>) {
     let bench = bench.copy();
     let mut worker = Worker::start(&bench);
     let names = threads(worker.id()).unwrap();
@@ -78,36 +78,36 @@ fn recorded(bench: &Bench, chosen: fn(&Call) -> bool) -> (Vec<Place>, Vec<Place>
     let record = parse(&fs::read_to_string(bench.trace()).unwrap());
     let says = |moment: &Moment| matches!(moment, Moment::Begun(call) if call.says());
     let end = record.iter().position(says).expect("it was acknowledged");
-    let places = |record: &[Moment]| {
-        places(record, &names, |call| chosen(call) && call.is_below(&bench.database()))
+    let call_sites = |record: &[Moment]| {
+        call_sites(record, &names, |call| chosen(call) && call.is_below(&bench.database()))
     };
-    let (running, mut all) = (places(&record[..end]), places(&record));
-    all.retain(|place| !running.contains(place));
+    let (running, mut all) = (call_sites(&record[..end]), call_sites(&record));
+    all.retain(|site| !running.contains(site));
     (running, all)
 }
 
 /// One failing call is no reason to fail, except in the user's own commit.
-fn fails_once(bench: &Bench, place: &Place, fault: Fault) -> String {
+fn fails_once(bench: &Bench, site: &CallSite, fault: Fault) -> String {
     let bench = bench.copy();
     let mut worker = Worker::start(&bench);
-    let strace = Strace::inject(worker.id(), place, fault, &bench.trace()).unwrap();
+    let strace = Strace::inject(worker.id(), site, fault, &bench.trace()).unwrap();
     worker.tell(&format!("run {KEY}"));
     let said = worker.finish();
-    assert!(worker.status().success(), "{place:?}: {said:?}");
+    assert!(worker.status().success(), "{site:?}: {said:?}");
     strace.wait();
-    was_injected(&bench, place);
+    was_injected(&bench, site);
     let [line] = &said[..] else { panic!("one command, one answer: {said:?}") };
-    let is_own_commit = place.thread == "worker";
-    assert!(line.starts_with("ack") || is_own_commit, "{place:?}: {line}");
+    let is_own_commit = site.thread == "worker";
+    assert!(line.starts_with("ack") || is_own_commit, "{site:?}: {line}");
     bench.check_after_restart(&said).unwrap();
     line.clone()
 }
 
 /// Calls fail until the disk is repaired; the same process must find its way out.
-fn fails_until_repaired(bench: &Bench, place: &Place, fault: Fault) -> String {
+fn fails_until_repaired(bench: &Bench, site: &CallSite, fault: Fault) -> String {
     let bench = bench.copy();
     let mut worker = Worker::start(&bench);
-    let strace = Strace::inject(worker.id(), place, fault, &bench.trace()).unwrap();
+    let strace = Strace::inject(worker.id(), site, fault, &bench.trace()).unwrap();
     let mut said = vec![worker.ask(&format!("run {KEY}"))];
     strace.detach();
     let begun = bench.effects(KEY).len();
@@ -115,11 +115,11 @@ fn fails_until_repaired(bench: &Bench, place: &Place, fault: Fault) -> String {
         Some("ack") => {}
         Some("refused") => assert_eq!(begun, 0, "nothing was run: {said:?}"),
         Some("unsettled") => assert!(said[0].len() > "unsettled ".len() + KEY.len()),
-        _ => panic!("{place:?}: {said:?}"),
+        _ => panic!("{site:?}: {said:?}"),
     }
     said.push(retry(&mut worker));
     said.extend(worker.finish());
-    assert!(worker.status().success(), "{place:?}: {said:?}");
+    assert!(worker.status().success(), "{site:?}: {said:?}");
     bench.check(&said, &said[1]).unwrap();
     bench.check_after_restart(&said).unwrap();
     said.remove(0)
@@ -138,9 +138,9 @@ fn retry(worker: &mut Worker) -> String {
     }
 }
 
-fn was_injected(bench: &Bench, place: &Place) {
+fn was_injected(bench: &Bench, site: &CallSite) {
     let trace = fs::read_to_string(bench.trace()).unwrap();
-    assert_eq!(trace.matches("(INJECTED)").count(), 1, "{place:?}: {trace}");
+    assert_eq!(trace.matches("(INJECTED)").count(), 1, "{site:?}: {trace}");
 }
 
 /// How much is kept free for settling what runs.

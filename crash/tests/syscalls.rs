@@ -14,7 +14,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use onceward_crash::strace::{Fault, MUTATING, Moment, Place, Strace, parse, places, threads};
+use onceward_crash::strace::{
+    CallSite, Fault, MUTATING, Moment, Strace, call_sites, parse, threads,
+};
 use support::{
     Bench, KEY, Kind, each_in_parallel,
     skip::{announce, can_run, strace},
@@ -81,17 +83,17 @@ fn killed_at_every_call_of_a_claim_and_its_end() {
     let uses = [Use::RunAndClose, Use::RunAndWait, Use::RetryAndClose];
     let cases = uses.map(|usage| Kind::BOTH.map(|kind| (usage, kind)));
     let scenes = each_in_parallel(LANES, cases.as_flattened(), Scene::new);
-    let places = each_in_parallel(LANES, &scenes, |scene| (scene, recorded(scene)));
-    for (scene, places) in &places {
+    let call_sites = each_in_parallel(LANES, &scenes, |scene| (scene, recorded(scene)));
+    for (scene, call_sites) in &call_sites {
         let what = format!("{:?} {:?}", scene.bench.kind, scene.usage);
-        announce(&format!("{what}: {} system calls ({})", places.len(), by_thread(places)));
-        assert!(!places.is_empty(), "{what} must write something");
+        announce(&format!("{what}: {} system calls ({})", call_sites.len(), by_thread(call_sites)));
+        assert!(!call_sites.is_empty(), "{what} must write something");
     }
-    let runs: Vec<_> = places
+    let runs: Vec<_> = call_sites
         .iter()
-        .flat_map(|(scene, places)| places.iter().map(move |place| (*scene, place)))
+        .flat_map(|(scene, call_sites)| call_sites.iter().map(move |site| (*scene, site)))
         .collect();
-    let runs = each_in_parallel(LANES, &runs, |(scene, place)| kill_at(scene, place));
+    let runs = each_in_parallel(LANES, &runs, |(scene, site)| kill_at(scene, site));
     assert_eq!(violations(&runs), [""; 0]);
     summarize(&runs, start);
 }
@@ -105,8 +107,8 @@ fn wrong_programs_are_found_out() {
     for options in [&["--bug", "apart"], &["--bug", "early"]] {
         let bench = Bench::used(Kind::Transactional);
         let scene = Scene { usage: Use::RunAndClose, bench, options };
-        let places = recorded(&scene);
-        let runs = each_in_parallel(LANES, &places, |place| kill_at(&scene, place));
+        let call_sites = recorded(&scene);
+        let runs = each_in_parallel(LANES, &call_sites, |site| kill_at(&scene, site));
         let violations = violations(&runs);
         announce(&format!("{options:?}: wrong in {} of {} runs", violations.len(), runs.len()));
         assert!(!violations.is_empty(), "{options:?} is not found out");
@@ -119,9 +121,9 @@ fn killed_at_every_call_of_the_creation() {
         return;
     }
     let start = Instant::now();
-    let places = recorded_creation();
-    announce(&format!("creation: {} system calls ({})", places.len(), by_thread(&places)));
-    let runs = each_in_parallel(LANES, &places, kill_at_creation);
+    let call_sites = recorded_creation();
+    announce(&format!("creation: {} system calls ({})", call_sites.len(), by_thread(&call_sites)));
+    let runs = each_in_parallel(LANES, &call_sites, kill_at_creation);
     assert_eq!(violations(&runs), [""; 0]);
     summarize(&runs, start);
 }
@@ -137,16 +139,16 @@ fn summarize(runs: &[Run], start: Instant) {
     assert!(all > 0 && killed * 10 >= all * 9, "killed at {killed} of {all}");
 }
 
-fn by_thread(places: &[Place]) -> String {
+fn by_thread(call_sites: &[CallSite]) -> String {
     let mut counts = BTreeMap::new();
-    for place in places {
-        *counts.entry(&*place.thread).or_insert(0) += 1;
+    for site in call_sites {
+        *counts.entry(&*site.thread).or_insert(0) += 1;
     }
     counts.iter().map(|(thread, count)| format!("{thread} {count}")).collect::<Vec<_>>().join(", ")
 }
 
 /// The calls of one run that may change the store, the ledger or what the outside is told.
-fn recorded(scene: &Scene) -> Vec<Place> {
+fn recorded(scene: &Scene) -> Vec<CallSite> {
     let bench = scene.bench.copy();
     let mut worker = Worker::start_with(&bench, scene.options);
     let names = threads(worker.id()).unwrap();
@@ -162,17 +164,17 @@ fn recorded(scene: &Scene) -> Vec<Place> {
     }
     strace.wait();
     let record = parse(&fs::read_to_string(bench.trace()).unwrap());
-    let mut places = places(&record, &names, |call| call.mutates(bench.directory()));
+    let mut call_sites = call_sites(&record, &names, |call| call.mutates(bench.directory()));
     if waits {
-        places.retain(|place| place.thread == CHECKPOINT_THREAD);
+        call_sites.retain(|site| site.thread == CHECKPOINT_THREAD);
     }
-    places
+    call_sites
 }
 
-fn kill_at(scene: &Scene, place: &Place) -> Run {
+fn kill_at(scene: &Scene, site: &CallSite) -> Run {
     let bench = scene.bench.copy();
     let mut worker = Worker::start_with(&bench, scene.options);
-    let strace = Strace::inject(worker.id(), place, Fault::Kill, &bench.trace()).unwrap();
+    let strace = Strace::inject(worker.id(), site, Fault::Kill, &bench.trace()).unwrap();
     worker.tell(&scene.command());
     let mut said = Vec::new();
     if scene.usage == Use::RunAndWait {
@@ -180,20 +182,20 @@ fn kill_at(scene: &Scene, place: &Place) -> Run {
         worker.ends_within(CHECKPOINT);
     }
     said.extend(worker.finish());
-    let was_killed = was_killed(&mut worker, place);
+    let was_killed = was_killed(&mut worker, site);
     strace.wait();
     Run { was_killed, told: bench.check_after_restart(&said) }
 }
 
-fn was_killed(worker: &mut Worker, place: &Place) -> bool {
+fn was_killed(worker: &mut Worker, site: &CallSite) -> bool {
     let status = worker.status();
     let was_killed = status.signal() == Some(9);
-    assert!(was_killed || status.success(), "{place:?}: {status}");
+    assert!(was_killed || status.success(), "{site:?}: {status}");
     was_killed
 }
 
 /// Everything that the first thread writes until it says that the store is open.
-fn recorded_creation() -> Vec<Place> {
+fn recorded_creation() -> Vec<CallSite> {
     let bench = Bench::empty(Kind::Transactional);
     let trace = format!("trace={MUTATING}");
     let strace = strace_command(&bench, &["-f", "-y", "-e", &trace]);
@@ -205,19 +207,19 @@ fn recorded_creation() -> Vec<Place> {
     record.truncate(ready + 1);
     let Moment::Begun(first) = &record[ready] else { unreachable!() };
     let names = [(first.thread, "worker".to_owned())];
-    let places = places(&record, &names, |call| call.mutates(bench.directory()));
-    assert!(places.iter().all(|place| place.thread == "worker"), "{places:?}");
-    places
+    let call_sites = call_sites(&record, &names, |call| call.mutates(bench.directory()));
+    assert!(call_sites.iter().all(|site| site.thread == "worker"), "{call_sites:?}");
+    call_sites
 }
 
-fn kill_at_creation(place: &Place) -> Run {
+fn kill_at_creation(site: &CallSite) -> Run {
     let bench = Bench::empty(Kind::Transactional);
-    let (trace, inject) = (format!("trace={}", place.call), place.inject(Fault::Kill));
+    let (trace, inject) = (format!("trace={}", site.call), site.inject(Fault::Kill));
     let strace = strace_command(&bench, &["-y", "-e", &trace, "-e", &inject]);
     let mut worker = Worker::spawn(&strace, &bench, &[]);
     worker.finish();
     // strace ends as its process ended.
-    let was_killed = was_killed(&mut worker, place);
+    let was_killed = was_killed(&mut worker, site);
     let told = bench.check_after_restart(&[]);
     let ran = |told: &String| told.starts_with("ran");
     assert!(told.as_ref().is_ok_and(ran), "nothing was run before: {told:?}");

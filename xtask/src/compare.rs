@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use crate::cargo::Cargo;
 use crate::failure::Failure;
 use document::{Absent, Column, Comparison};
-use peers::{PEERS, Peer, Place, Running};
+use peers::{Directories, PEERS, Peer, Running};
 use report::Report;
 
 /// Where the result goes, from the root of the repository.
@@ -68,8 +68,8 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<(), Failure> {
     let is_asked =
         |peer: &&Peer| arguments.only.is_empty() || arguments.only.iter().any(|n| n == peer.name);
     for peer in PEERS.iter().filter(is_asked) {
-        let place = Place { root, kept: &kept, onceward: &onceward };
-        match measure(peer, &place) {
+        let directories = Directories { root, kept: &kept, onceward: &onceward };
+        match measure(peer, &directories) {
             Ok(column) => comparison.columns.push(column),
             Err(reason) => {
                 eprintln!("{}: {reason}", peer.title);
@@ -93,9 +93,9 @@ pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// Starts a peer anew for each profile, so that no key of one is met by the next.
-fn measure(peer: &Peer, place: &Place<'_>) -> Result<Column, String> {
+fn measure(peer: &Peer, directories: &Directories<'_>) -> Result<Column, String> {
     eprintln!("{}: installing", peer.title);
-    let installed = (peer.install)(place)?;
+    let installed = (peer.install)(directories)?;
     let mut column = Column {
         title: peer.title.to_owned(),
         about: peer.about.to_owned(),
@@ -105,10 +105,10 @@ fn measure(peer: &Peer, place: &Place<'_>) -> Result<Column, String> {
     };
     for profile in PROFILES {
         let home = tempfile::tempdir().map_err(|error| format!("no directory for it: {error}"))?;
-        let running = (peer.start)(place, &installed, home.path())?;
+        let running = (peer.start)(directories, &installed, home.path())?;
         eprintln!("{}: asking, profile {profile}", peer.title);
-        let text = probe(place, &running, profile)?;
-        keep(&place.kept.join("results"), &format!("{}-{profile}.json", peer.name), &text)?;
+        let text = probe(directories, &running, profile)?;
+        keep(&directories.kept.join("results"), &format!("{}-{profile}.json", peer.name), &text)?;
         let report = Report::read(&text)?;
         let score = report.score.map_or("no score".to_owned(), |score| format!("{score} of 100"));
         eprintln!("{}: {score}", peer.title);
@@ -124,8 +124,12 @@ fn keep(directory: &Path, name: &str, text: &str) -> Result<(), String> {
 }
 
 /// What `onceward probe --json` prints about it.
-fn probe(place: &Place<'_>, running: &Running, profile: &str) -> Result<String, String> {
-    let mut command = Command::new(place.onceward);
+fn probe(
+    directories: &Directories<'_>,
+    running: &Running,
+    profile: &str,
+) -> Result<String, String> {
+    let mut command = Command::new(directories.onceward);
     command.args(["probe", &running.url, "--data", DATA, "--profile", profile, "--json"]);
     command.args(["--count-url", &running.count_url, "--count-json", "/total"]);
     for credential in &running.credentials {

@@ -33,7 +33,7 @@ const OUTPUT: &str = "target/mutants";
 const FILES: [&str; 4] = ["admission.rs", "claim.rs", "record.rs", "retry/decide.rs"];
 
 /// Quick because what they leave out, the fingerprints, uses none of these files.
-const QUICK_TESTS: &str = "-- --lib --test admission --test retry -- --skip fingerprint::";
+const QUICK_TESTS: &str = "-- --lib --test protocol --test retry -- --skip fingerprint::";
 /// It takes half a minute for each, so it is asked only about those that the quick tests miss.
 const MODEL: &str = "--iterate --baseline skip --timeout 300 -- --test model";
 

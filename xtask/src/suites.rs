@@ -6,6 +6,7 @@
 
 use std::any::Any;
 
+use crate::package;
 use crate::servers;
 use crate::tools;
 use crate::workspace::{Kind, TestTarget, Workspace};
@@ -166,9 +167,9 @@ pub(crate) const SUITES: [Suite; 17] = [
                 && !is_postgres(target)
                 && !is_failover(target)
         },
-        against: |_| {
+        against: |workspace| {
             let text = "the built command; its demo on loopback sockets, with SQLite";
-            Against::Present(text.to_owned())
+            Against::Present(format!("{text}; {}", package::installers(workspace)))
         },
         load: Load::Waits,
         usual: ALL,
@@ -191,6 +192,7 @@ pub(crate) const SUITES: [Suite; 17] = [
                 tools::stripe(workspace),
                 tools::clients(workspace),
                 tools::quickstarts(workspace),
+                tools::h2spec(workspace),
             ];
             let clients = clients.join(", ");
             Against::Present(format!("gateway processes before hyper, {upstreams}; {clients}"))
@@ -270,7 +272,14 @@ pub(crate) const REPEATS: [Suite; 1] = [Suite {
     against: servers::postgres_18,
     load: Load::Waits,
     usual: Part {
-        only: &["conformance::", "functions::", "open::", "serve::services::", "synchronous::"],
+        only: &[
+            "conformance::",
+            "functions::",
+            "open::",
+            "operations::",
+            "serve::services::",
+            "synchronous::",
+        ],
         without: &["driven", "driver", "over_the_wire"],
     },
 }];

@@ -154,8 +154,8 @@ fn differences(listed: &str, shown: &str) -> Vec<String> {
 /// Kinds of items that a reader looks up by name.
 const SHOWN: [&str; 6] = ["struct", "enum", "trait", "function", "macro", "type_alias"];
 
-/// Each case of the suite for stores is a function; the page of the suite shows how all are run.
-const CASES: &str = "onceward_core::conformance::";
+/// Each case of the suites for stores and drivers is a function; the pages of the suites show how all are run.
+const CASES: [&str; 2] = ["onceward_core::conformance::", "onceward::conformance::cases::"];
 
 /// The paths of public items without an example, on their own page or on one of the modules they are in.
 fn items_without_example(document: &Value) -> Vec<String> {
@@ -180,7 +180,9 @@ fn walk(document: &Value, module: &str, path: &str, around: &str, findings: &mut
         }
         let Some(name) = item["name"].as_str() else { continue };
         let path = format!("{path}::{name}");
-        if item["attrs"].to_string().contains("hidden") || path.starts_with(CASES) {
+        if item["attrs"].to_string().contains("hidden")
+            || CASES.iter().any(|cases| path.starts_with(cases))
+        {
             continue;
         }
         if item["inner"]["module"].is_object() {

@@ -6,7 +6,7 @@ use crate::{
     Failure,
     postgres::{
         script::Sample,
-        site::{Place, Site},
+        site::{BenchDatabase, Site},
     },
     progress::Progress,
 };
@@ -29,7 +29,7 @@ pub(crate) enum Age {
 /// indexes are made when the rows are there, which is many times faster.
 pub(crate) fn fill(
     site: &Site,
-    place: &Place,
+    place: &BenchDatabase,
     sample: &Sample,
     records: u64,
     age: Age,

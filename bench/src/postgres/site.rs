@@ -59,7 +59,7 @@ impl Site {
     }
 
     /// A new database with the tables of a store and one of a business.
-    pub(crate) fn database(&self) -> Result<Place, Failure> {
+    pub(crate) fn database(&self) -> Result<BenchDatabase, Failure> {
         let database = self.server.database();
         let migrating = PostgresStore::builder(database.url())?.migrate();
         self.runtime.block_on(migrating)?;
@@ -68,11 +68,11 @@ impl Site {
             let text = format!("ALTER TABLE onceward.record SET (fillfactor = {fillfactor})");
             database.try_sql(&text)?;
         }
-        Ok(Place { database })
+        Ok(BenchDatabase { database })
     }
 
     /// Removes a database with whoever is still connected to it: disks are finite.
-    pub(crate) fn drop(&self, place: Place) -> Result<(), Failure> {
+    pub(crate) fn drop(&self, place: BenchDatabase) -> Result<(), Failure> {
         let name = place.database.name().to_owned();
         drop(place);
         self.server.try_sql(&format!("DROP DATABASE {name} WITH (FORCE)"))?;
@@ -84,13 +84,13 @@ impl Site {
     }
 
     /// `pgbench` for a database, with bodies as the store writes them.
-    pub(crate) fn pgbench(&self, place: &Place) -> Result<Pgbench, Failure> {
+    pub(crate) fn pgbench(&self, place: &BenchDatabase) -> Result<Pgbench, Failure> {
         let sample = self.sample(place)?;
         Ok(Pgbench { program: self.program("pgbench"), url: place.url().to_owned(), sample })
     }
 
     /// Makes one pair and reads what the store wrote for it.
-    pub(crate) fn sample(&self, place: &Place) -> Result<Sample, Failure> {
+    pub(crate) fn sample(&self, place: &BenchDatabase) -> Result<Sample, Failure> {
         let body = || place.database.try_sql("SELECT body FROM onceward.record LIMIT 1");
         let names = "SELECT scope FROM onceward.record; SELECT operation FROM onceward.record";
         let work = load::Work::default();
@@ -147,11 +147,11 @@ impl Lanes {
 }
 
 /// One database.
-pub(crate) struct Place {
+pub(crate) struct BenchDatabase {
     pub(crate) database: Database,
 }
 
-impl Place {
+impl BenchDatabase {
     pub(crate) fn url(&self) -> &str {
         self.database.url()
     }
@@ -209,7 +209,7 @@ impl Place {
 /// Runs something with a store, and leaves the database when it is done.
 pub(crate) fn with_store<T>(
     site: &Site,
-    place: &Place,
+    place: &BenchDatabase,
     how: Lanes,
     run: impl FnOnce(Arc<dyn Store>) -> Result<T, Failure>,
 ) -> Result<T, Failure> {

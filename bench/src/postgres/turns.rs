@@ -13,7 +13,7 @@ use crate::{
         own::{self, Form},
         pgbench::{Pgbench, Ran},
         script::Script,
-        site::{Counts, Cpu, Lanes, Place, Site, with_store},
+        site::{BenchDatabase, Counts, Cpu, Lanes, Site, with_store},
     },
     progress::Progress,
 };
@@ -108,7 +108,7 @@ impl Row {
 /// Where turns are taken.
 pub(crate) struct Arena<'a> {
     pub(crate) site: &'a Site,
-    pub(crate) place: &'a Place,
+    pub(crate) place: &'a BenchDatabase,
     pub(crate) pgbench: &'a Pgbench,
     pub(crate) seconds: u32,
     /// Where the keys of the store's operations come from.

@@ -190,6 +190,20 @@ pub struct Settlement {
 }
 
 /// What to do next for a [`Settlement`].
+///
+/// ```
+/// use onceward_core::{Settled, Settlement, SettlementStep, Store, StoreError};
+///
+/// async fn end(store: &dyn Store, mut settlement: Settlement) -> Result<Settled, StoreError> {
+///     loop {
+///         let swap = store.swap(settlement.change()).await?;
+///         match settlement.next(swap) {
+///             SettlementStep::Swap(next) => settlement = next,
+///             SettlementStep::Done(settled) => return Ok(settled),
+///         }
+///     }
+/// }
+/// ```
 #[expect(clippy::large_enum_variant, reason = "moved once, and rarely")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettlementStep {
@@ -200,6 +214,18 @@ pub enum SettlementStep {
 }
 
 /// The end of a settlement.
+///
+/// ```
+/// use onceward_core::Settled;
+///
+/// /// Whether the handler's answer may go to its client.
+/// fn may_answer(settled: &Settled) -> bool {
+///     match settled {
+///         Settled::Stored { .. } => true,
+///         Settled::FencedOff(_) => false, // another execution has the key now
+///     }
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settled {
     /// The end is durable.

@@ -2,9 +2,21 @@
 
 use alloc::boxed::Box;
 
-use crate::{Fence, Stored};
+use crate::{Fence, Stored, words::words};
 
 /// What is stored under a digest.
+///
+/// ```
+/// use onceward_core::{Digest, Found, Status, Store, StoreError};
+///
+/// async fn status(store: &dyn Store, id: &Digest) -> Result<Option<Status>, StoreError> {
+///     Ok(match store.get(id).await? {
+///         Found::Nothing => None,
+///         Found::Record(stored) => Some(stored.status()),
+///         Found::Unreadable { .. } => Some(Status::Unknown),
+///     })
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// Nothing.
@@ -20,28 +32,18 @@ pub enum Found {
     },
 }
 
-/// Why a record cannot be read.
-///
-/// ```
-/// use onceward_core::Unreadable;
-///
-/// assert_eq!(Unreadable::Sealed.as_str(), "sealed");
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreadable {
-    /// It does not match its checksum.
-    Damaged,
-    /// Its answer was sealed with a key that is not at hand here, or changed by software without it.
-    Sealed,
-}
-
-impl Unreadable {
-    /// The word for it in lists.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Damaged => "damaged",
-            Self::Sealed => "sealed",
-        }
+words! {
+    /// Why a record cannot be read.
+    ///
+    /// ```
+    /// use onceward_core::Unreadable;
+    ///
+    /// assert_eq!(Unreadable::Sealed.as_str(), "sealed");
+    /// ```
+    pub enum Unreadable {
+        /// It does not match its checksum.
+        Damaged = "damaged",
+        /// Its answer was sealed with a key that is not at hand here, or changed by software without it.
+        Sealed = "sealed",
     }
 }

@@ -125,10 +125,30 @@ pub enum Order {
 }
 
 /// A place between two pages; its meaning is the store's own.
+///
+/// ```
+/// use onceward_core::{Cursor, Filter};
+///
+/// // What a page gave as `next` asks for the page after it, in any process on the store.
+/// let next = Cursor("1700000000000000".into());
+/// let filter = Filter { after: Some(next), ..Filter::default() };
+/// # let _ = filter;
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor(pub String);
 
 /// One page of a list.
+///
+/// ```
+/// use onceward_core::{Digest, Page};
+///
+/// fn ids(page: &Page) -> Vec<Digest> {
+///     page.listed.iter().map(|listed| listed.id).collect()
+/// }
+///
+/// let last = Page { listed: Vec::new(), next: None };
+/// assert!(ids(&last).is_empty());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// The records; none is in progress of being changed, but the next page may see newer ones.
@@ -138,6 +158,18 @@ pub struct Page {
 }
 
 /// One line of a list.
+///
+/// ```
+/// use onceward_core::{Found, Listed};
+///
+/// fn line(listed: &Listed) -> String {
+///     match &listed.found {
+///         Found::Record(stored) => format!("{} {}", listed.id, stored.status()),
+///         Found::Unreadable { why, .. } => format!("{} unreadable: {}", listed.id, why.as_str()),
+///         Found::Nothing => unreachable!("a list has no line for nothing"),
+///     }
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// The operation's digest.
@@ -147,6 +179,20 @@ pub struct Listed {
 }
 
 /// The result of a purge.
+///
+/// ```
+/// use onceward_core::{Purge, StoreError};
+///
+/// fn explain(purged: Result<Purge, StoreError>) -> &'static str {
+///     match purged {
+///         Ok(Purge::Purged) => "the next request with this key runs",
+///         Ok(Purge::Conflict(_)) => "another process changed the record: read it again",
+///         Ok(Purge::Open) => "resolve it first",
+///         Ok(Purge::Recent) => "try again in a minute",
+///         Err(_) => "the store does not answer: it may be deleted or not",
+///     }
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purge {
     /// The record is gone; the key is new.

@@ -82,6 +82,7 @@ mod transactional;
 mod verdict;
 mod wake;
 pub mod wire;
+mod words;
 
 pub use admission::{Admission, Step};
 pub use cause::Cause;

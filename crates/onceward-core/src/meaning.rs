@@ -134,14 +134,15 @@ impl Policy {
     /// ```
     #[must_use]
     pub fn of(effect: Effect) -> PolicyBuilder {
-        PolicyBuilder {
-            effect,
+        let lists = BTreeSet::new;
+        let policy = Policy {
             profile: None,
             holds_500: false,
-            not_applied: BTreeSet::new(),
-            released: BTreeSet::new(),
-            finals: BTreeSet::new(),
-        }
+            not_applied: lists(),
+            released: lists(),
+            finals: lists(),
+        };
+        PolicyBuilder { effect, policy }
     }
 
     /// What this reply means.
@@ -199,13 +200,6 @@ impl Policy {
     }
 
     /// How doubtful replies are read; `None`: the effect is transactional and leaves no doubt.
-    ///
-    /// ```
-    /// # use onceward_core::{Effect, Policy, Profile};
-    /// let effect = Effect::Repeatable { within: core::time::Duration::from_secs(3600) };
-    /// assert_eq!(Policy::of(effect).build()?.profile(), Some(Profile::Rerun));
-    /// # Ok::<(), onceward_core::PolicyError>(())
-    /// ```
     #[must_use]
     pub fn profile(&self) -> Option<Profile> {
         self.profile
@@ -252,11 +246,7 @@ impl Policy {
 #[derive(Clone, Debug)]
 pub struct PolicyBuilder {
     effect: Effect,
-    profile: Option<Profile>,
-    holds_500: bool,
-    not_applied: BTreeSet<u16>,
-    released: BTreeSet<u16>,
-    finals: BTreeSet<u16>,
+    policy: Policy,
 }
 
 impl PolicyBuilder {
@@ -268,7 +258,7 @@ impl PolicyBuilder {
     /// ```
     #[must_use]
     pub fn profile(mut self, profile: Profile) -> Self {
-        self.profile = Some(profile);
+        self.policy.profile = Some(profile);
         self
     }
 
@@ -282,7 +272,7 @@ impl PolicyBuilder {
     /// ```
     #[must_use]
     pub fn hold_500(mut self) -> Self {
-        self.holds_500 = true;
+        self.policy.holds_500 = true;
         self
     }
 
@@ -295,7 +285,7 @@ impl PolicyBuilder {
     /// ```
     #[must_use]
     pub fn not_applied(mut self, statuses: impl IntoIterator<Item = u16>) -> Self {
-        self.not_applied.extend(statuses);
+        self.policy.not_applied.extend(statuses);
         self
     }
 
@@ -312,7 +302,7 @@ impl PolicyBuilder {
     /// ```
     #[must_use]
     pub fn released_statuses(mut self, statuses: impl IntoIterator<Item = u16>) -> Self {
-        self.released.extend(statuses);
+        self.policy.released.extend(statuses);
         self
     }
 
@@ -327,40 +317,38 @@ impl PolicyBuilder {
     /// ```
     #[must_use]
     pub fn final_statuses(mut self, statuses: impl IntoIterator<Item = u16>) -> Self {
-        self.finals.extend(statuses);
+        self.policy.finals.extend(statuses);
         self
     }
 
     /// Checks the policy as a whole.
-    ///
-    /// ```
-    /// # use onceward_core::{Effect, Policy, Profile};
-    /// let error = Policy::of(Effect::External).profile(Profile::Rerun).build().unwrap_err();
-    /// assert!(error.to_string().contains("repeatable"));
-    /// ```
     pub fn build(self) -> Result<Policy, PolicyError> {
-        let Self { effect, profile, holds_500, not_applied, released, finals } = self;
+        let Self { effect, policy } = self;
+        let Policy { profile, holds_500, not_applied, released, finals } = &policy;
         let profile = match effect {
-            Effect::Transactional => None,
+            Effect::Transactional => {
+                let said = [
+                    ("profile", profile.is_some()),
+                    ("hold_500", *holds_500),
+                    ("not_applied", !not_applied.is_empty()),
+                    ("released_statuses", !released.is_empty()),
+                    ("final_statuses", !finals.is_empty()),
+                ];
+                match said.into_iter().find(|(_, is_said)| *is_said) {
+                    Some((option, _)) => return Err(PolicyError::NotForTransactional { option }),
+                    None => None,
+                }
+            }
+            Effect::External if *profile == Some(Profile::Rerun) => {
+                return Err(PolicyError::RerunWithoutRepeatable);
+            }
             Effect::External => Some(profile.unwrap_or(Profile::Standard)),
             Effect::Repeatable { .. } => Some(profile.unwrap_or(Profile::Rerun)),
         };
-        let refused = |option| Err(PolicyError::NotForTransactional { option });
-        match (effect, profile) {
-            (Effect::Transactional, _) if self.profile.is_some() => return refused("profile"),
-            (Effect::Transactional, _) if holds_500 => return refused("hold_500"),
-            (Effect::Transactional, _) if !not_applied.is_empty() => return refused("not_applied"),
-            (Effect::Transactional, _) if !released.is_empty() => {
-                return refused("released_statuses");
-            }
-            (Effect::Transactional, _) if !finals.is_empty() => return refused("final_statuses"),
-            (Effect::External, Some(Profile::Rerun)) => {
-                return Err(PolicyError::RerunWithoutRepeatable);
-            }
-            (_, Some(profile @ (Profile::Stripe | Profile::Rerun))) if holds_500 => {
-                return Err(PolicyError::HoldWithoutStrict { profile });
-            }
-            _ => {}
+        if let Some(profile @ (Profile::Stripe | Profile::Rerun)) = profile
+            && *holds_500
+        {
+            return Err(PolicyError::HoldWithoutStrict { profile });
         }
         if let Some(&status) = not_applied.iter().find(|status| !(500..=599).contains(*status)) {
             return Err(PolicyError::NotAServerError { status });
@@ -375,7 +363,7 @@ impl PolicyBuilder {
         if let Some(&status) = finals.iter().find(frees) {
             return Err(PolicyError::FreedAndFinal { status });
         }
-        Ok(Policy { profile, holds_500, not_applied, released, finals })
+        Ok(Policy { profile, ..policy })
     }
 }
 
@@ -474,7 +462,3 @@ impl fmt::Display for PolicyError {
 }
 
 impl Error for PolicyError {}
-
-#[cfg(test)]
-#[path = "meaning_tests.rs"]
-mod tests;

@@ -47,6 +47,14 @@ pub struct Outcome {
 }
 
 /// One header line: name and value.
+///
+/// ```
+/// use onceward_core::{Header, Outcome};
+///
+/// let line: Header = ("location".into(), b"/charges/7"[..].into());
+/// let outcome = Outcome::inline(201, Vec::new()).header("location", b"/charges/7");
+/// assert_eq!(outcome.headers, [line]);
+/// ```
 pub type Header = (Box<str>, Box<[u8]>);
 
 impl Outcome {

@@ -302,7 +302,3 @@ impl fmt::Display for RepairError {
 }
 
 impl Error for RepairError {}
-
-#[cfg(test)]
-#[path = "repair_tests.rs"]
-mod tests;

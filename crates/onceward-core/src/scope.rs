@@ -55,12 +55,6 @@ impl Scope {
     }
 
     /// A scope of one part.
-    ///
-    /// ```
-    /// # use onceward_core::Scope;
-    /// assert_eq!(Scope::of("tenant", "acme")?, Scope::new([("tenant", "acme")])?);
-    /// # Ok::<(), onceward_core::ScopeError>(())
-    /// ```
     pub fn of(name: &str, value: &str) -> Result<Self, ScopeError> {
         Self::new([(name, value)])
     }
@@ -163,6 +157,13 @@ fn write_escaped(formatter: &mut fmt::Formatter<'_>, piece: &str) -> fmt::Result
 }
 
 /// Why parts do not make a [`Scope`].
+///
+/// ```
+/// use onceward_core::{Scope, ScopeError};
+///
+/// // A tenant that is empty would be shared by all callers without one.
+/// assert_eq!(Scope::of("tenant", ""), Err(ScopeError::Empty("tenant".into())));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScopeError {

@@ -31,6 +31,15 @@ pub trait Spool: Store {
 }
 
 /// Names one spooled answer: the operation and the fence of the record that refers to it.
+///
+/// ```
+/// use onceward_core::{Change, SpoolId};
+///
+/// /// Under which name the chunks of the answer lie that this change refers to.
+/// fn id(change: &Change) -> SpoolId {
+///     SpoolId { operation: change.id, fence: change.next.fence }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SpoolId {
     /// The operation's digest.

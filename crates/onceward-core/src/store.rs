@@ -6,9 +6,26 @@ use core::{any::Any, error::Error, fmt, future::Future, pin::Pin, time::Duration
 use crate::{Digest, Fence, Found, Note, Record, Timestamp, Wake};
 
 /// A boxed future, so that the traits are dyn-compatible and a store is chosen at run time.
+///
+/// ```
+/// use onceward_core::BoxFuture;
+///
+/// fn answer() -> BoxFuture<'static, u32> {
+///     Box::pin(async { 42 })
+/// }
+/// ```
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// What a store answers, or why it does not.
+///
+/// ```
+/// use onceward_core::{Digest, Found, Store, StoreFuture};
+///
+/// /// A wrapper of a store passes the future on as it is.
+/// fn read<'a>(inner: &'a dyn Store, id: &'a Digest) -> StoreFuture<'a, Found> {
+///     inner.get(id)
+/// }
+/// ```
 pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 
 /// The one store primitive: replace a record if its fence is the expected one.

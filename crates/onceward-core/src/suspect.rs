@@ -5,10 +5,11 @@ use core::{ops::RangeInclusive, time::Duration};
 use crate::{State, Stored, Timestamp, Ttl};
 
 impl Stored {
-    /// What a store says as `suspect` of a record that it reads by a clock which may be so far ahead.
+    /// What a store reports as [`suspect`](Self::suspect) while its clock may be `ahead` of real time.
     ///
-    /// Of an end whose time is over: the jump explains that, see [`Ttl::is_suspect`]. Of all else: the clock
-    /// jumped since it was written and does not say how long ago that was.
+    /// For an ended record whose time is over: whether only the jump makes it so, see [`Ttl::is_suspect`]. For
+    /// any other: whether the clock has jumped since the store wrote the record, so that the store cannot tell how
+    /// long ago that was.
     ///
     /// ```
     /// use core::time::Duration;
@@ -38,11 +39,10 @@ impl Stored {
 }
 
 impl Ttl {
-    /// Whether a time that was written then and ends then is over by a clock that is so far `ahead`, with
-    /// its last jump alone and with all of them, and would not be over if that were taken off: a store
-    /// says so as [`Stored::suspect`](crate::Stored::suspect).
+    /// Whether a time is over only because the store's clock jumped: without the jump it would still run.
     ///
-    /// What was written since the jump is counted by the jumped clock alone, and right.
+    /// `ahead` is how far the clock may be ahead of real time: by its last jump alone, and by all its jumps
+    /// together. What the store wrote after the jump it counts by the jumped clock alone, and that is right.
     ///
     /// ```
     /// use core::time::Duration;
@@ -67,8 +67,8 @@ impl Ttl {
     }
 }
 
-/// What was written less than the last jump ago was written behind it. A store that does not know exactly how
-/// far its clock jumped believes the shorter distance.
+/// What the store wrote less than the length of the last jump ago, it wrote after that jump. A store that does not
+/// know exactly how far its clock jumped believes the shorter distance.
 fn is_older_than_the_jump(
     written_at: Timestamp,
     now: Timestamp,

@@ -98,6 +98,15 @@ impl Terms {
 }
 
 /// Collects [`Terms`]; nothing is checked before [`build`](TermsBuilder::build).
+///
+/// ```
+/// use core::time::Duration;
+/// use onceward_core::{Effect, Terms};
+///
+/// let terms = Terms::of(Effect::Transactional).lease(Duration::from_secs(10)).build()?;
+/// assert_eq!(terms.lease(), Duration::from_secs(10));
+/// # Ok::<(), onceward_core::TermsError>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct TermsBuilder {
     terms: Terms,
@@ -216,6 +225,14 @@ fn longer(
 }
 
 /// Why [`Terms`] were refused.
+///
+/// ```
+/// use core::time::Duration;
+/// use onceward_core::{Effect, Terms, TermsError};
+///
+/// let error = Terms::of(Effect::External).retain(Duration::ZERO).build().unwrap_err();
+/// assert!(matches!(error, TermsError::Range { option: "retain", .. }));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TermsError {

@@ -2,7 +2,7 @@
 
 use alloc::{string::String, vec::Vec};
 
-use crate::{Digest, Execution, Store, StoreFuture, Timestamp};
+use crate::{Digest, Execution, Store, StoreFuture, Timestamp, words::words};
 
 /// Reads the notes that swaps and purges left, oldest first.
 ///
@@ -22,6 +22,15 @@ pub trait Trail: Store {
 }
 
 /// A note with the store's time of it.
+///
+/// ```
+/// use onceward_core::TrailEntry;
+///
+/// fn line(entry: &TrailEntry) -> String {
+///     let actor = entry.note.actor.as_deref().unwrap_or("the protocol");
+///     format!("{}: {} by {actor}", entry.at.unix_micros(), entry.note.kind.as_str())
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrailEntry {
     /// When the store wrote it.
@@ -65,45 +74,29 @@ impl Note {
     }
 }
 
-/// The kinds of trail entries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum NoteKind {
-    /// A claim past its lease was taken over.
-    TakeOver,
-    /// A claim was given back.
-    Release,
-    /// The outcome was declared unknown.
-    Unknown,
-    /// An unknown outcome was resolved.
-    Resolve,
-    /// The record was deleted by an operator.
-    Purge,
-    /// An operator said that the store's clock is right: of no operation, see the admin API.
-    TrustClock,
-}
-
-impl NoteKind {
-    /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::TakeOver,
-        Self::Release,
-        Self::Unknown,
-        Self::Resolve,
-        Self::Purge,
-        Self::TrustClock,
-    ];
-
-    /// The word for it in stored trails, lists and logs.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::TakeOver => "take_over",
-            Self::Release => "release",
-            Self::Unknown => "unknown",
-            Self::Resolve => "resolve",
-            Self::Purge => "purge",
-            Self::TrustClock => "trust_clock",
-        }
+words! {
+    /// The kinds of trail entries.
+    ///
+    /// ```
+    /// use onceward_core::NoteKind;
+    ///
+    /// // A store keeps the word and reads it back.
+    /// let stored = NoteKind::TakeOver.as_str();
+    /// assert_eq!(NoteKind::ALL.into_iter().find(|kind| kind.as_str() == stored), Some(NoteKind::TakeOver));
+    /// ```
+    #[non_exhaustive]
+    pub enum NoteKind {
+        /// A claim past its lease was taken over.
+        TakeOver = "take_over",
+        /// A claim was given back.
+        Release = "release",
+        /// The outcome was declared unknown.
+        Unknown = "unknown",
+        /// An unknown outcome was resolved.
+        Resolve = "resolve",
+        /// The record was deleted by an operator.
+        Purge = "purge",
+        /// An operator said that the store's clock is right: of no operation, see the admin API.
+        TrustClock = "trust_clock",
     }
 }

@@ -31,4 +31,15 @@ pub trait Wake: Send + Sync {
 }
 
 /// What is called with an operation that has ended in another process: see [`Wake::listen`].
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+/// use onceward_core::{Digest, OnEnded};
+///
+/// let ended = Arc::new(Mutex::new(Vec::new()));
+/// let seen = ended.clone();
+/// let heard: Arc<OnEnded> = Arc::new(move |id: &Digest| seen.lock().unwrap().push(*id));
+/// heard(&Digest([7; 32]));
+/// assert_eq!(*ended.lock().unwrap(), [Digest([7; 32])]);
+/// ```
 pub type OnEnded = dyn Fn(&Digest) + Send + Sync;

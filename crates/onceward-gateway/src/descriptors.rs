@@ -26,7 +26,7 @@ impl Descriptors {
         let raised = Rlimit { current: maximum, maximum };
         let limit = match setrlimit(Resource::Nofile, raised) {
             Ok(()) => maximum,
-            // It is served with what there is; the operator is warned if that is little.
+            // The gateway serves with what there is, and warns the operator if that is little.
             Err(_) => current,
         };
         Self { limit: limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX) }
@@ -44,7 +44,7 @@ impl Descriptors {
         self.own()
     }
 
-    /// Connections to the upstream and to those who are asked.
+    /// Connections to the upstream, and to the URLs of `authorize`, `reconcile` and `rebuild`.
     pub(crate) fn upstream(self) -> usize {
         ((self.limit - 2 * self.own()) / 3).min(MOST_UPSTREAM)
     }

@@ -22,6 +22,23 @@ pub const MAX_DISAGREEMENT: Duration = Duration::from_secs(60);
 const MAX_DISAGREEMENT_MICROS: i64 = MAX_DISAGREEMENT.as_micros() as i64;
 
 /// The clocks of a process: of an embedded store both count, of one with a server only the second.
+///
+/// ```
+/// use onceward::{clock::{Clock, HostClock}, protocol::Timestamp};
+/// use std::time::Duration;
+///
+/// /// A host in a test laboratory that lives an hour ahead.
+/// struct Ahead(HostClock);
+///
+/// impl Clock for Ahead {
+///     fn now(&self) -> Timestamp {
+///         self.0.now().plus(Duration::from_secs(3600))
+///     }
+///     fn steady(&self) -> Duration {
+///         self.0.steady()
+///     }
+/// }
+/// ```
 pub trait Clock: Send + Sync + 'static {
     /// The time by which leases and retentions are counted.
     fn now(&self) -> Timestamp;

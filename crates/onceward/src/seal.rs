@@ -216,6 +216,13 @@ impl fmt::Debug for Keyring {
 }
 
 /// Why a text is not a [`Keyring`]. The text itself is never repeated.
+///
+/// ```
+/// use onceward::seal::{Keyring, KeyringError};
+///
+/// let error = Keyring::new([1; 32]).reads([1; 32]).unwrap_err();
+/// assert_eq!(error, KeyringError::Twice { line: 2 });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyringError {

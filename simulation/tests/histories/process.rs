@@ -125,7 +125,7 @@ struct WayToStore {
 
 /// What happens to one call.
 #[derive(Clone, Copy, Debug)]
-enum Fate {
+enum CallOutcome {
     Prompt,
     Slow { there: Duration, back: Duration },
     Fails,
@@ -134,9 +134,9 @@ enum Fate {
 }
 
 impl WayToStore {
-    fn fate(&self) -> Fate {
+    fn draw_outcome(&self) -> CallOutcome {
         if self.world.is_down() {
-            return Fate::Fails;
+            return CallOutcome::Fails;
         }
         let healed = self.world.is_healed();
         let weather = if healed { Weather::CALM } else { self.world.settings.weather };
@@ -144,16 +144,20 @@ impl WayToStore {
             let Weather { fails, loses, late, slow } = weather;
             let dice = rng.u8(0..100);
             if dice < fails {
-                Fate::Fails
+                CallOutcome::Fails
             } else if dice < fails + loses {
-                Fate::LosesReply { hangs: percent(rng, 20) }
+                CallOutcome::LosesReply { hangs: percent(rng, 20) }
             } else if dice < fails + loses + late {
                 let again = percent(rng, 30).then(|| millis(rng.u64(0..=3000)));
-                Fate::Late { after: millis(rng.u64(1..=4000)), again, hangs: percent(rng, 20) }
+                CallOutcome::Late {
+                    after: millis(rng.u64(1..=4000)),
+                    again,
+                    hangs: percent(rng, 20),
+                }
             } else if dice < fails + loses + late + slow {
-                Fate::Slow { there: millis(rng.u64(0..=20)), back: millis(rng.u64(0..=20)) }
+                CallOutcome::Slow { there: millis(rng.u64(0..=20)), back: millis(rng.u64(0..=20)) }
             } else {
-                Fate::Prompt
+                CallOutcome::Prompt
             }
         })
     }
@@ -163,20 +167,20 @@ impl WayToStore {
         if world.sabotage == Some(Sabotage::NeverGivesBack) && self.gives_back(change) {
             return self.fail("sabotaged", false).await;
         }
-        match self.fate() {
-            Fate::Prompt => Ok(world.swap(change, number)),
-            Fate::Slow { there, back } => {
+        match self.draw_outcome() {
+            CallOutcome::Prompt => Ok(world.swap(change, number)),
+            CallOutcome::Slow { there, back } => {
                 let swap = self.deliver(change, there).await;
                 sleep(back).await;
                 Ok(swap)
             }
-            Fate::Fails => self.fail("refused", false).await,
-            Fate::LosesReply { hangs } => {
+            CallOutcome::Fails => self.fail("refused", false).await,
+            CallOutcome::LosesReply { hangs } => {
                 world.count(Event::LostReply);
                 world.swap(change, number);
                 self.fail("reply lost", hangs).await
             }
-            Fate::Late { after, again, hangs } => {
+            CallOutcome::Late { after, again, hangs } => {
                 drop(self.deliver_late(change, after));
                 if let Some(again) = again {
                     drop(self.deliver_late(change, after + again));
@@ -250,9 +254,9 @@ impl Store for WayToStore {
     fn get<'a>(&'a self, id: &'a Digest) -> BoxFuture<'a, Result<Found, StoreError>> {
         Box::pin(async move {
             self.life.step().await;
-            let found = match self.fate() {
-                Fate::Prompt => Ok(self.world.found(id)),
-                Fate::Slow { there, back } => {
+            let found = match self.draw_outcome() {
+                CallOutcome::Prompt => Ok(self.world.found(id)),
+                CallOutcome::Slow { there, back } => {
                     sleep(there).await;
                     let found = self.world.found(id);
                     sleep(back).await;

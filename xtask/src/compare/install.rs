@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::peers::Place;
+use super::peers::Directories;
 use crate::cargo::{Cargo, forget_own_package};
 use crate::failure::Failure;
 
@@ -31,14 +31,14 @@ pub(crate) fn target(root: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// A service that needs nothing but Node.
-pub(crate) fn node(place: &Place<'_>, name: &str) -> Result<Installed, String> {
+pub(crate) fn node(directories: &Directories<'_>, name: &str) -> Result<Installed, String> {
     let node = version("node", "--version").ok_or("node is not installed")?;
-    Ok(Installed { directory: copied(place, name)?, versions: vec![node] })
+    Ok(Installed { directory: copied(directories, name)?, versions: vec![node] })
 }
 
 /// With the packages of its `package.json`.
-pub(crate) fn npm(place: &Place<'_>, name: &str) -> Result<Installed, String> {
-    let Installed { directory, mut versions } = node(place, name)?;
+pub(crate) fn npm(directories: &Directories<'_>, name: &str) -> Result<Installed, String> {
+    let Installed { directory, mut versions } = node(directories, name)?;
     version("npm", "--version").ok_or("npm is not installed")?;
     once(&directory, "package.json", |directory| {
         let mut command = Command::new("npm");
@@ -61,9 +61,9 @@ pub(crate) fn npm(place: &Place<'_>, name: &str) -> Result<Installed, String> {
 }
 
 /// With the packages of its `requirements.txt`, in an environment of its own.
-pub(crate) fn pip(place: &Place<'_>, name: &str) -> Result<Installed, String> {
+pub(crate) fn pip(directories: &Directories<'_>, name: &str) -> Result<Installed, String> {
     let python = version("python3", "--version").ok_or("python3 is not installed")?;
-    let directory = copied(place, name)?;
+    let directory = copied(directories, name)?;
     once(&directory, "requirements.txt", |directory| {
         finish(Command::new("python3").args(["-m", "venv", "venv"]).current_dir(directory))?;
         let mut command = Command::new(directory.join("venv/bin/python"));
@@ -76,8 +76,12 @@ pub(crate) fn pip(place: &Place<'_>, name: &str) -> Result<Installed, String> {
 }
 
 /// A crate, with the versions of its own lock file.
-pub(crate) fn cargo(place: &Place<'_>, name: &str, shown: &[&str]) -> Result<Installed, String> {
-    let directory = copied(place, name)?;
+pub(crate) fn cargo(
+    directories: &Directories<'_>,
+    name: &str,
+    shown: &[&str],
+) -> Result<Installed, String> {
+    let directory = copied(directories, name)?;
     let mut command = Command::new("cargo");
     command.args(["build", "--locked", "--quiet", "--target-dir", "target"]);
     forget_own_package(&mut command);
@@ -89,10 +93,14 @@ pub(crate) fn cargo(place: &Place<'_>, name: &str, shown: &[&str]) -> Result<Ins
 }
 
 /// A Go module, with the versions of its own `go.mod`.
-pub(crate) fn go(place: &Place<'_>, name: &str, shown: &[&str]) -> Result<Installed, String> {
+pub(crate) fn go(
+    directories: &Directories<'_>,
+    name: &str,
+    shown: &[&str],
+) -> Result<Installed, String> {
     from_distribution("go", "golang-go", "version")?;
     let go = version("go", "version").ok_or("go is not installed")?;
-    let directory = copied(place, name)?;
+    let directory = copied(directories, name)?;
     let mut command = Command::new("go");
     command.args(["build", "-o", "service", "."]).env("GOTOOLCHAIN", "local");
     finish(command.current_dir(&directory))?;
@@ -149,9 +157,9 @@ fn locked(lock: &str, package: &str) -> Option<String> {
 }
 
 /// The directory of a peer below `target/compare`, with the files that the repository has for it.
-fn copied(place: &Place<'_>, name: &str) -> Result<PathBuf, String> {
-    let directory = place.kept.join(name);
-    copy(&place.root.join("xtask/compare").join(name), &directory)
+fn copied(directories: &Directories<'_>, name: &str) -> Result<PathBuf, String> {
+    let directory = directories.kept.join(name);
+    copy(&directories.root.join("xtask/compare").join(name), &directory)
         .map_err(|error| format!("its service cannot be copied: {error}"))?;
     Ok(directory)
 }

@@ -11,8 +11,8 @@ use testbed::{Process, TEST_TIMEOUT, free_address};
 
 use super::install::{self, Installed};
 
-/// Where things are.
-pub(crate) struct Place<'a> {
+/// Where the peers are installed and run.
+pub(crate) struct Directories<'a> {
     /// The root of the repository.
     pub(crate) root: &'a Path,
     /// What is installed stays here.
@@ -39,8 +39,8 @@ pub(crate) struct Peer {
     pub(crate) about: &'static str,
     /// Its source, below `xtask/compare`.
     pub(crate) service: &'static str,
-    pub(crate) install: fn(&Place<'_>) -> Result<Installed, String>,
-    pub(crate) start: fn(&Place<'_>, &Installed, &Path) -> Result<Running, String>,
+    pub(crate) install: fn(&Directories<'_>) -> Result<Installed, String>,
+    pub(crate) start: fn(&Directories<'_>, &Installed, &Path) -> Result<Running, String>,
 }
 
 pub(crate) const PEERS: [Peer; 8] = [
@@ -49,7 +49,7 @@ pub(crate) const PEERS: [Peer; 8] = [
         title: "no protection",
         about: "The service alone, for reference. It ignores the key.",
         service: "plain/service.mjs",
-        install: |place| install::node(place, "plain"),
+        install: |directories| install::node(directories, "plain"),
         start: plain,
     },
     Peer {
@@ -58,7 +58,7 @@ pub(crate) const PEERS: [Peer; 8] = [
         about: "`onceward serve --scope secret:x-api-key --authorize none` before the service above, \
                 with the embedded store on disk.",
         service: "plain/service.mjs",
-        install: |place| with_onceward(place, install::node(place, "plain")?),
+        install: |directories| with_onceward(directories, install::node(directories, "plain")?),
         start: onceward,
     },
     Peer {
@@ -67,7 +67,7 @@ pub(crate) const PEERS: [Peer; 8] = [
         about: "Middleware for Express with its adapter for Redis and the default intent validator. \
                 Authentication comes before it.",
         service: "express-idempotency/service.mjs",
-        install: |place| with_redis(install::npm(place, "express-idempotency")?),
+        install: |directories| with_redis(install::npm(directories, "express-idempotency")?),
         start: express,
     },
     Peer {
@@ -77,7 +77,7 @@ pub(crate) const PEERS: [Peer; 8] = [
                 charge is a step (`ctx.run`). The ingress knows no callers, so the probe is given no \
                 credentials. Handlers return a value, so there is no status 201 and no header of its own.",
         service: "restate/service.mjs",
-        install: |place| install::npm(place, "restate"),
+        install: |directories| install::npm(directories, "restate"),
         start: restate,
     },
     Peer {
@@ -86,7 +86,7 @@ pub(crate) const PEERS: [Peer; 8] = [
         about: "Middleware in FastAPI with its backend for Redis and default options. Authentication \
                 comes before it.",
         service: "asgi-idempotency-header/service.py",
-        install: |place| with_redis(install::pip(place, "asgi-idempotency-header")?),
+        install: |directories| with_redis(install::pip(directories, "asgi-idempotency-header")?),
         start: asgi,
     },
     Peer {
@@ -97,7 +97,7 @@ pub(crate) const PEERS: [Peer; 8] = [
                 by `Authorization`, so the credentials are two of these. Authentication comes before it. A \
                 response of Django has one line for each header, so the two links are in one.",
         service: "django-idempotency-key/service.py",
-        install: |place| install::pip(place, "django-idempotency-key"),
+        install: |directories| install::pip(directories, "django-idempotency-key"),
         start: django,
     },
     Peer {
@@ -107,9 +107,9 @@ pub(crate) const PEERS: [Peer; 8] = [
                 its store in memory; `replay_header_name` is `Idempotent-Replayed`. Callers are sessions: \
                 the credentials are two session cookies.",
         service: "axum-idempotent/src/main.rs",
-        install: |place| {
+        install: |directories| {
             let shown = ["axum-idempotent", "ruts", "axum"];
-            install::cargo(place, "axum-idempotent", &shown)
+            install::cargo(directories, "axum-idempotent", &shown)
         },
         start: axum,
     },
@@ -120,7 +120,7 @@ pub(crate) const PEERS: [Peer; 8] = [
                 `Idempotency-Key`; `KeyHeaderValidate` takes up to 255 characters, because the default \
                 takes only 36. Authentication comes before it.",
         service: "fiber/main.go",
-        install: |place| install::go(place, "fiber", &["github.com/gofiber/fiber/v3"]),
+        install: |directories| install::go(directories, "fiber", &["github.com/gofiber/fiber/v3"]),
         start: fiber,
     },
 ];
@@ -160,15 +160,19 @@ fn python(installed: &Installed) -> Command {
     command
 }
 
-fn plain(_: &Place<'_>, installed: &Installed, _: &Path) -> Result<Running, String> {
+fn plain(_: &Directories<'_>, installed: &Installed, _: &Path) -> Result<Running, String> {
     let (service, address) = serve(&mut script(installed))?;
     Ok(running(address, address, vec![service]))
 }
 
-fn onceward(place: &Place<'_>, installed: &Installed, home: &Path) -> Result<Running, String> {
+fn onceward(
+    directories: &Directories<'_>,
+    installed: &Installed,
+    home: &Path,
+) -> Result<Running, String> {
     let (service, upstream) = serve(&mut script(installed))?;
     let address = free_address()?;
-    let mut command = Command::new(place.onceward);
+    let mut command = Command::new(directories.onceward);
     command
         .args(["serve", "--scope", "secret:x-api-key", "--authorize", "none"])
         .args(["--upstream", &format!("http://{upstream}"), "--listen", &address.to_string()])
@@ -178,25 +182,25 @@ fn onceward(place: &Place<'_>, installed: &Installed, home: &Path) -> Result<Run
     Ok(running(address, upstream, vec![gateway, service]))
 }
 
-fn express(_: &Place<'_>, installed: &Installed, home: &Path) -> Result<Running, String> {
+fn express(_: &Directories<'_>, installed: &Installed, home: &Path) -> Result<Running, String> {
     let (redis, url) = redis(home)?;
     let (service, address) = serve(script(installed).env("REDIS_URL", url))?;
     Ok(running(address, address, vec![service, redis]))
 }
 
-fn asgi(_: &Place<'_>, installed: &Installed, home: &Path) -> Result<Running, String> {
+fn asgi(_: &Directories<'_>, installed: &Installed, home: &Path) -> Result<Running, String> {
     let (redis, url) = redis(home)?;
     let (service, address) = serve(python(installed).env("REDIS_URL", url))?;
     Ok(running(address, address, vec![service, redis]))
 }
 
-fn django(_: &Place<'_>, installed: &Installed, _: &Path) -> Result<Running, String> {
+fn django(_: &Directories<'_>, installed: &Installed, _: &Path) -> Result<Running, String> {
     let (service, address) = serve(&mut python(installed))?;
     let credentials = BEARERS.map(String::from).to_vec();
     Ok(Running { credentials, ..running(address, address, vec![service]) })
 }
 
-fn axum(_: &Place<'_>, installed: &Installed, _: &Path) -> Result<Running, String> {
+fn axum(_: &Directories<'_>, installed: &Installed, _: &Path) -> Result<Running, String> {
     let program = installed.directory.join("target/debug/compare-axum-idempotent");
     let (service, address) = serve(&mut Command::new(program))?;
     let session = || {
@@ -213,13 +217,13 @@ fn session_in(answer: &str) -> Option<String> {
     Some(format!("Cookie: {}", line.split(';').next()?.trim()))
 }
 
-fn fiber(_: &Place<'_>, installed: &Installed, _: &Path) -> Result<Running, String> {
+fn fiber(_: &Directories<'_>, installed: &Installed, _: &Path) -> Result<Running, String> {
     let mut command = Command::new(installed.directory.join("service"));
     let (service, address) = serve(&mut command)?;
     Ok(running(address, address, vec![service]))
 }
 
-fn restate(_: &Place<'_>, installed: &Installed, home: &Path) -> Result<Running, String> {
+fn restate(_: &Directories<'_>, installed: &Installed, home: &Path) -> Result<Running, String> {
     let count = free_address()?;
     let mut command = script(installed);
     command.env("COUNT_PORT", count.port().to_string()).env("RESTATE_LOGGING", "ERROR");
@@ -296,8 +300,11 @@ fn with_redis(mut installed: Installed) -> Result<Installed, String> {
     Ok(installed)
 }
 
-fn with_onceward(place: &Place<'_>, mut installed: Installed) -> Result<Installed, String> {
-    let version = super::said(&place.onceward.to_string_lossy(), &["--version"]);
+fn with_onceward(
+    directories: &Directories<'_>,
+    mut installed: Installed,
+) -> Result<Installed, String> {
+    let version = super::said(&directories.onceward.to_string_lossy(), &["--version"]);
     installed.versions.insert(0, version.ok_or("onceward does not say its version")?);
     Ok(installed)
 }

@@ -1,12 +1,9 @@
 //! The executable meaning of [`Store`]: a suite that every backend runs unchanged.
 //!
-//! It needs no executor of its own. A backend gives a [`Bench`] and gets one `#[test]` for each
-//! rule:
+//! It needs no executor of its own. A backend gives a [`Bench`] and a function that runs a future to its
+//! end, like that of tokio's runtime, and gets one `#[test]` for each rule:
 //!
-//! ```ignore
-//! fn block_on<F: Future>(future: F) -> F::Output {
-//!     tokio::runtime::Runtime::new().unwrap().block_on(future)
-//! }
+//! ```
 //! onceward_core::store_conformance!(MyBench::new(), block_on);
 //! onceward_core::inspect_conformance!(MyBench::new(), block_on); // if it has `Inspect` and `Trail`
 //! onceward_core::spool_conformance!(MyBench::new(), block_on); // if it has `Spool`
@@ -91,6 +88,12 @@ pub trait Bench: Clone + Send + Sync + 'static {
 }
 
 /// Makes one `#[test]` for each rule of [`Store`].
+///
+/// ```
+/// use onceward_core::store_conformance;
+///
+/// store_conformance!(MyBench::new(), block_on); // a `Bench`, and what runs a future to its end
+/// ```
 #[macro_export]
 macro_rules! store_conformance {
     ($bench:expr, $block_on:path) => {
@@ -140,6 +143,12 @@ macro_rules! store_conformance {
 }
 
 /// Makes one `#[test]` for each rule of [`Inspect`](crate::Inspect) and [`Trail`](crate::Trail).
+///
+/// ```
+/// use onceward_core::inspect_conformance;
+///
+/// inspect_conformance!(MyBench::new(), block_on); // a `Bench`, and what runs a future to its end
+/// ```
 #[macro_export]
 macro_rules! inspect_conformance {
     ($bench:expr, $block_on:path) => {
@@ -155,6 +164,12 @@ macro_rules! inspect_conformance {
 }
 
 /// Makes one `#[test]` for each rule of [`Spool`](crate::Spool).
+///
+/// ```
+/// use onceward_core::spool_conformance;
+///
+/// spool_conformance!(MyBench::new(), block_on); // a `Bench`, and what runs a future to its end
+/// ```
 #[macro_export]
 macro_rules! spool_conformance {
     ($bench:expr, $block_on:path) => {

@@ -37,12 +37,10 @@
 //! counts together with its boundary (byte 3).
 //!
 //! Stored fingerprints outlive the software that made them: version 1 never changes. The vectors in
-//! `golden.rs` hold it in place, and another rule is another version.
+//! `tests/protocol/fingerprint/golden.rs` hold it in place, and another rule is another version.
 
 mod encoder;
 mod fingerprinter;
-#[cfg(test)]
-mod golden;
 mod head;
 mod json;
 #[cfg(test)]
@@ -77,13 +75,6 @@ pub struct Fingerprint {
 
 impl Fingerprint {
     /// The version of the rules that this module describes.
-    ///
-    /// ```
-    /// use onceward_core::{Fingerprint, RequestHead};
-    ///
-    /// let fingerprint = Fingerprint::v1(&RequestHead::new("POST", "/charges"), b"");
-    /// assert_eq!(fingerprint.version(), Fingerprint::V1);
-    /// ```
     pub const V1: u8 = 1;
 
     /// Fingerprints a request whose whole body is at hand, whatever its media type.
@@ -108,37 +99,18 @@ impl Fingerprint {
     }
 
     /// Puts a stored fingerprint together again, or makes one by rules of the caller's own.
-    ///
-    /// ```
-    /// use onceward_core::Fingerprint;
-    ///
-    /// let stored = Fingerprint::from_parts(Fingerprint::V1, [7; 32]);
-    /// assert_eq!(stored.digest(), &[7; 32]);
-    /// ```
     #[must_use]
     pub const fn from_parts(version: u8, digest: [u8; 32]) -> Self {
         Self { version, digest }
     }
 
     /// The version of the rules: digests of different versions say nothing about each other.
-    ///
-    /// ```
-    /// use onceward_core::Fingerprint;
-    ///
-    /// assert_eq!(Fingerprint::from_parts(9, [0; 32]).version(), 9);
-    /// ```
     #[must_use]
     pub const fn version(&self) -> u8 {
         self.version
     }
 
     /// The SHA-256 digest.
-    ///
-    /// ```
-    /// use onceward_core::Fingerprint;
-    ///
-    /// assert_eq!(Fingerprint::from_parts(1, [3; 32]).digest(), &[3; 32]);
-    /// ```
     #[must_use]
     pub const fn digest(&self) -> &[u8; 32] {
         &self.digest
@@ -176,14 +148,6 @@ pub struct Fingerprints {
 
 impl Fingerprints {
     /// Adds the fingerprint under an older version; of two for one version, the first one stays.
-    ///
-    /// ```
-    /// use onceward_core::{Fingerprint, Fingerprints};
-    ///
-    /// let older = Fingerprint::from_parts(1, [1; 32]);
-    /// let fingerprints = Fingerprints::from(Fingerprint::from_parts(2, [2; 32])).and(older);
-    /// assert_eq!(fingerprints.under(1), Some(older));
-    /// ```
     #[must_use]
     pub fn and(mut self, older: Fingerprint) -> Self {
         if self.under(older.version).is_none() {
@@ -193,27 +157,12 @@ impl Fingerprints {
     }
 
     /// The fingerprint to store with a new claim.
-    ///
-    /// ```
-    /// use onceward_core::{Fingerprint, Fingerprints};
-    ///
-    /// let only = Fingerprint::from_parts(1, [1; 32]);
-    /// assert_eq!(Fingerprints::from(only).current(), only);
-    /// ```
     #[must_use]
     pub const fn current(&self) -> Fingerprint {
         self.current
     }
 
     /// The fingerprint to compare with a stored one of this version, if it can be computed.
-    ///
-    /// ```
-    /// use onceward_core::{Fingerprint, Fingerprints};
-    ///
-    /// let stored = Fingerprint::from_parts(1, [1; 32]);
-    /// let fingerprints = Fingerprints::from(stored);
-    /// assert_eq!(fingerprints.under(stored.version()), Some(stored));
-    /// ```
     #[must_use]
     pub fn under(&self, version: u8) -> Option<Fingerprint> {
         core::iter::once(&self.current)
@@ -226,34 +175,5 @@ impl Fingerprints {
 impl From<Fingerprint> for Fingerprints {
     fn from(current: Fingerprint) -> Self {
         Self { current, older: Vec::new() }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use alloc::format;
-
-    #[test]
-    fn debug_shows_the_version_and_a_prefix_only() {
-        let mut digest = [0xAB; 32];
-        digest[0] = 0x01;
-        let shown = format!("{:?}", Fingerprint::from_parts(1, digest));
-        assert_eq!(shown, "Fingerprint(v1 01ababab…)");
-    }
-
-    #[test]
-    fn the_first_fingerprint_of_a_version_stays() {
-        let current = Fingerprint::from_parts(2, [2; 32]);
-        let fingerprints = Fingerprints::from(current)
-            .and(Fingerprint::from_parts(2, [9; 32]))
-            .and(Fingerprint::from_parts(1, [1; 32]))
-            .and(Fingerprint::from_parts(1, [9; 32]));
-        assert_eq!(fingerprints.current(), current);
-        assert_eq!(fingerprints.under(2), Some(current));
-        assert_eq!(fingerprints.under(1), Some(Fingerprint::from_parts(1, [1; 32])));
-        assert_eq!(fingerprints.under(0), None);
-        let same = Fingerprints::from(current).and(Fingerprint::from_parts(1, [1; 32]));
-        assert_eq!(fingerprints, same);
     }
 }

@@ -9,6 +9,7 @@
 use core::time::Duration;
 
 use super::{Moment, own::OwnEffect, random::Random, window::Window};
+use crate::words::words;
 
 /// The numbers of a breaker.
 ///
@@ -67,29 +68,26 @@ impl Breaker {
     }
 }
 
-/// What a breaker lets through, for people and for metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Circuit {
-    /// Everything.
-    Closed,
-    /// First tries, but no retries and no hedges.
-    Guarded,
-    /// Nothing.
-    Open,
-    /// A counted few, to see whether it is better.
-    HalfOpen,
-}
-
-impl Circuit {
-    /// Its name, as in metrics and the admin API.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Guarded => "guarded",
-            Self::Open => "open",
-            Self::HalfOpen => "half_open",
-        }
+words! {
+    /// What a breaker lets through, for people and for metrics.
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// use onceward_core::retry::{Circuit, Rules, Target};
+    ///
+    /// let mut target = Target::new(&Rules::standard());
+    /// let circuit = target.circuit(Duration::ZERO);
+    /// assert_eq!((circuit, circuit.as_str()), (Circuit::Closed, "closed"));
+    /// ```
+    pub enum Circuit {
+        /// Everything.
+        Closed = "closed",
+        /// First tries, but no retries and no hedges.
+        Guarded = "guarded",
+        /// Nothing.
+        Open = "open",
+        /// A counted few, to see whether it is better.
+        HalfOpen = "half_open",
     }
 }
 

@@ -3,6 +3,7 @@
 use core::{fmt, time::Duration};
 
 use super::{Class, Method, Moment, Priority, Rules, own::OwnEffect, priority::Rank};
+use crate::words::words;
 
 /// One call, over all its attempts.
 ///
@@ -242,63 +243,51 @@ impl Stop {
     }
 }
 
-/// Why no further attempt is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum StopReason {
-    /// The answer is final: another attempt would get the same.
-    Answered,
-    /// The state at the target is another one; refresh it first.
-    Conflict,
-    /// The credentials were refused.
-    Unauthorised,
-    /// It may have been carried out, and nothing makes a second run harmless: it has no key, or one that
-    /// the target does not keep.
-    Unsafe,
-    /// Its body was too large to keep, or is a stream.
-    BodyGone,
-    /// An outer layer retries already.
-    Nested,
-    /// All attempts are used up.
-    Attempts,
-    /// Its time is over, or would be before the next attempt.
-    Deadline,
-    /// The retry budget of the target is spent.
-    Budget,
-    /// Retries are as large a share of the traffic as they may be.
-    Share,
-    /// The target fails, and is left alone.
-    Breaker,
-    /// The target refuses most calls, and this one was refused here.
-    Throttle,
-    /// Too many calls are under way or refused, and this one is not important enough.
-    Shed,
-    /// As many calls are in flight as may be.
-    Limit,
+words! {
+    /// Why no further attempt is made.
+    ///
+    /// ```
+    /// use onceward_core::retry::StopReason;
+    ///
+    /// let reason = StopReason::Budget;
+    /// assert_eq!(reason.as_str(), "budget"); // for metrics and JSON
+    /// assert!(!reason.is_answer(), "the target did not say this");
+    /// ```
+    #[non_exhaustive]
+    pub enum StopReason {
+        /// The answer is final: another attempt would get the same.
+        Answered = "answered",
+        /// The state at the target is another one; refresh it first.
+        Conflict = "conflict",
+        /// The credentials were refused.
+        Unauthorised = "unauthorised",
+        /// It may have been carried out, and nothing makes a second run harmless: it has no key, or one that
+        /// the target does not keep.
+        Unsafe = "unsafe",
+        /// Its body was too large to keep, or is a stream.
+        BodyGone = "body_gone",
+        /// An outer layer retries already.
+        Nested = "nested",
+        /// All attempts are used up.
+        Attempts = "attempts",
+        /// Its time is over, or would be before the next attempt.
+        Deadline = "deadline",
+        /// The retry budget of the target is spent.
+        Budget = "budget",
+        /// Retries are as large a share of the traffic as they may be.
+        Share = "share",
+        /// The target fails, and is left alone.
+        Breaker = "breaker",
+        /// The target refuses most calls, and this one was refused here.
+        Throttle = "throttle",
+        /// Too many calls are under way or refused, and this one is not important enough.
+        Shed = "shed",
+        /// As many calls are in flight as may be.
+        Limit = "limit",
+    }
 }
 
 impl StopReason {
-    /// One word for it, as in metrics, logs and JSON.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Answered => "answered",
-            Self::Conflict => "conflict",
-            Self::Unauthorised => "unauthorised",
-            Self::Unsafe => "unsafe",
-            Self::BodyGone => "body_gone",
-            Self::Nested => "nested",
-            Self::Attempts => "attempts",
-            Self::Deadline => "deadline",
-            Self::Budget => "budget",
-            Self::Share => "share",
-            Self::Breaker => "breaker",
-            Self::Throttle => "throttle",
-            Self::Shed => "shed",
-            Self::Limit => "limit",
-        }
-    }
-
     /// What to tell a person.
     #[must_use]
     pub fn sentence(self) -> &'static str {

@@ -63,7 +63,7 @@ impl Class {
 
     /// One word for it, as in metrics, logs and JSON.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Success => "success",
             Self::NeverSent { .. } => "never_sent",

@@ -46,6 +46,20 @@ pub struct Context<'a> {
 /// What to do after an attempt that has shown this.
 ///
 /// `now` is monotonic time; `random` is fresh for each decision, or waits would not be spread.
+///
+/// ```
+/// use core::time::Duration;
+/// use onceward_core::retry::*;
+///
+/// let (rules, now) = (Rules::standard(), Duration::ZERO);
+/// let (mut target, mut call) = (Target::new(&rules), Call::new(&rules, Method::of("POST"), now));
+/// let mut context = Context { rules: &rules, call: &mut call, target: &mut target };
+/// context.begin(now, 1)?;
+/// // The connection breaks. Without a key a second POST could do it twice.
+/// let action = decide(&mut context, Class::Ambiguous.into(), now, 2);
+/// assert_eq!(action, Action::Stop(Stop::Unknown(StopReason::Unsafe)));
+/// # Ok::<(), Stop>(())
+/// ```
 #[must_use]
 pub fn decide(
     context: &mut Context<'_>,
@@ -161,7 +175,7 @@ impl Context<'_> {
         self.call.own.got_back(paid);
     }
 
-    /// How much too much there is, as this call may see it: without the budget, and with it.
+    /// How overloaded the target is, as this call may see it: without the budget, and with it.
     fn saturation(&mut self, now: Moment) -> (f64, f64) {
         let pressure = self.target.pressure_without(self.call.failures, now);
         (pressure, pressure.max(self.target.need_without(&self.call.own)))

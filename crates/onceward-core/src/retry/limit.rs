@@ -21,7 +21,7 @@ use super::{Class, Moment, latency::Latency};
 pub enum Limit {
     /// So many.
     Fixed(u32),
-    /// Found out, between these bounds.
+    /// What the calls show that the target can do, between these bounds.
     Adaptive {
         /// Never fewer.
         least: u32,
@@ -62,13 +62,13 @@ struct Adaptive {
     least: f64,
     most: f64,
     latency: Latency,
-    /// The lowest 90th percentile of late: what the target can do.
+    /// The lowest 90th percentile of the last answers: what the target can do.
     best: Option<Duration>,
     shrunk: Moment,
 }
 
-/// It shrinks at most once in this time: losses come in crowds and mean one thing.
-const BETWEEN: Duration = Duration::from_secs(1);
+/// The limit shrinks at most once in this time: losses that come together have one cause.
+const SHRINK_PAUSE: Duration = Duration::from_secs(1);
 
 impl InFlight {
     pub(super) fn new(limit: Limit) -> Self {
@@ -107,7 +107,7 @@ impl InFlight {
         }
         let late = adaptive.is_late();
         if lost || late {
-            if now.saturating_sub(adaptive.shrunk) >= BETWEEN {
+            if now.saturating_sub(adaptive.shrunk) >= SHRINK_PAUSE {
                 adaptive.shrunk = now;
                 self.limit = (self.limit * 0.9).max(adaptive.least);
             }

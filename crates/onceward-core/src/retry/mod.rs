@@ -59,4 +59,14 @@ pub use target::Target;
 pub use throttle::Throttle;
 
 /// Monotonic time, as what has passed since a start that the caller chose.
+///
+/// ```
+/// use std::time::Instant;
+/// use onceward_core::retry::{Call, Method, Moment, Rules};
+///
+/// let start = Instant::now();
+/// let now: Moment = start.elapsed();
+/// let call = Call::new(&Rules::standard(), Method::of("GET"), now);
+/// # let _ = call;
+/// ```
 pub type Moment = core::time::Duration;

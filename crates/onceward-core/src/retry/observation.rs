@@ -5,6 +5,16 @@ use core::time::Duration;
 use super::{Answer, Class, Rules};
 
 /// What one attempt has shown.
+///
+/// ```
+/// use core::time::Duration;
+/// use onceward_core::retry::{Answer, Class, Observation};
+///
+/// let busy = Answer::of(503).observation(Some(Duration::from_secs(2)));
+/// assert_eq!((busy.class, busy.hint), (Class::Overload, Some(Duration::from_secs(2))));
+/// let lost = Observation::from(Class::Ambiguous); // there was no answer at all
+/// assert!(!lost.alive);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observation {
     /// What it says about trying again.

@@ -317,6 +317,13 @@ impl RulesBuilder {
 }
 
 /// Why rules for retries make no sense.
+///
+/// ```
+/// use onceward_core::retry::{Rules, RulesError};
+///
+/// let error: RulesError = Rules::standard().to_builder().attempts(0).build().unwrap_err();
+/// assert!(error.to_string().starts_with("these rules for retries cannot work"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RulesError(&'static str);
 

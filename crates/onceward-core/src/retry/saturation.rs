@@ -1,4 +1,4 @@
-//! How much too much there is, and what the client gives up first.
+//! How overloaded a target is, and what the client gives up first.
 //!
 //! One number between 0 and 1, the worst of three signs: the chance with which a throttle refuses,
 //! the calls in flight against their limit, the emptiness of the retry budget. As it rises, hedges go

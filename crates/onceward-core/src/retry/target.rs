@@ -79,7 +79,7 @@ impl Target {
         self.balance.as_ref().map(BudgetBalance::left)
     }
 
-    /// What its purse holds at most.
+    /// What its budget holds at most.
     #[must_use]
     pub fn budget_capacity(&self) -> Option<u32> {
         self.balance.as_ref().map(BudgetBalance::capacity)
@@ -103,7 +103,7 @@ impl Target {
         self.flights.limit()
     }
 
-    /// How much too much there is, from 0 to 1.
+    /// How overloaded the target is, from 0 to 1.
     #[must_use]
     pub fn saturation(&mut self, now: Moment) -> f64 {
         let need = self.balance.as_ref().map_or(0.0, BudgetBalance::need);
@@ -130,7 +130,7 @@ impl Target {
         chance.max(self.flights.use_of())
     }
 
-    /// How near its purse is to being empty, as if a call had not paid what it did.
+    /// How near its budget is to being empty, without what this call has paid.
     pub(super) fn need_without(&self, own: &OwnEffect) -> f64 {
         self.balance.as_ref().map_or(0.0, |balance| balance.need_without(own.spent))
     }

@@ -64,6 +64,20 @@ pub struct Plain {
 }
 
 /// Why bytes are not a record that can be used.
+///
+/// ```
+/// use onceward_core::{Found, StoreError, Unreadable, wire::{Plain, WireError}};
+///
+/// /// What a store answers where its bytes are not a record.
+/// fn found(error: WireError, plain: Plain) -> Result<Found, StoreError> {
+///     let why = match error {
+///         WireError::Damaged => Unreadable::Damaged,
+///         WireError::Sealed => Unreadable::Sealed,
+///         WireError::Newer(_) => return Err(StoreError::Newer(error.to_string())),
+///     };
+///     Ok(Found::Unreadable { fence: plain.fence, why })
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireError {
     /// They are not what was written: the record counts as unknown.
@@ -146,6 +160,15 @@ pub fn decode(id: &Digest, bytes: &[u8], plain: Plain) -> Result<Record, WireErr
 }
 
 /// Reads the bytes of a record, whether its answer is sealed or not.
+///
+/// ```
+/// use onceward_core::{wire::{self, Plain, WireError}, Digest, Record, Seal};
+///
+/// /// Reads records also of the time before the store had a seal.
+/// fn read(id: &Digest, bytes: &[u8], plain: Plain, seal: &dyn Seal) -> Result<Record, WireError> {
+///     wire::decode_with(id, bytes, plain, Some(seal))
+/// }
+/// ```
 pub fn decode_with(
     id: &Digest,
     bytes: &[u8],

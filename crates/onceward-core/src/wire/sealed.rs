@@ -69,6 +69,15 @@ pub fn seal_chunk(seal: &dyn Seal, id: &SpoolId, index: u32, chunk: &[u8]) -> Ve
 ///
 /// It may have been written before there was a seal. Whether the chunks are the answer is decided by
 /// the digest in the record, in any case.
+///
+/// ```
+/// use onceward_core::{Seal, SpoolId, wire::open_chunk};
+///
+/// fn answer(seal: &dyn Seal, id: &SpoolId, chunks: Vec<Vec<u8>>) -> Vec<u8> {
+///     let opened = (0..).zip(chunks).map(|(index, chunk)| open_chunk(seal, id, index, chunk));
+///     opened.collect::<Vec<_>>().concat()
+/// }
+/// ```
 #[must_use]
 pub fn open_chunk(seal: &dyn Seal, id: &SpoolId, index: u32, chunk: Vec<u8>) -> Vec<u8> {
     seal.open(&chunk, &about_chunk(id, index)).unwrap_or(chunk)

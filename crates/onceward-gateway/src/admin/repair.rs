@@ -4,7 +4,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use http::StatusCode;
 use onceward::{
-    Digest, Engine, Execution, OperationId, OperationName, Resolution, Status, StoreError,
+    Digest, Engine, Execution, OperationId, OperationName, Status, StoreError,
     engine::{RepairFailure, RepairRequest},
     protocol::{
         Fence, Force, Found as Stored, Repair as ProposedRepair, RepairError, RepairKind,
@@ -33,7 +33,7 @@ use crate::{
 const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the store may take to say that it is there.
-const PING: Duration = Duration::from_secs(1);
+const PING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How often a change is tried again because another one came first.
 pub(super) const MAX_TRIES: u32 = 3;
@@ -99,29 +99,48 @@ impl Repair {
         operator: &Operator,
         found: &ResolveBody,
     ) -> Result<Value, Refusal> {
-        let resolution = found.resolution()?;
+        let kind = RepairKind::Resolve(found.resolution()?);
         let change = Change { operator, reason: &found.reason.0, force: force(found.force) };
-        self.resolve_one(id, &resolution, &change, found.execution.as_deref()).await?;
+        self.repair(id, &kind, &change, found.execution.as_deref()).await?;
         self.show(id).await
     }
 
-    async fn resolve_one(
+    pub(super) async fn release(
         &self,
         id: Digest,
-        resolution: &Resolution,
+        operator: &Operator,
+        why: &ReasonBody,
+    ) -> Result<Value, Refusal> {
+        let change = Change { operator, reason: &why.reason.0, force: force(why.force) };
+        self.repair(id, &RepairKind::Release, &change, why.execution.as_deref()).await?;
+        self.show(id).await
+    }
+
+    async fn repair(
+        &self,
+        id: Digest,
+        kind: &RepairKind,
         change: &Change<'_>,
         seen: Option<&str>,
     ) -> Result<(), Refusal> {
+        let Change { operator, reason, force } = *change;
         for _ in 0..MAX_TRIES {
             let stored = self.record(id, seen).await?;
             let routes = self.routes(&stored.record.operation);
-            let resolution = routes.resolution(&stored.record, resolution, change.force)?;
-            let Change { operator, reason, force } = *change;
             let (actor, reason) = (Some(operator.name.as_str()), Some(reason));
             let why = RepairRequest { terms: &routes.terms, actor, reason, force };
-            match self.engine.resolve(id, &stored, resolution, why).await {
+            let (counted, repaired) = match routes.repair(&stored.record, kind, force)? {
+                RepairKind::Resolve(resolution) => {
+                    let resolved = self.engine.resolve(id, &stored, resolution, why).await;
+                    (OperatorChange::Resolve, resolved)
+                }
+                RepairKind::Release => {
+                    (OperatorChange::Release, self.engine.release(id, &stored, why).await)
+                }
+            };
+            match repaired {
                 Ok(Swap::Stored { .. }) => {
-                    count(OperatorChange::Resolve, id, operator);
+                    count(counted, id, operator);
                     return Ok(());
                 }
                 Ok(Swap::Conflict(_) | Swap::Held) => {}
@@ -139,7 +158,7 @@ impl Repair {
         many: &BulkResolve,
     ) -> Result<Value, Refusal> {
         let found = many.found();
-        let resolution = found.resolution()?;
+        let kind = RepairKind::Resolve(found.resolution()?);
         let filter = Filter { status: Some(Status::Unknown), ..many.filter.filter()? };
         if many.filter.state.as_deref().is_some_and(|state| state != Status::Unknown.as_str()) {
             return Err(Refusal::malformed("only what is `unknown` is resolved in bulk"));
@@ -148,10 +167,10 @@ impl Repair {
         let (mut resolved, mut left) = (Vec::new(), Vec::new());
         for Listed { id, found } in page.listed {
             let done = match many.dry_run {
-                true => self.would_resolve(id, &found, &resolution),
+                true => self.would_repair(id, &found, &kind),
                 false => {
                     let change = Change { operator, reason: &many.reason.0, force: Force::No };
-                    self.resolve_one(id, &resolution, &change, None).await
+                    self.repair(id, &kind, &change, None).await
                 }
             };
             match done {
@@ -171,18 +190,12 @@ impl Repair {
         }))
     }
 
-    fn would_resolve(
-        &self,
-        id: Digest,
-        found: &Stored,
-        resolution: &Resolution,
-    ) -> Result<(), Refusal> {
+    fn would_repair(&self, id: Digest, found: &Stored, kind: &RepairKind) -> Result<(), Refusal> {
         let Stored::Record(stored) = found else { return Err(unresolvable(found)) };
         let routes = self.routes(&stored.record.operation);
-        let resolution = routes.resolution(&stored.record, resolution, Force::No)?;
         let repair = ProposedRepair {
             id,
-            kind: RepairKind::Resolve(resolution),
+            kind: routes.repair(&stored.record, kind, Force::No)?,
             terms: &routes.terms,
             fence: stored.record.fence,
             execution: stored.record.execution,
@@ -191,32 +204,6 @@ impl Repair {
             force: Force::No,
         };
         repair.of(stored).map(drop).map_err(refused)
-    }
-
-    pub(super) async fn release(
-        &self,
-        id: Digest,
-        operator: &Operator,
-        why: &ReasonBody,
-    ) -> Result<Value, Refusal> {
-        for _ in 0..MAX_TRIES {
-            let stored = self.record(id, why.execution.as_deref()).await?;
-            let routes = self.routes(&stored.record.operation);
-            routes.must_be_known(force(why.force))?;
-            let (actor, reason) = (Some(operator.name.as_str()), Some(why.reason.0.as_str()));
-            let terms = &routes.terms;
-            let request = RepairRequest { terms, actor, reason, force: force(why.force) };
-            match self.engine.release(id, &stored, request).await {
-                Ok(Swap::Stored { .. }) => {
-                    count(OperatorChange::Release, id, operator);
-                    return self.show(id).await;
-                }
-                Ok(Swap::Conflict(_) | Swap::Held) => {}
-                Err(RepairFailure::Store(error)) => return Err(error.into()),
-                Err(RepairFailure::Refused(error)) => return Err(refused(error)),
-            }
-        }
-        Err(changing())
     }
 
     /// Deletes what has ended, or what cannot be read if that is forced.
@@ -270,8 +257,8 @@ impl Repair {
             self.records.get(&nothing).await?;
             self.records.purge(&nothing, fence, &note).await
         };
-        let asked = timeout(PING, asked).await;
-        let late = |_| Err(StoreError::Unavailable(format!("no answer within {PING:?}")));
+        let asked = timeout(PING_TIMEOUT, asked).await;
+        let late = |_| Err(StoreError::Unavailable(format!("no answer within {PING_TIMEOUT:?}")));
         asked.unwrap_or_else(late)?;
         self.records.check_room()
     }

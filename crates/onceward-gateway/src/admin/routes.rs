@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use onceward::{
     Effect, OperationName, Outcome, Resolution, Terms,
-    protocol::{Force, Header, Record, StoredBody},
+    protocol::{Force, Header, Record, RepairKind, StoredBody},
 };
 
 use super::refusal::Refusal;
@@ -36,7 +36,7 @@ impl Routes {
     }
 
     /// Only a route says how long its answers are promised, and how long it may run.
-    pub(super) fn must_be_known(&self, force: Force) -> Result<(), Refusal> {
+    fn must_be_known(&self, force: Force) -> Result<(), Refusal> {
         if force == Force::Yes || self.all().next().is_some() {
             return Ok(());
         }
@@ -49,14 +49,16 @@ impl Routes {
     }
 
     /// The gateway keeps an operator's answer by the rules for the upstream's own.
-    pub(super) fn resolution(
+    pub(super) fn repair(
         &self,
         record: &Record,
-        resolution: &Resolution,
+        kind: &RepairKind,
         force: Force,
-    ) -> Result<Resolution, Refusal> {
+    ) -> Result<RepairKind, Refusal> {
         self.must_be_known(force)?;
-        let Resolution::Applied(outcome) = resolution else { return Ok(resolution.clone()) };
+        let RepairKind::Resolve(Resolution::Applied(outcome)) = kind else {
+            return Ok(kind.clone());
+        };
         let is_known = self.all().next().is_some();
         let kept = match is_known {
             true => self.all().fold(outcome.clone(), |outcome, route| route.kept(outcome)),
@@ -69,7 +71,7 @@ impl Routes {
                         gateway (`--admin`) or its configuration (`--config`); nothing was changed";
             return Err(Refusal::conflict("sealed", text));
         }
-        Ok(Resolution::Applied(kept))
+        Ok(RepairKind::Resolve(Resolution::Applied(kept)))
     }
 
     fn all(&self) -> impl Iterator<Item = &Route> {

@@ -35,8 +35,9 @@ Examples:
   onceward migrate --print > onceward.sql            the SQL for PostgreSQL, to be run by other tools
   onceward migrate --store sqlite://shop.db --accept-loss 'the disk was replaced'")]
 pub(crate) struct Options {
-    /// Where the records are: `sqlite://<file>` or `postgres://<user>@<host>/<database>`. Without it,
-    /// the environment variable `ONCEWARD_STORE` names it, so that no list of processes shows a password.
+    /// Where the records are: `sqlite://<file>` or `postgres://<user>@<host>/<database>`, with
+    /// `?dialect=wire` for another engine that speaks PostgreSQL's protocol. Without it, the environment
+    /// variable `ONCEWARD_STORE` names it, so that no list of processes shows a password.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// Changes nothing, and fails if there is something to do.
@@ -63,7 +64,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     match url.as_deref().map(StoreUrl::of_argument) {
         Some(Ok(store)) => terminal::run(migrate(&store, options)),
         Some(Err(error)) => refused(&error, 2),
-        None if options.print => terminal::ended(print_after(0)),
+        None if options.print => terminal::ended(print(MIGRATIONS)),
         None => {
             let text = "say where the records are: --store sqlite://<file> or postgres://…, or set \
                         ONCEWARD_STORE";
@@ -109,10 +110,10 @@ fn in_file(file: &Path, options: &Options) -> Result<ExitCode, BoxError> {
 
 async fn on_server(url: &PostgresUrl, options: &Options) -> Result<ExitCode, BoxError> {
     let store = || PostgresStore::builder(url.with_password());
-    let before = store()?.tables().await?;
     if options.print {
-        return print_after(before.found);
+        return print(&store()?.missing().await?);
     }
+    let before = store()?.tables().await?;
     let versions = (before.found, before.newest);
     if let Some(code) = settled(&url.to_string(), "postgres://…", versions, options)? {
         return Ok(code);
@@ -153,10 +154,10 @@ fn done(name: &str, now: u32, before: u32) -> Result<ExitCode, BoxError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The scripts from this version on, each in a transaction of its own.
-fn print_after(version: u32) -> Result<ExitCode, BoxError> {
+/// Scripts, each in a transaction of its own.
+fn print(migrations: &[(&str, &str)]) -> Result<ExitCode, BoxError> {
     let mut out = io::stdout().lock();
-    for (name, text) in MIGRATIONS.iter().skip(version as usize) {
+    for (name, text) in migrations {
         // The role that runs them may have another one, with a schema in it that others may write to.
         let path = "SET LOCAL search_path = pg_catalog, pg_temp;";
         writeln!(out, "-- {name}\nBEGIN;\n{path}\n{}\nCOMMIT;\n", text.trim_end())?;

@@ -170,9 +170,9 @@ async fn serve(
     let settled = kept::settle(config, &*store).await.map_err(|refused| logged(&refused))?;
     let Settled { config, has_news } = settled;
     let access = Access::new(&config.admin_tokens)?;
-    let listener = bind(config.listen).await?;
+    let listener = bind("listen", config.listen).await?;
     let for_operators = match config.admin {
-        Some(address) => Some(bind(address).await?),
+        Some(address) => Some(bind("admin", address).await?),
         None => None,
     };
     let ready = format!(
@@ -266,9 +266,13 @@ fn is_sealed(record: &Record) -> bool {
     has_answer && record.fingerprint.version() >= 0x80
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener, BoxError> {
-    let listener = TcpListener::bind(address).await;
-    Ok(listener.map_err(|error| format!("cannot listen on {address}: {error}"))?)
+async fn bind(option: &str, address: SocketAddr) -> Result<TcpListener, BoxError> {
+    let refused = |error: io::Error| {
+        let is_taken = error.kind() == io::ErrorKind::AddrInUse;
+        let why = if is_taken { "another program does".to_owned() } else { error.to_string() };
+        format!("cannot listen on {address}: {why}; choose another address (`{option}`)")
+    };
+    Ok(TcpListener::bind(address).await.map_err(refused)?)
 }
 
 fn url(listener: &TcpListener, tls: Option<&TlsAcceptor>) -> io::Result<String> {

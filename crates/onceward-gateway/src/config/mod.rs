@@ -57,6 +57,15 @@ pub(crate) enum Unmatched {
     Refuse,
 }
 
+/// Whose pages may read answers: `https://shop.example`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WebOrigin {
+    /// Those of every origin, without cookies.
+    Any,
+    /// As browsers write it.
+    Named(String),
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tls {
     pub(crate) certificate: PathBuf,

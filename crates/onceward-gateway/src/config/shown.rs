@@ -125,8 +125,8 @@ impl Config {
     /// Whether the service behind this route can end its operations on this store, with these answers
     /// sealed or not.
     pub(crate) fn allows(&self, route: &Route) -> bool {
-        let commits = matches!(self.store, StoreUrl::Postgres(_))
-            && (self.encryption.is_none() || route.status_only);
+        let has_functions = matches!(&self.store, StoreUrl::Postgres(url) if !url.is_relative());
+        let commits = has_functions && (self.encryption.is_none() || route.status_only);
         route.effect != RouteEffect::Transactional || commits
     }
 

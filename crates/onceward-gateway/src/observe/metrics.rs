@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use onceward::retry::StopReason;
+use onceward::retry::{Circuit, StopReason};
 use onceward::telemetry::{
     Counters, Histograms, Levels, RejectReason, SECONDS, SentAs, labels, metrics,
 };
@@ -38,10 +38,6 @@ labels! {
 
     pub(crate) enum Hedged: "result" { Won = "won", Lost = "lost", Failed = "failed" }
 
-    pub(crate) enum CircuitState: "state" {
-        Closed = "closed", Guarded = "guarded", Open = "open", HalfOpen = "half_open",
-    }
-
     pub(crate) enum Reloaded: "result" { Ok = "ok", Refused = "refused" }
 }
 
@@ -62,6 +58,8 @@ metrics! { show:
     CONNECTIONS: Levels = "onceward_gateway_connections";
     /// Connections that were closed at once because their client has its share.
     CONNECTIONS_REFUSED: Counters = "onceward_gateway_connections_refused_total";
+    /// Connections that were upgraded, as to a WebSocket, and are open now.
+    TUNNELS: Levels = "onceward_gateway_tunnels";
     /// Streams of HTTP/2 whose client took nothing of its answer for too long.
     STREAMS_RESET: Counters = "onceward_gateway_streams_reset_total";
     /// Writes with a key that match no route.
@@ -89,7 +87,7 @@ metrics! { show:
     /// What is left to pay retries with, where it is least.
     RETRY_BUDGET: Levels = "onceward_gateway_retry_budget";
     /// Breakers by what they let through.
-    CIRCUITS: Levels<CircuitState> = "onceward_gateway_circuits";
+    CIRCUITS: Levels<Circuit> = "onceward_gateway_circuits";
     /// Configurations that were read again.
     RELOADS: Counters<Reloaded> = "onceward_gateway_reloads_total";
     /// Lines of the log that were dropped because standard error was too slow.

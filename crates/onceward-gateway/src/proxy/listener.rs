@@ -6,7 +6,7 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -16,13 +16,16 @@ use http::{Request, Response, uri::Scheme};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
-    server::{conn::auto, graceful::GracefulShutdown},
+    server::{
+        conn::auto,
+        graceful::{GracefulShutdown, Watcher},
+    },
 };
 use onceward::{Body, server::peer_network, telemetry::event};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::{Semaphore, watch},
     time::{sleep, timeout},
 };
 use tokio_io_timeout::TimeoutStream;
@@ -35,7 +38,9 @@ use crate::{
 
 use super::{
     framing,
+    opening::Opening,
     streams::{Pieces, Streams},
+    tunnel::Tunnel,
     upstream::shares::{Holder, SharedShares},
 };
 
@@ -74,6 +79,32 @@ pub(crate) struct Allowed {
     pub(crate) stall: Duration,
 }
 
+/// Tells connections that the listener has stopped: requests end, and tunnels are closed.
+#[derive(Default)]
+pub(super) struct Drain {
+    requests: GracefulShutdown,
+    tunnels: watch::Sender<()>,
+}
+
+/// What one connection learns it by.
+pub(super) struct DrainWatcher {
+    requests: Watcher,
+    tunnels: watch::Receiver<()>,
+}
+
+impl Drain {
+    pub(super) fn watcher(&self) -> DrainWatcher {
+        DrainWatcher { requests: self.requests.watcher(), tunnels: self.tunnels.subscribe() }
+    }
+
+    /// Ends when all connections have ended.
+    async fn shutdown(self) {
+        self.tunnels.send_replace(());
+        self.requests.shutdown().await;
+        self.tunnels.closed().await;
+    }
+}
+
 /// Serves until `stopped`, then lets what is under way end, for so long.
 pub(crate) async fn serve<F, Fut>(
     listener: TcpListener,
@@ -86,7 +117,7 @@ pub(crate) async fn serve<F, Fut>(
     Fut: Future<Output = Response<Body>> + Send + 'static,
 {
     let Entrance { counted, connections, allowed } = entrance;
-    let (state, graceful) = (Arc::new(Semaphore::new(connections)), GracefulShutdown::new());
+    let (state, drain) = (Arc::new(Semaphore::new(connections)), Drain::default());
     let (guests, most) = (SharedShares::default(), u32::try_from(connections).unwrap_or(u32::MAX));
     let mut stopped = std::pin::pin!(stopped);
     loop {
@@ -116,7 +147,7 @@ pub(crate) async fn serve<F, Fut>(
             metrics::CONNECTIONS_REFUSED.add(());
             continue;
         };
-        let (tls, answer, watcher) = (tls.clone(), answer.clone(), graceful.watcher());
+        let (tls, answer, watcher) = (tls.clone(), answer.clone(), drain.watcher());
         tokio::spawn(async move {
             let _open = (counted == Counted::Yes).then(|| metrics::CONNECTIONS.hold());
             let served = match tls {
@@ -136,7 +167,7 @@ pub(crate) async fn serve<F, Fut>(
         });
     }
     drop(listener);
-    if timeout(patience, graceful.shutdown()).await.is_err() {
+    if timeout(patience, drain.shutdown()).await.is_err() {
         tracing::warn!(
             event = event::CONNECTION_FAILED,
             "some connections did not end in time and were closed"
@@ -160,7 +191,7 @@ pub(super) async fn connection<S, F, Fut>(
     stream: S,
     peer: Arc<Peer>,
     answer: F,
-    watcher: hyper_util::server::graceful::Watcher,
+    watcher: DrainWatcher,
     stall: Duration,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
 where
@@ -169,18 +200,23 @@ where
     Fut: Future<Output = Response<Body>> + Send + 'static,
 {
     let begun = Arc::new(AtomicBool::new(false));
-    let begins = begun.clone();
+    let upgraded = Arc::new(Mutex::new(None::<Tunnel>));
+    let (begins, upgrades) = (begun.clone(), upgraded.clone());
     let service = service_fn(move |request: Request<Incoming>| {
         begins.store(true, Ordering::Relaxed);
         let version = request.version();
         // In a box: the block below would have room for it twice, in each connection that does nothing.
         let answering =
             framing::checked(request).map(|request| Box::pin(answer(request, peer.clone())));
+        let upgrades = upgrades.clone();
         async move {
-            let response = match answering {
+            let mut response = match answering {
                 Ok(answering) => answering.await,
                 Err(problem) => framing::refusal(problem, version),
             };
+            if let Some(tunnel) = response.extensions_mut().remove() {
+                *upgrades.lock().unwrap_or_else(PoisonError::into_inner) = Some(tunnel);
+            }
             Ok::<_, Infallible>(response.map(|body| Pieces::of(body, version)))
         }
     });
@@ -193,18 +229,28 @@ where
         .max_send_buf_size(MAX_SENDING)
         .max_header_list_size(MAX_HEAD as u32)
         .keep_alive_interval(Some(Duration::from_secs(30)));
-    let mut stream = TimeoutStream::new(stream);
+    let mut stream = TimeoutStream::new(Opening::of(stream));
     stream.set_write_timeout(Some(stall));
-    let serving = builder.serve_connection(TokioIo::new(Box::pin(stream)), service);
-    let mut serving = std::pin::pin!(watcher.watch(serving.into_owned()));
-    // hyper's own bound starts only when the first bytes have shown which HTTP it is.
-    if let Ok(served) = timeout(HEAD, &mut serving).await {
-        return served;
+    let DrainWatcher { requests, mut tunnels } = watcher;
+    {
+        let serving =
+            builder.serve_connection_with_upgrades(TokioIo::new(Box::pin(stream)), service);
+        let mut serving = std::pin::pin!(requests.watch(serving.into_owned()));
+        // hyper's own bound starts only when the first bytes have shown which HTTP it is.
+        match timeout(HEAD, &mut serving).await {
+            Ok(served) => served?,
+            Err(_) if begun.load(Ordering::Relaxed) => serving.await?,
+            Err(_) => return Err("no request came".into()),
+        }
     }
-    match begun.load(Ordering::Relaxed) {
-        true => serving.await,
-        false => Err("no request came".into()),
+    let tunnel = upgraded.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(tunnel) = tunnel {
+        let drains = async {
+            let _ = tunnels.changed().await;
+        };
+        Box::pin(tunnel.run(drains)).await;
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -231,8 +277,8 @@ mod tests {
             response
         };
         let serving = async move {
-            let graceful = GracefulShutdown::new();
-            connection(server, peer, answer, graceful.watcher(), STALL).await
+            let drain = Drain::default();
+            connection(server, peer, answer, drain.watcher(), STALL).await
         };
         (client, tokio::spawn(serving))
     }
@@ -273,7 +319,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_says_nothing_is_left() {
-        for word in ["", "PRI", "GET / HTTP/1.1\r\nhost: h"] {
+        for word in ["", "PRI", "PRI * HTTP/2.0\r\n", "HELLO", "GET / HTTP/1.1\r\nhost: h"] {
             let (mut client, served) = served(1000);
             client.write_all(word.as_bytes()).await.unwrap();
             let begun = Instant::now();

@@ -5,18 +5,22 @@
 
 mod ask;
 mod body;
+mod cors;
 mod framing;
 mod headers;
 mod hints;
 mod key;
 mod keyed;
 mod listener;
+mod opening;
 mod passthrough;
 mod routes;
 mod status;
 mod streams;
 mod timed;
 mod tls;
+mod tunnel;
+mod upgrade;
 mod upstream;
 
 use std::{
@@ -48,6 +52,7 @@ use hints::RequestHints;
 use keyed::RequestContext;
 use passthrough::{is_keyed_write, route_missing};
 use routes::Routes;
+use upgrade::Upgrade;
 use upstream::state::UpstreamStates;
 
 pub(crate) use listener::{Allowed, Counted, Entrance, serve};
@@ -191,7 +196,14 @@ impl Gateway {
         peer: Arc<Peer>,
     ) -> Response<Body> {
         let span = ServerSpan::begin(&mut request);
-        let response = self.pass_or_cover(request, peer).await;
+        let routes = self.current();
+        let page = routes.cors.page(&request);
+        let preflight = page.as_ref().and_then(|_| routes.cors.preflight(&request));
+        let mut response = match preflight {
+            Some(preflight) => preflight,
+            None => Self::pass_or_cover(routes.clone(), request, peer).await,
+        };
+        routes.cors.tell(page.as_ref(), response.headers_mut());
         if let Some(span) = span {
             span.end(&response);
         }
@@ -200,8 +212,12 @@ impl Gateway {
 
     /// One request, top to bottom. Its ways on are in boxes: a request whose body is still awaited has
     /// room for none of them.
-    async fn pass_or_cover(self, request: Request<Incoming>, peer: Arc<Peer>) -> Response<Body> {
-        let (routes, arrived) = (self.current(), Instant::now());
+    async fn pass_or_cover(
+        routes: Arc<Routes>,
+        request: Request<Incoming>,
+        peer: Arc<Peer>,
+    ) -> Response<Body> {
+        let arrived = Instant::now();
         let (mut parts, body) = request.into_parts();
         if has_dot_segments(parts.uri.path()) {
             let text =
@@ -209,6 +225,7 @@ impl Gateway {
             let problem = Problem::new(Code::RequestMalformed, text);
             return problem.errors(routes.config.errors).into_response();
         }
+        let upgrade = Upgrade::asked(&mut parts, &body, routes.config.upgrade_idle);
         headers::strip_hop_by_hop(&mut parts.headers, &routes.key_headers);
         headers::join_cookies(&mut parts.headers);
         let caller = Arc::new(routes.identity.caller(&parts.headers, peer));
@@ -232,6 +249,10 @@ impl Gateway {
             if is_unmatched && routes.config.unmatched == Unmatched::Refuse {
                 metrics::UNMATCHED.add(metrics::Unmatched::Refused);
                 return route_missing().errors(policy.errors).into_response();
+            }
+            // HTTP/2 has no upgrades: RFC 9113, section 8.6.
+            if let Some(upgrade) = upgrade.filter(|_| !routes.upstream.speaks_http2()) {
+                upgrade.pass_on(&mut parts);
             }
             let request = Request::from_parts(parts, body);
             let mut response = Box::pin(routes.pass(policy, request, &hints, &floor)).await;

@@ -16,6 +16,7 @@ use super::{
     hints::RequestHints,
     key,
     timed::{Floor, Timed},
+    upgrade,
     upstream::{
         SendFailure,
         classify::RetrySafety,
@@ -29,6 +30,8 @@ use crate::{
     config::{Fallback, Route},
     observe::metrics,
 };
+
+const SWITCHED: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
 
 const FALLBACK: HeaderName = HeaderName::from_static("onceward-fallback");
 
@@ -63,6 +66,7 @@ pub(super) async fn pass(
 ) -> Response<Body> {
     let method = retry::Method::of(replayable.method().as_str());
     let safety = RetrySafety::Unkeyed(method);
+    let upgrade = replayable.upgrade();
     let delivered = policy.deliver(replayable, &safety, hints).await;
     if let Some(fallback) = policy.fallback.as_ref().filter(|_| calls_for_fallback(&delivered)) {
         return instead(fallback);
@@ -84,10 +88,17 @@ pub(super) async fn pass(
         }
     };
     let in_flight = in_flight.filter(|_| policy.is_limited);
+    let wanted = upgrade.as_ref().and_then(|_| upgrade::wanted(&response));
+    if let Some(upgrade) = upgrade.filter(|_| response.status() == SWITCHED) {
+        return upgrade.switched(response, answer, in_flight);
+    }
     let in_flight = in_flight.map(|in_flight| (in_flight, None));
     let mut response =
         response.map(|body| counted(Timed::pieces(body, ANSWER_BODY_TIMEOUT), answer, in_flight));
     headers::strip_of_upstream(response.headers_mut());
+    if let Some(protocols) = wanted {
+        upgrade::tell(response.headers_mut(), protocols);
+    }
     response
 }
 

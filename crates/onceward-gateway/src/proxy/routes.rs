@@ -12,7 +12,9 @@ use onceward::{
 use tower_layer::Layer as _;
 
 use super::{
-    BoxError, Parameters, ask, key,
+    BoxError, Parameters, ask,
+    cors::Cors,
+    key,
     keyed::{Covered, Forward, RequestContext},
     upstream::{
         Upstream,
@@ -34,6 +36,7 @@ pub(super) struct Routes {
     pub(super) policy: UpstreamPolicy,
     pub(super) planned: Vec<Planned>,
     pub(super) key_headers: Vec<HeaderName>,
+    pub(super) cors: Cors,
     pub(super) config: Arc<Config>,
 }
 
@@ -104,6 +107,7 @@ impl Routes {
         upstream_states.answers.allow(answers);
         upstream_states.keep(planned.iter().map(|planned| &*planned.policy).chain([&policy]));
         let key_headers = key::header_names(&config.routes);
+        let cors = Cors::new(&config.cors_origins, &config.routes);
         Ok(Self {
             identity,
             upstream,
@@ -111,6 +115,7 @@ impl Routes {
             policy,
             planned,
             key_headers,
+            cors,
             config: Arc::new(config),
         })
     }

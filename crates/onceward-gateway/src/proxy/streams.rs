@@ -146,7 +146,6 @@ mod tests {
 
     use h2::{RecvStream, client};
     use http::{Request, Response, uri::Scheme};
-    use hyper_util::server::graceful::GracefulShutdown;
     use testbed::Pipe;
     use tokio::{
         io::duplex,
@@ -154,7 +153,10 @@ mod tests {
     };
 
     use super::*;
-    use crate::{identity::Peer, proxy::listener::connection};
+    use crate::{
+        identity::Peer,
+        proxy::listener::{Drain, connection},
+    };
 
     const STALL: Duration = Duration::from_secs(60);
     const HOUR: Duration = Duration::from_secs(3600);
@@ -169,8 +171,8 @@ mod tests {
             async { Response::new(body) }
         };
         tokio::spawn(async move {
-            let graceful = GracefulShutdown::new();
-            connection(server, peer, answer, graceful.watcher(), STALL).await
+            let drain = Drain::default();
+            connection(server, peer, answer, drain.watcher(), STALL).await
         });
         let mut builder = client::Builder::new();
         builder.initial_window_size(window).initial_connection_window_size(1 << 20);

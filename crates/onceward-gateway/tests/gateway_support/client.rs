@@ -100,6 +100,18 @@ impl Call {
         self.body(Bytes::new())
     }
 
+    pub(crate) fn method(&self) -> &str {
+        &self.method
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(crate) fn header_names(&self) -> impl Iterator<Item = &str> {
+        self.headers.iter().map(|(name, _)| name.as_str())
+    }
+
     /// As hyper wants it; `base` is scheme, host and port.
     pub(crate) fn request(&self, base: &str) -> Request<BoxBody<Bytes, Infallible>> {
         let mut request = Request::builder().method(self.method.as_str());

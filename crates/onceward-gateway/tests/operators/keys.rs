@@ -29,54 +29,80 @@ fn start(upstream: &Upstream) -> Gateway {
 
 /// Where a command asks.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum CommandTarget {
     Usual,
     Config,
     Store,
     Admin,
 }
 
-impl Place {
+impl CommandTarget {
     const ALL: [Self; 4] = [Self::Usual, Self::Config, Self::Store, Self::Admin];
 }
 
-fn keys(gateway: &Gateway, place: Place, arguments: &[&str]) -> Command {
+fn keys(gateway: &Gateway, target: CommandTarget, arguments: &[&str]) -> Command {
     let mut command = command(&["keys"]);
     command.args(arguments).current_dir(gateway.directory.path());
     command.env("ONCEWARD_ADMIN_TOKEN", TOKEN).env("USER", "ada").env_remove("SUDO_USER");
     let admin = format!("http://{}", gateway.admin.unwrap());
-    match place {
-        Place::Usual => {}
-        Place::Config => drop(command.args(["--config", "onceward.toml"])),
-        Place::Store => drop(command.args(["--store", "sqlite://onceward.db"])),
-        Place::Admin => drop(command.args(["--admin", &admin])),
+    match target {
+        CommandTarget::Usual => {}
+        CommandTarget::Config => drop(command.args(["--config", "onceward.toml"])),
+        CommandTarget::Store => drop(command.args(["--store", "sqlite://onceward.db"])),
+        CommandTarget::Admin => drop(command.args(["--admin", &admin])),
     }
     command
 }
 
-fn finished(gateway: &Gateway, place: Place, arguments: &[&str]) -> Finished {
-    Finished::of(&mut keys(gateway, place, arguments))
+fn finished(gateway: &Gateway, target: CommandTarget, arguments: &[&str]) -> Finished {
+    Finished::of(&mut keys(gateway, target, arguments))
 }
 
 /// What it says, and that it went well.
-fn said(gateway: &Gateway, place: Place, arguments: &[&str]) -> String {
-    let finished = finished(gateway, place, arguments);
-    assert!(finished.is_success(), "{place:?} {arguments:?}: {finished}");
+fn said(gateway: &Gateway, target: CommandTarget, arguments: &[&str]) -> String {
+    let finished = finished(gateway, target, arguments);
+    assert!(finished.is_success(), "{target:?} {arguments:?}: {finished}");
     finished.stdout
 }
 
-fn document(gateway: &Gateway, place: Place, arguments: &[&str]) -> Value {
-    let out = said(gateway, place, &[arguments, &["--json"]].concat());
+fn document(gateway: &Gateway, target: CommandTarget, arguments: &[&str]) -> Value {
+    let out = said(gateway, target, &[arguments, &["--json"]].concat());
     serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"))
 }
 
-fn refused(gateway: &Gateway, place: Place, arguments: &[&str]) -> String {
-    let finished = finished(gateway, place, arguments);
+fn refused(gateway: &Gateway, target: CommandTarget, arguments: &[&str]) -> String {
+    let finished = finished(gateway, target, arguments);
     assert!(
         !finished.is_success() && finished.stdout.is_empty(),
-        "{place:?} {arguments:?}: {finished}"
+        "{target:?} {arguments:?}: {finished}"
     );
     finished.stderr
+}
+
+/// Beside a gateway that runs, which does not mind.
+#[tokio::test]
+async fn the_view_of_the_file_says_what_a_list_says() {
+    let upstream = Upstream::any();
+    let gateway = start(&upstream);
+    assert_eq!(gateway.send(&pay("paid")).await.status, 201);
+    lose(&gateway, "lost").await;
+    let listed = document(&gateway, CommandTarget::Store, &["list"]);
+    let file = gateway.directory.path().join("onceward.db");
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let connection = rusqlite::Connection::open_with_flags(file, flags).unwrap();
+    let question =
+        "SELECT json_group_array(json_object('operation', id, 'name', operation, 'scope', scope,
+            'state', status, 'attempt', attempts)) FROM onceward_operations";
+    let view: String = connection.query_row(question, [], |row| row.get(0)).unwrap();
+    let view: Value = serde_json::from_str(&view).unwrap();
+    assert_eq!(view.as_array().unwrap().len(), 2, "{view}");
+    for (shown, listed) in view.as_array().unwrap().iter().zip(listed.as_array().unwrap()) {
+        for (name, value) in shown.as_object().unwrap() {
+            assert_eq!(*value, listed[name], "{name} of {listed}");
+        }
+    }
+    drop(connection);
+    assert!(gateway.send(&pay("paid")).await.is_replay());
 }
 
 /// Flags can set no times, so that the built-in ones count on its store.
@@ -115,9 +141,9 @@ async fn the_same_is_found_wherever_it_asks() {
     let gateway = start(&upstream);
     let lost = lose(&gateway, "lost").await;
     gateway.send(&pay("paid")).await;
-    for place in Place::ALL {
-        let all = document(&gateway, place, &["list"]);
-        assert_eq!(all.as_array().unwrap().len(), 2, "{place:?}");
+    for target in CommandTarget::ALL {
+        let all = document(&gateway, target, &["list"]);
+        assert_eq!(all.as_array().unwrap().len(), 2, "{target:?}");
         let mut names: Vec<_> = all[0].as_object().unwrap().keys().map(String::as_str).collect();
         names.sort_unstable();
         let expected = [
@@ -133,24 +159,26 @@ async fn the_same_is_found_wherever_it_asks() {
         ];
         assert_eq!(names, expected);
         let unknown =
-            document(&gateway, place, &["list", "--state", "unknown", "--name", "charge.create"]);
-        assert_eq!(unknown[0]["operation"], *lost, "{place:?}");
-        assert_eq!(document(&gateway, place, &["list", "--older", "1h"]), json!([]));
-        let newest = document(&gateway, place, &["list", "--newest", "--limit", "1"]);
+            document(&gateway, target, &["list", "--state", "unknown", "--name", "charge.create"]);
+        assert_eq!(unknown[0]["operation"], *lost, "{target:?}");
+        assert_eq!(document(&gateway, target, &["list", "--older", "1h"]), json!([]));
+        let newest = document(&gateway, target, &["list", "--newest", "--limit", "1"]);
         assert_eq!(newest[0]["state"], "succeeded");
-        let table = said(&gateway, place, &["list"]);
+        let table = said(&gateway, target, &["list"]);
         assert!(table.starts_with("OPERATION") && table.contains(&lost), "{table}");
         assert!(
-            said(&gateway, place, &["list", "--state", "released"]).contains("nothing is found")
+            said(&gateway, target, &["list", "--state", "released"]).contains("nothing is found")
         );
         for which in [["--key", "lost"], ["--operation", &lost]] {
-            let shown = said(&gateway, place, &[&["show"][..], &which].concat());
+            let shown = said(&gateway, target, &[&["show"][..], &which].concat());
             assert!(shown.contains("unknown") && shown.contains("keys resolve"), "{shown}");
         }
-        assert_eq!(document(&gateway, place, &["show", "--key", "lost"])["operation"], *lost);
-        assert!(refused(&gateway, place, &["show", "--key", "none"]).contains("no such operation"));
-        assert!(refused(&gateway, place, &["show", "--operation", "x"]).contains("43 characters"));
-        assert!(refused(&gateway, place, &["list", "--state", "lost"]).contains("in_progress"));
+        assert_eq!(document(&gateway, target, &["show", "--key", "lost"])["operation"], *lost);
+        assert!(
+            refused(&gateway, target, &["show", "--key", "none"]).contains("no such operation")
+        );
+        assert!(refused(&gateway, target, &["show", "--operation", "x"]).contains("43 characters"));
+        assert!(refused(&gateway, target, &["list", "--state", "lost"]).contains("in_progress"));
     }
 }
 
@@ -160,33 +188,34 @@ async fn a_key_that_several_callers_have_is_not_guessed() {
     let gateway = start(&upstream);
     gateway.send(&pay("k")).await;
     gateway.send(&pay("k").without("x-api-key").header("x-api-key", "bob")).await;
-    let error = refused(&gateway, Place::Store, &["show", "--key", "k"]);
+    let error = refused(&gateway, CommandTarget::Store, &["show", "--key", "k"]);
     assert!(error.contains("several") && error.contains("OPERATION"), "{error}");
-    let all = document(&gateway, Place::Store, &["list"]);
+    let all = document(&gateway, CommandTarget::Store, &["list"]);
     let scope = all[0]["scope"].as_str().unwrap();
     let exact = ["show", "--key", "k", "--scope", scope, "--name", "charge.create"];
-    assert_eq!(document(&gateway, Place::Store, &exact)["operation"], all[0]["operation"]);
+    assert_eq!(document(&gateway, CommandTarget::Store, &exact)["operation"], all[0]["operation"]);
 }
 
 #[tokio::test]
 async fn an_outcome_is_resolved_with_the_answer_of_a_file() {
     let upstream = Upstream::any();
     let gateway = start(&upstream);
-    for (place, actor) in [(Place::Config, "store/ada"), (Place::Admin, "ops/ada")] {
-        let key = format!("{place:?}");
+    for (target, actor) in [(CommandTarget::Config, "store/ada"), (CommandTarget::Admin, "ops/ada")]
+    {
+        let key = format!("{target:?}");
         let lost = lose(&gateway, &key).await;
         let answer = json!({"status": 201, "headers": [["x-number", "7"]], "body": "receipt 7"});
         std::fs::write(gateway.directory.path().join("answer.json"), answer.to_string()).unwrap();
         let resolve = ["resolve", "--operation", &lost, "--applied", "--response", "answer.json"];
-        assert!(!finished(&gateway, place, &resolve).is_success(), "a reason is needed");
+        assert!(!finished(&gateway, target, &resolve).is_success(), "a reason is needed");
         let resolve = [&resolve[..], &["--reason", "seen"]].concat();
-        let shown = document(&gateway, place, &resolve);
+        let shown = document(&gateway, target, &resolve);
         assert_eq!(shown["state"], "succeeded");
         let last = shown["trail"].as_array().unwrap().last().unwrap().clone();
         assert_eq!((&last["actor"], &last["reason"]), (&json!(actor), &json!("seen")));
         let replay = gateway.send(&pay(&key)).await;
         assert_eq!((replay.status, replay.text()), (201, "receipt 7"));
-        assert!(refused(&gateway, place, &resolve).contains("succeeded"));
+        assert!(refused(&gateway, target, &resolve).contains("succeeded"));
         let at = |name: &str| {
             shown[name].as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_second()
         };
@@ -199,27 +228,27 @@ async fn an_outcome_is_resolved_with_the_answer_of_a_file() {
 async fn a_filter_is_a_dry_run_until_it_is_confirmed() {
     let upstream = Upstream::any();
     let gateway = start(&upstream);
-    for place in [Place::Config, Place::Admin] {
+    for target in [CommandTarget::Config, CommandTarget::Admin] {
         for key in 0..3 {
-            lose(&gateway, &format!("{place:?}{key}")).await;
+            lose(&gateway, &format!("{target:?}{key}")).await;
         }
         let bulk = ["resolve", "--state", "unknown", "--applied", "--reason", "all booked"];
-        assert!(said(&gateway, place, &bulk).contains("dry run: 3 operations would be"));
+        assert!(said(&gateway, target, &bulk).contains("dry run: 3 operations would be"));
         let early = ["resolve", "--state", "unknown", "--not-applied", "--reason", "x", "--yes"];
-        let early = finished(&gateway, Place::Store, &early);
+        let early = finished(&gateway, CommandTarget::Store, &early);
         assert!(!early.is_success(), "a store alone does not say how long it may run: {early}");
         assert_eq!(
-            document(&gateway, place, &["list", "--state", "unknown"]).as_array().unwrap().len(),
+            document(&gateway, target, &["list", "--state", "unknown"]).as_array().unwrap().len(),
             3
         );
-        let done = document(&gateway, place, &[&bulk[..], &["--yes"]].concat());
+        let done = document(&gateway, target, &[&bulk[..], &["--yes"]].concat());
         assert_eq!(done["resolved"].as_array().unwrap().len(), 3);
-        assert_eq!(document(&gateway, place, &["list", "--state", "unknown"]), json!([]));
+        assert_eq!(document(&gateway, target, &["list", "--state", "unknown"]), json!([]));
     }
     let both = ["show", "--operation", "x", "--older", "1s"];
-    assert!(refused(&gateway, Place::Store, &both).contains("leave the other filters out"));
+    assert!(refused(&gateway, CommandTarget::Store, &both).contains("leave the other filters out"));
     let without = ["resolve", "--applied", "--reason", "x"];
-    assert!(refused(&gateway, Place::Store, &without).contains("--state unknown"));
+    assert!(refused(&gateway, CommandTarget::Store, &without).contains("--state unknown"));
 }
 
 #[tokio::test]
@@ -228,17 +257,17 @@ async fn keys_are_given_back_and_forgotten() {
     let gateway = start(&upstream);
     lose(&gateway, "k").await;
     let release = ["release", "--key", "k", "--reason", "x"];
-    assert!(refused(&gateway, Place::Admin, &release).contains("resolve"));
+    assert!(refused(&gateway, CommandTarget::Admin, &release).contains("resolve"));
     tokio::time::sleep(Duration::from_millis(1500)).await;
     let resolve = ["resolve", "--key", "k", "--not-applied", "--reason", "x"];
-    assert_eq!(document(&gateway, Place::Admin, &resolve)["state"], "released");
+    assert_eq!(document(&gateway, CommandTarget::Admin, &resolve)["state"], "released");
     let purge = ["purge", "--key", "k", "--reason", "x"];
-    assert!(refused(&gateway, Place::Store, &purge).contains("minute"));
+    assert!(refused(&gateway, CommandTarget::Store, &purge).contains("minute"));
     let connection = rusqlite::Connection::open(gateway.store()).unwrap();
     connection
         .execute("UPDATE onceward_record SET updated_at = updated_at - 60000000", [])
         .unwrap();
-    assert_eq!(document(&gateway, Place::Store, &purge)["state"], Value::Null);
+    assert_eq!(document(&gateway, CommandTarget::Store, &purge)["state"], Value::Null);
 }
 
 #[tokio::test]
@@ -246,21 +275,21 @@ async fn watching_shows_what_happens() {
     let upstream = Upstream::any();
     let gateway = start(&upstream);
     let lost = lose(&gateway, "lost").await;
-    for place in [Place::Config, Place::Admin] {
+    for target in [CommandTarget::Config, CommandTarget::Admin] {
         let mut watch =
-            keys(&gateway, place, &["watch", "--every", "100ms", "--for", "60s", "--json"]);
+            keys(&gateway, target, &["watch", "--every", "100ms", "--for", "60s", "--json"]);
         let watching = Process::start(&mut watch).unwrap();
         // What happens before this is not news.
         watching.stderr.wait_for("watching").unwrap();
-        let paid = gateway.send(&pay(&format!("paid{place:?}"))).await;
+        let paid = gateway.send(&pay(&format!("paid{target:?}"))).await;
         let paid = paid.header("onceward-operation").unwrap().to_owned();
         let resolve = ["resolve", "--operation", &lost, "--applied", "--reason", "x"];
-        if matches!(place, Place::Config) {
-            said(&gateway, place, &resolve);
+        if matches!(target, CommandTarget::Config) {
+            said(&gateway, target, &resolve);
         }
         // It may be seen in progress first.
         let mut awaited = vec![(paid, vec![Value::Null, json!("in_progress")])];
-        if matches!(place, Place::Config) {
+        if matches!(target, CommandTarget::Config) {
             awaited.push((lost.clone(), vec![json!("unknown")]));
         }
         while !awaited.is_empty() {
@@ -280,8 +309,8 @@ async fn watching_shows_what_happens() {
 async fn watching_ends_by_itself_after_the_time_that_was_given() {
     let upstream = Upstream::any();
     let gateway = start(&upstream);
-    for place in [Place::Config, Place::Admin] {
-        assert_eq!(said(&gateway, place, &["watch", "--every", "50ms", "--for", "200ms"]), "");
+    for target in [CommandTarget::Config, CommandTarget::Admin] {
+        assert_eq!(said(&gateway, target, &["watch", "--every", "50ms", "--for", "200ms"]), "");
     }
 }
 

@@ -8,3 +8,4 @@ mod languages;
 mod operators;
 mod serve;
 mod support;
+mod wire;

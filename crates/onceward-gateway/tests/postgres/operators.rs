@@ -89,6 +89,16 @@ async fn operations_are_found_and_repaired_on_the_store_and_by_the_listener() {
         listed.as_array().unwrap().iter().map(|one| one["state"].as_str().unwrap()).collect();
     states.sort_unstable();
     assert_eq!(states, ["succeeded", "unknown"], "{listed}");
+    for one in listed.as_array().unwrap() {
+        let question = format!(
+            "SELECT concat_ws(' ', status, attempts, scope, operation) FROM onceward.operations
+             WHERE id = '{}'",
+            one["operation"].as_str().unwrap()
+        );
+        let text = |name: &str| one[name].to_string().replace('"', "");
+        let said = ["state", "attempt", "scope", "name"].map(text).join(" ");
+        assert_eq!(database.sql(&question), said, "the view has the words of the list");
+    }
     let unknown = gateway.ask(&Call::new("GET", "/v1/operations?state=unknown")).await.json();
     let reference = unknown["operations"][0]["operation"].as_str().unwrap();
     let path = gateway.directory.path().join("onceward.toml");

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod clients;
+mod cors;
 #[path = "../gateway_support/mod.rs"]
 mod gateway_support;
 mod h2spec;
@@ -12,3 +13,4 @@ mod protection;
 mod quickstart;
 mod rules;
 mod stripe;
+mod upgrades;

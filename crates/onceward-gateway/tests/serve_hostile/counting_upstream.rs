@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ReceivedRequest {
     pub(crate) method: String,
     pub(crate) target: String,
     pub(crate) key: Option<String>,
@@ -24,18 +24,18 @@ pub(crate) struct Seen {
 
 /// What happened, in its order.
 #[derive(Clone, Default)]
-pub(crate) struct Ledger(Arc<Mutex<Vec<Seen>>>);
+pub(crate) struct Ledger(Arc<Mutex<Vec<ReceivedRequest>>>);
 
 impl Ledger {
     /// Remembers a request, and tells how many of its key there are now.
-    pub(crate) fn add(&self, seen: Seen) -> usize {
+    pub(crate) fn add(&self, seen: ReceivedRequest) -> usize {
         let mut all = self.0.lock().unwrap();
         let before = all.iter().filter(|other| other.key == seen.key).count();
         all.push(seen);
         before + 1
     }
 
-    pub(crate) fn all(&self) -> Vec<Seen> {
+    pub(crate) fn all(&self) -> Vec<ReceivedRequest> {
         self.0.lock().unwrap().clone()
     }
 
@@ -87,7 +87,7 @@ async fn answer(
     let key = parts.headers.get("idempotency-key");
     let key = key.map(|key| String::from_utf8_lossy(key.as_bytes()).into_owned());
     let (method, target) = (parts.method.to_string(), parts.uri.to_string());
-    let effects = ledger.add(Seen { method, target, key: key.clone() });
+    let effects = ledger.add(ReceivedRequest { method, target, key: key.clone() });
     tokio::time::sleep(delay).await;
     let text = serde_json::json!({ "effects": effects, "key": key }).to_string();
     Ok(Response::new(Full::from(text)))

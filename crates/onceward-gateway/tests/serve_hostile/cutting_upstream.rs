@@ -7,7 +7,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-use crate::counting_upstream::{Ledger, Seen};
+use crate::counting_upstream::{Ledger, ReceivedRequest};
 
 /// How the answer says where it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub(crate) async fn start(framing: Framing) -> (SocketAddr, Ledger) {
 async fn serve(mut stream: TcpStream, framing: Framing, ledger: Ledger) {
     let Some(key) = read(&mut stream).await else { return };
     let target = "/pay".to_owned();
-    let seen = Seen { method: "POST".into(), target, key: Some(key.clone()) };
+    let seen = ReceivedRequest { method: "POST".into(), target, key: Some(key.clone()) };
     let effects = ledger.add(seen);
     let answer = framing.answer(effects);
     let cut: usize = key.rsplit('-').next().unwrap().parse().unwrap();

@@ -101,7 +101,7 @@ async fn a_write_that_the_gateway_passes_on_is_done_once_also_by_the_library() {
         let request = request.body(Body::from("{\"cents\": 5}")).unwrap();
         let response = retry.layer().layer(client).call(request).await.unwrap();
         let report = response.extensions().get::<Report>().unwrap().clone();
-        assert_eq!(report.stop(), Some(Stop::Unknown(StopReason::Unsafe)), "{report:?}");
+        assert_eq!(report.stop, Some(Stop::Unknown(StopReason::Unsafe)), "{report:?}");
         assert_eq!(upstream.count() - before, 1);
         let _ = response.into_body().collect().await;
         upstream.start_anew();

@@ -51,14 +51,14 @@ pub(crate) enum Mode {
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ReceivedRequest {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-impl Seen {
+impl ReceivedRequest {
     pub(crate) fn line(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
@@ -71,7 +71,7 @@ pub(crate) struct Switched {
 }
 
 struct Shared {
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<ReceivedRequest>>,
     /// What it does next, and then.
     next: Mutex<(VecDeque<Mode>, Mode)>,
     released: watch::Sender<bool>,
@@ -115,7 +115,7 @@ impl Switched {
         self.shared.released.send_replace(false);
     }
 
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<ReceivedRequest> {
         self.shared.seen.lock().unwrap().clone()
     }
 
@@ -164,7 +164,12 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Answe
     let usual = if method == "GET" || method == "HEAD" { 200 } else { 201 };
     let mode = {
         let mut next = shared.next.lock().unwrap();
-        shared.seen.lock().unwrap().push(Seen { method, path, headers: parts.headers, body });
+        shared.seen.lock().unwrap().push(ReceivedRequest {
+            method,
+            path,
+            headers: parts.headers,
+            body,
+        });
         next.0.pop_front().unwrap_or_else(|| next.1.clone())
     };
     match mode {

@@ -1,11 +1,10 @@
 -- What people read with tools of their own: one line for each operation, in words. No process of Onceward reads
--- it. What a record means is decided by `Stored::status`; the view says the same, and a test compares them
--- (docs/adr/0040-a-view-for-people.md).
+-- it. `Stored::status` decides what a record means; the view says the same, and a test compares them (ADR 0041).
 SET LOCAL search_path = pg_catalog, pg_temp;
 
--- A member of a record's map, as text: numbers in digits, bytes in hex. Of a member that is a list, `place` is
--- which of its items is wanted, counted from 1. Null: there is no such member.
-CREATE FUNCTION onceward.member(body bytea, wanted integer, place integer DEFAULT 0) RETURNS text
+-- A member of a record's map, if it is of this kind: 0, a number, in digits; 2, bytes, in hex; 3, a text. Of a member
+-- that is a list, `place` is which of its items is wanted, counted from 1. Null: there is none.
+CREATE FUNCTION onceward.member(body bytea, wanted integer, of_kind integer, place integer DEFAULT 0) RETURNS text
 LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     content bytea := substr(body, 1, greatest(length(body) - 8, 0));
@@ -44,7 +43,7 @@ BEGIN
             bytes := substr(content, behind::integer + 1, value::integer);
             behind := behind + value;
         END IF;
-        IF key = wanted AND item = place THEN
+        IF key = wanted AND item = place AND kind = of_kind THEN
             RETURN CASE
                 WHEN kind = 0 THEN value::text
                 WHEN kind = 2 THEN encode(bytes, 'hex')
@@ -70,27 +69,27 @@ SELECT
     r.id,
     r.scope,
     r.operation,
-    onceward.member(r.content, 2) AS key_digest,
-    onceward.member(r.content, 7) AS request_hash,
+    onceward.member(r.content, 2, 2) AS key_digest,
+    onceward.member(r.content, 7, 2) AS request_hash,
     CASE
         WHEN r.content IS NULL THEN 'unknown'
         WHEN r.state = 5 THEN 'released'
         WHEN r.state = 0 AND NOT r.is_over THEN 'in_progress'
-        WHEN r.state = 0 AND onceward.member(r.content, 4) = '0' THEN 'interrupted'
-        WHEN r.state = 0 AND r.age_micros < onceward.member(r.content, 5)::numeric THEN 'interrupted'
+        WHEN r.state = 0 AND onceward.member(r.content, 4, 0) = '0' THEN 'interrupted'
+        WHEN r.state = 0 AND r.age_micros < onceward.member(r.content, 5, 0)::numeric THEN 'interrupted'
         WHEN r.state = 0 THEN 'unknown'
         WHEN r.is_over THEN 'expired'
         WHEN r.state = 1 THEN 'unknown'
-        WHEN r.state = 2 AND r.age_micros >= onceward.member(r.content, 5)::numeric THEN 'unknown'
+        WHEN r.state = 2 AND r.age_micros >= onceward.member(r.content, 5, 0)::numeric THEN 'unknown'
         WHEN r.state = 2 THEN 'failed_retryable'
         WHEN r.state = 3 THEN 'succeeded'
         WHEN r.state = 4 THEN 'failed_final'
     END AS status,
     r.id || '.' || r.execution AS owner_execution,
-    onceward.member(r.content, 10)::integer AS response_code,
-    onceward.member(r.content, 15, 1) AS reference_type,
-    onceward.member(r.content, 15, 2) AS reference_id,
-    onceward.member(r.content, 8)::bigint AS attempts,
+    onceward.member(r.content, 10, 0)::bigint AS response_code,
+    onceward.member(r.content, 15, 3, 1) AS reference_type,
+    onceward.member(r.content, 15, 3, 2) AS reference_id,
+    onceward.member(r.content, 8, 0)::bigint AS attempts,
     r.started_at,
     r.updated_at,
     CASE WHEN r.state <> 0 THEN r.expires_at END AS expires_at,
@@ -111,6 +110,6 @@ FROM (
 LEFT JOIN onceward.open open ON open.digest = r.digest;
 
 REVOKE ALL ON TABLE onceward.operations FROM PUBLIC;
-REVOKE ALL ON FUNCTION onceward.member(bytea, integer, integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION onceward.member(bytea, integer, integer, integer) FROM PUBLIC;
 
 INSERT INTO onceward.migration (version, needs) VALUES (6, 1);

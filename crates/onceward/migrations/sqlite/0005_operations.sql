@@ -1,6 +1,5 @@
 -- What people read with tools of their own: one line for each operation, in words. No process of Onceward reads
--- it. What a record means is decided by `Stored::status`; the view says the same, and a test compares them
--- (docs/adr/0040-a-view-for-people.md).
+-- it. `Stored::status` decides what a record means; the view says the same, and a test compares them (ADR 0041).
 --
 -- `members` are those of a record's map that are shown, as JSON: {"8.0": 1} is that member 8 is the number 1. The
 -- walk has a row for the head of each item in the map, and for each byte of a number behind it: `value` is whole
@@ -61,7 +60,7 @@ FROM (
             || printf('.%06dZ', stored.expires_at % 1000000) AS end_text,
         coalesce(stored.expires_at <= (julianday('now') - 2440587.5) * 86400000000, 0) AS is_over,
         max((julianday('now') - 2440587.5) * 86400000000 - stored.started_at, 0) AS age_micros,
-        substr(stored.body, 1, 2) = X'01BF' AND substr(stored.body, -9, 1) = X'FF' AS is_readable,
+        coalesce(substr(stored.body, 1, 2) = X'01BF' AND substr(stored.body, -9, 1) = X'FF', 0) AS is_readable,
         (
             -- Base64 without padding, with `-` and `_`: three hex digits are two letters.
             WITH RECURSIVE letters (text, place) AS (

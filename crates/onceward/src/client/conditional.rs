@@ -235,7 +235,7 @@ where
             Err(ConditionalError::Call(error)) => Some(error.report()),
             Err(_) => None,
         };
-        let unknown = |report: &&Report| report.stop().is_some_and(Stop::is_unknown);
+        let unknown = |report: &&Report| report.stop.is_some_and(Stop::is_unknown);
         let Some(report) = report.filter(unknown).cloned() else {
             return written.map(Written::Answered);
         };
@@ -356,7 +356,7 @@ impl fmt::Display for ConditionalError {
             Self::Unknown(report) => write!(
                 f,
                 "it may have been changed: {} requests, and none with an answer that says so; look at it before you change it again",
-                report.attempts().len()
+                report.attempts.len()
             ),
             Self::Refused(answer) => write!(f, "the server refused with {}", answer.status()),
             Self::CutShort(_) => f.write_str("the answer was cut short"),

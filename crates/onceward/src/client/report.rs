@@ -17,26 +17,37 @@ use onceward_core::{
 ///
 /// # fn example(response: http::Response<()>) {
 /// let report: &Report = response.extensions().get().expect("it came through `Retry`");
-/// println!("{} attempts in {:?}", report.attempts().len(), report.total());
+/// println!("{} attempts in {:?}", report.attempts.len(), report.total);
 /// # }
 /// ```
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Report {
     pub(super) key: Option<Key>,
-    pub(super) attempts: Vec<Attempt>,
-    pub(super) polls: u32,
-    pub(super) stop: Option<Stop>,
-    pub(super) hint: Option<Duration>,
-    pub(super) once: bool,
-    pub(super) ambiguous: bool,
-    pub(super) unprotected: bool,
-    pub(super) fallback: bool,
-    pub(super) total: Duration,
+    /// Everything that was sent, hedges included, in the order in which it ended.
+    pub attempts: Vec<Attempt>,
+    /// How often the status URL of a 202 was asked.
+    pub polls: u32,
+    /// Why there was no further attempt, if it did not succeed.
+    pub stop: Option<Stop>,
+    /// After which time the server asks to come back, as far as the last attempt has shown.
+    pub hint: Option<Duration>,
+    /// Its body was too large to keep, or a stream: then it can only be sent once.
+    pub sent_once: bool,
+    /// Some attempt may have been carried out without an answer that says so.
+    pub ambiguous: bool,
+    /// The server said that it does not keep the key: then a repeat, also with the same key, may be a second
+    /// run.
+    pub unprotected: bool,
+    /// The answer is a fallback, and not the server's.
+    pub fallback: bool,
+    /// How long it took until the head of the answer, with all waits.
+    pub total: Duration,
 }
 
 impl Report {
     /// The key under which it was sent: with it, and only with it, it can be sent again safely, unless
-    /// the server [does not keep it](Self::is_unprotected).
+    /// the server [does not keep it](Self::unprotected).
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.key.as_ref().map(Key::as_str)
@@ -48,65 +59,10 @@ impl Report {
         self.key.as_ref().map(Key::digest)
     }
 
-    /// Everything that was sent, hedges included, in the order in which it ended.
-    #[must_use]
-    pub fn attempts(&self) -> &[Attempt] {
-        &self.attempts
-    }
-
     /// Whether a second request was sent beside a late one.
     #[must_use]
     pub fn is_hedged(&self) -> bool {
-        self.attempts.iter().any(Attempt::is_hedge)
-    }
-
-    /// How often the status URL of a 202 was asked.
-    #[must_use]
-    pub fn polls(&self) -> u32 {
-        self.polls
-    }
-
-    /// Why there was no further attempt, if it did not succeed.
-    #[must_use]
-    pub fn stop(&self) -> Option<Stop> {
-        self.stop
-    }
-
-    /// After which time the server asks to come back, as far as the last attempt has shown.
-    #[must_use]
-    pub fn hint(&self) -> Option<Duration> {
-        self.hint
-    }
-
-    /// Whether its body was too large to keep, or a stream: then it can only be sent once.
-    #[must_use]
-    pub fn is_sent_once(&self) -> bool {
-        self.once
-    }
-
-    /// Whether some attempt may have been carried out without an answer that says so.
-    #[must_use]
-    pub fn is_ambiguous(&self) -> bool {
-        self.ambiguous
-    }
-
-    /// Whether the server said that it does not keep the key: then a repeat, also with the same key, may
-    /// be a second run.
-    #[must_use]
-    pub fn is_unprotected(&self) -> bool {
-        self.unprotected
-    }
-
-    /// Whether the answer is a fallback, and not the server's.
-    #[must_use]
-    pub fn is_fallback(&self) -> bool {
-        self.fallback
-    }
-
-    /// How long it took until the head of the answer, with all waits.
-    #[must_use]
-    pub fn total(&self) -> Duration {
-        self.total
+        self.attempts.iter().any(|attempt| attempt.hedge)
     }
 }
 
@@ -114,78 +70,32 @@ impl Report {
 ///
 /// ```
 /// # fn example(report: &onceward::client::Report) {
-/// for attempt in report.attempts() {
-///     println!("{} after {:?}: {attempt}", attempt.number(), attempt.started());
+/// for attempt in &report.attempts {
+///     println!("{} after {:?}: {attempt}", attempt.number, attempt.started);
 /// }
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Attempt {
-    pub(super) number: u32,
-    pub(super) hedge: bool,
-    pub(super) started: Duration,
-    pub(super) took: Duration,
-    pub(super) class: Class,
-    pub(super) status: Option<StatusCode>,
-    pub(super) failure: Option<String>,
-    pub(super) hint: Option<Duration>,
-    pub(super) wait: Option<Duration>,
-}
-
-impl Attempt {
     /// Its number on the wire: 1 is the first request of the call.
-    #[must_use]
-    pub fn number(&self) -> u32 {
-        self.number
-    }
-
-    /// Whether it was sent beside one that was late.
-    #[must_use]
-    pub fn is_hedge(&self) -> bool {
-        self.hedge
-    }
-
+    pub number: u32,
+    /// It was sent beside one that was late.
+    pub hedge: bool,
     /// How long after the beginning of the call it was sent.
-    #[must_use]
-    pub fn started(&self) -> Duration {
-        self.started
-    }
-
+    pub started: Duration,
     /// How long it took until the head of its answer, or its failure.
-    #[must_use]
-    pub fn took(&self) -> Duration {
-        self.took
-    }
-
+    pub took: Duration,
     /// What it says about trying again.
-    #[must_use]
-    pub fn class(&self) -> Class {
-        self.class
-    }
-
+    pub class: Class,
     /// The status of its answer, if it had one.
-    #[must_use]
-    pub fn status(&self) -> Option<StatusCode> {
-        self.status
-    }
-
+    pub status: Option<StatusCode>,
     /// Why it had no answer.
-    #[must_use]
-    pub fn failure(&self) -> Option<&str> {
-        self.failure.as_deref()
-    }
-
+    pub failure: Option<String>,
     /// After which time the server asked to come back.
-    #[must_use]
-    pub fn hint(&self) -> Option<Duration> {
-        self.hint
-    }
-
+    pub hint: Option<Duration>,
     /// How long the call then waited before the next one.
-    #[must_use]
-    pub fn wait(&self) -> Option<Duration> {
-        self.wait
-    }
+    pub wait: Option<Duration>,
 }
 
 impl fmt::Display for Attempt {

@@ -193,7 +193,7 @@ impl Retry {
     /// use onceward::client::{Event, Retry};
     ///
     /// let retry = Retry::standard().observe(|event| match event {
-    ///     Event::Ended { attempt, .. } => println!("attempt {}: {attempt}", attempt.number()),
+    ///     Event::Ended { attempt, .. } => println!("attempt {}: {attempt}", attempt.number),
     ///     Event::Waiting { wait, budget_left } => println!("again in {wait:?} ({budget_left:?} left)"),
     ///     _ => {}
     /// });
@@ -207,7 +207,7 @@ impl Retry {
     /// An answer to give instead of none, or of a failing one that no retry could help.
     ///
     /// Only for methods that change nothing: a caller must be able to rely on the success of a write. The
-    /// report of such an answer [says so](Report::is_fallback).
+    /// report of such an answer [says so](Report::fallback).
     ///
     /// ```
     /// use onceward::client::Retry;

@@ -70,8 +70,8 @@ impl<'a, X: Exchange> Run<'a, X> {
                 call = call.within(left, retry.now());
             }
         }
-        let (key, once) = (key::own(&parts.headers), !body.is_kept());
-        let report = Report { key, once, ..Report::default() };
+        let (key, sent_once) = (key::own(&parts.headers), !body.is_kept());
+        let report = Report { key, sent_once, ..Report::default() };
         let (kept, resumed) = (false, false);
         let run =
             Self { retry, exchange, parts, body, method, priority, start, report, kept, resumed };

@@ -6,10 +6,38 @@
 //! [loses the reply](Faulty::LosesReplies), and over one whose records others
 //! [hold](Faulty::HoldsRecords) at times. On top come the rules of the drivers themselves.
 //!
-//! ```ignore
-//! use onceward::conformance::block_on;
+//! ```
+//! use std::{future::Future, sync::Arc, time::Duration};
+//! use onceward::{conformance::*, protocol::{Digest, conformance::{self, Bench}}, store::memory::MemoryStore};
 //!
-//! onceward::driver_conformance!(MyBench::new(), block_on);
+//! #[derive(Clone)]
+//! struct MyBench;
+//!
+//! impl Bench for MyBench {
+//!     type Store = Arc<MemoryStore>;
+//!
+//!     async fn open(&self) -> Self::Store {
+//!         Arc::new(MemoryStore::not_durable())
+//!     }
+//!     async fn reopen(&self, _: Self::Store) -> Option<Self::Store> {
+//!         None // it forgets
+//!     }
+//!     async fn age(&self, store: &Self::Store, id: &Digest, by: Duration) {
+//!         store.age(id, by);
+//!     }
+//!     fn spawn<T: Send + 'static>(
+//!         &self,
+//!         task: impl Future<Output = T> + Send + 'static,
+//!     ) -> impl Future<Output = T> + Send {
+//!         spawn(task)
+//!     }
+//! }
+//!
+//! onceward::driver_conformance!(MyBench, block_on); // a test for each rule
+//!
+//! // By hand: one rule of stores, over a store that loses replies.
+//! let bench = Driven::over(MyBench, Some(Faulty::LosesReplies));
+//! block_on(conformance::unknown_stays_unknown(&bench));
 //! ```
 
 use std::future::Future;
@@ -41,45 +69,20 @@ pub fn spawn<T: Send + 'static>(
 }
 
 /// Makes one `#[test]` for each rule of stores, through the drivers, and for each rule of these.
+///
+/// ```
+/// use onceward::conformance::block_on;
+///
+/// onceward::driver_conformance!(MyBench, block_on); // see the page of `onceward::conformance`
+/// ```
 #[macro_export]
 macro_rules! driver_conformance {
     ($bench:expr, $block_on:path) => {
-        mod driven {
-            use super::*;
-            onceward::protocol::store_conformance!(
-                onceward::conformance::Driven::over($bench, None),
-                $block_on
-            );
-        }
-        mod driven_over_failed_calls {
-            use super::*;
-            onceward::protocol::store_conformance!(
-                onceward::conformance::Driven::over(
-                    $bench,
-                    Some(onceward::conformance::Faulty::FailsCalls)
-                ),
-                $block_on
-            );
-        }
-        mod driven_over_lost_replies {
-            use super::*;
-            onceward::protocol::store_conformance!(
-                onceward::conformance::Driven::over(
-                    $bench,
-                    Some(onceward::conformance::Faulty::LosesReplies)
-                ),
-                $block_on
-            );
-        }
-        mod driven_over_held_records {
-            use super::*;
-            onceward::protocol::store_conformance!(
-                onceward::conformance::Driven::over(
-                    $bench,
-                    Some(onceward::conformance::Faulty::HoldsRecords)
-                ),
-                $block_on
-            );
+        $crate::driven_store_conformance! { $bench, $block_on:
+            driven = None,
+            driven_over_failed_calls = Some(onceward::conformance::Faulty::FailsCalls),
+            driven_over_lost_replies = Some(onceward::conformance::Faulty::LosesReplies),
+            driven_over_held_records = Some(onceward::conformance::Faulty::HoldsRecords),
         }
         mod driver {
             use super::*;
@@ -99,7 +102,22 @@ macro_rules! driver_conformance {
     };
 }
 
-/// What the macro above is made of.
+/// What the macro above is made of: the rules of stores.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! driven_store_conformance {
+    ($bench:expr, $block_on:path: $($name:ident = $faulty:expr,)*) => {
+        $(mod $name {
+            use super::*;
+            onceward::protocol::store_conformance!(
+                onceward::conformance::Driven::over($bench, $faulty),
+                $block_on
+            );
+        })*
+    };
+}
+
+/// What the macro above is made of: the rules of drivers.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! driver_conformance_tests {

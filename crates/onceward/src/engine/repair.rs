@@ -105,6 +105,18 @@ pub struct RepairRequest<'a> {
 }
 
 /// Why an operation was not repaired. Nothing was changed as far as is known.
+///
+/// ```
+/// use onceward::{engine::RepairFailure, protocol::RepairError};
+///
+/// fn advice(failure: &RepairFailure) -> String {
+///     match failure {
+///         RepairFailure::Refused(RepairError::TooEarly { left }) => format!("again in {left:?}"),
+///         RepairFailure::Refused(_) => "look at the record again".into(),
+///         RepairFailure::Store(_) => "it may be done or not: look at the record again".into(),
+///     }
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RepairFailure {
     /// The record does not take this repair, not yet, or not without force.

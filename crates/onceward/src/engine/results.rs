@@ -5,6 +5,14 @@ use std::fmt;
 use onceward_core::{Found, StoreError, Timestamp};
 
 /// The result of a renewal.
+///
+/// ```
+/// use onceward::{Engine, StoreError, engine::Renewal, protocol::Claim};
+///
+/// async fn may_go_on(engine: &Engine, claim: &Claim) -> Result<bool, StoreError> {
+///     Ok(!matches!(engine.renew(claim).await?, Renewal::Lost(_)))
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Renewal {
     /// The lease runs anew.
@@ -20,6 +28,17 @@ pub enum Renewal {
 }
 
 /// Why a request got no verdict. Nothing was run.
+///
+/// ```
+/// use onceward::{AdmitError, Engine, Request, Verdict};
+///
+/// async fn admit(engine: &Engine, request: Request) -> Result<Verdict, u16> {
+///     engine.admit(request).await.map_err(|error| match error {
+///         AdmitError::Overloaded | AdmitError::Draining => 503, // this process is busy or ending
+///         _ => 500,
+///     })
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AdmitError {
@@ -48,6 +67,18 @@ impl fmt::Display for AdmitError {
 impl std::error::Error for AdmitError {}
 
 /// A settlement is not durable yet; it is tried again in the background.
+///
+/// ```
+/// use onceward::{Ending, Engine, Outcome, engine::Unsettled, protocol::{Claim, Settled}};
+///
+/// async fn status(engine: &Engine, claim: Claim) -> u16 {
+///     match engine.settle(claim, Ending::Succeeded(Outcome::inline(201, Vec::new()))).await {
+///         Ok(Settled::Stored { .. }) => 201,
+///         Ok(Settled::FencedOff(_)) => 409,
+///         Err(Unsettled) => 503, // the client asks again with its key
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsettled;
 
@@ -62,6 +93,15 @@ impl fmt::Display for Unsettled {
 impl std::error::Error for Unsettled {}
 
 /// What [`Engine::drain`](super::Engine::drain) left behind.
+///
+/// ```
+/// use onceward::{Engine, engine::Drained};
+///
+/// async fn shut_down(engine: &Engine) {
+///     let Drained { abandoned } = engine.drain(std::time::Duration::from_secs(30)).await;
+///     println!("{abandoned} operations end with their leases");
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
     /// How many executions were not settled in time.

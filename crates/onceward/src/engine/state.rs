@@ -125,6 +125,19 @@ impl<S: Store> From<S> for Engine {
 }
 
 /// An execution that [`Engine::drain`] waits for; it ends when this is dropped.
+///
+/// ```
+/// use onceward::{Engine, engine::Tracked, store::memory::MemoryStore};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let engine = Engine::new(MemoryStore::not_durable());
+/// let running: Tracked = engine.track();
+/// assert_eq!(engine.unsettled(), 1);
+/// drop(running);
+/// assert_eq!(engine.drain(std::time::Duration::from_secs(1)).await.abandoned, 0);
+/// # }
+/// ```
 pub struct Tracked {
     shared: Arc<EngineState>,
     kind: telemetry::Unsettled,

@@ -13,6 +13,13 @@ use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt as _, combinators::UnsyncBoxBody};
 
 /// What goes wrong while a request is sent or a body is read.
+///
+/// ```
+/// use onceward::{Body, BoxError};
+///
+/// let broken: Result<Body, BoxError> = Err("the connection was reset".into());
+/// assert_eq!(broken.err().unwrap().to_string(), "the connection was reset");
+/// ```
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A body of bytes that the layer or the client can read and send.

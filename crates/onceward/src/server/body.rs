@@ -42,8 +42,9 @@ impl WholeBody for axum::body::Body {
     }
 }
 
+/// A body that the layer has read to its end.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Whole {
+pub(super) struct ReadBody {
     pub(super) bytes: Bytes,
     pub(super) trailers: Trailers,
 }
@@ -61,7 +62,7 @@ pub(super) async fn read_whole<B>(
     body: B,
     headers: &HeaderMap,
     admits: impl FnMut(usize) -> bool,
-) -> Result<Whole, Unread<B>>
+) -> Result<ReadBody, Unread<B>>
 where
     B: http_body::Body<Data = Bytes>,
 {
@@ -70,7 +71,7 @@ where
         Ok(Read::More(first, rest)) => Err(Unread::TooLarge(first, rest)),
         Ok(Read::Whole(bytes, trailers)) => match declared_length(headers) {
             Some(declared) if declared != bytes.len() as u64 => Err(Unread::Truncated),
-            _ => Ok(Whole { bytes, trailers: trailers.map(Box::new) }),
+            _ => Ok(ReadBody { bytes, trailers: trailers.map(Box::new) }),
         },
     }
 }

@@ -254,7 +254,7 @@ impl End {
         let id = SpoolId { operation: claim.id(), fence: fresh_fence() };
         let (mut outcome, large) = keep::outcome(idempotency, &captured);
         let options = idempotency.options();
-        let large = large.filter(|_| options.spool.is_some() && options.beside.is_some());
+        let large = large.filter(|_| options.chosen.spool.is_some() && options.beside.is_some());
         if let Some(bytes) = &large {
             outcome.body = keep::spooled(bytes);
         }

@@ -51,8 +51,8 @@ const PER_EXCHANGE: [&str; 16] = [
     "x-trace-id",
 ];
 
-/// The same, for whole families.
-const PER_EXCHANGE_PREFIXES: [&str; 3] = ["ratelimit", "x-ratelimit", "x-b3-"];
+/// The same, for whole families. What CORS allows, it allows to the page that has asked.
+const PER_EXCHANGE_PREFIXES: [&str; 4] = ["access-control-", "ratelimit", "x-ratelimit", "x-b3-"];
 
 /// The most that is kept of all header lines together, in bytes.
 pub(super) const MAX_BYTES: usize = 32 << 10;
@@ -180,6 +180,7 @@ mod tests {
         let names = HOP_BY_HOP.iter().chain(&PER_EXCHANGE).copied();
         let names =
             names.chain(["ratelimit", "ratelimit-policy", "x-ratelimit-reset", "x-b3-spanid"]);
+        let names = names.chain(["access-control-allow-origin", "access-control-expose-headers"]);
         for name in names.chain(OWN.iter().map(HeaderName::as_str)).collect::<Vec<_>>() {
             let mut headers = HeaderMap::new();
             headers.append(HeaderName::try_from(name).unwrap(), HeaderValue::from_static("x"));

@@ -15,7 +15,7 @@ use tower_layer::Layer;
 use super::{
     IdempotencyBuilder, OptionsError,
     memory::{self, PeerMemory},
-    options::table::Options,
+    options::checked::Options,
     steps::keep,
 };
 use crate::{Engine, telemetry::event};
@@ -132,12 +132,13 @@ impl Idempotency {
     /// ```
     #[must_use]
     pub fn memory_of(&self, peer: Option<IpAddr>) -> PeerMemory {
-        let share = self.options.peers.as_ref().map_or(Self::MAX_BUFFERED, |peers| peers.most);
+        let share =
+            self.options.chosen.peers.as_ref().map_or(Self::MAX_BUFFERED, |peers| peers.most);
         self.engine().common().memory.of(peer.map(|address| (memory::peer_network(address), share)))
     }
 
     pub(super) fn memory_for(&self, parts: &Parts) -> PeerMemory {
-        self.memory_of(self.options.peers.as_ref().and_then(|peers| (peers.address)(parts)))
+        self.memory_of(self.options.chosen.peers.as_ref().and_then(|peers| (peers.address)(parts)))
     }
 
     /// The engine, to drain it at shutdown.
@@ -148,7 +149,7 @@ impl Idempotency {
 
     /// Remembers whose resolver to ask about an operation of this name.
     pub(super) fn remember(&self, name: &OperationName) {
-        if self.options.resolver.is_some() && self.options.fixed_name().is_none() {
+        if self.options.chosen.resolver.is_some() && self.options.fixed_name().is_none() {
             let mut resolved = lock(&self.shared().resolved);
             if resolved.len() < LayerState::MAX_REMEMBERED && !resolved.contains_key(name) {
                 resolved.insert(name.clone(), self.options.clone());
@@ -224,9 +225,9 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl fmt::Debug for Idempotency {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Options { methods, terms, policy, .. } = &*self.options;
+        let Options { chosen, terms, policy, .. } = &*self.options;
         let mut debug = formatter.debug_struct("Idempotency");
-        debug.field("methods", methods).field("terms", terms).field("policy", policy);
+        debug.field("methods", &chosen.methods).field("terms", terms).field("policy", policy);
         debug.finish_non_exhaustive()
     }
 }

@@ -44,7 +44,7 @@ where
         let (idempotency, service) = (self.idempotency.clone(), self.service.clone());
         let (mut parts, body) = request.into_parts();
         let options = &idempotency.options;
-        if !options.methods.contains(&parts.method) {
+        if !options.chosen.methods.contains(&parts.method) {
             return passed(service, parts, body);
         }
         shed::note(&mut parts);
@@ -101,7 +101,7 @@ impl Idempotency {
             let read = Box::pin(fingerprint::read(&self, operation, &parts, body));
             let (asked, held) = read.await?;
             let mut attempt = None;
-            if self.options.deferred.is_some() {
+            if self.options.chosen.deferred.is_some() {
                 let answer = Box::pin(deferred::answer(&self, asked, parts, held, service));
                 let (answered, response) = answer.await?;
                 return Ok(Answer { answered, attempt, response: Ok(response) });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 
-use super::{IdempotencyBuilder, InFlight, headers, options::table::Options};
+use super::{IdempotencyBuilder, InFlight, headers, options::checked::Options};
 
 /// What a request does while its operation is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Patience {
             InFlight::Accepted => Self { after: AfterWait::Accepted, ..plain },
             InFlight::Async => Self { after: AfterWait::Async, ..plain },
         };
-        match options.prefer {
+        match options.chosen.prefer {
             true => route.preferring(headers),
             false => route,
         }

@@ -1,6 +1,6 @@
-//! What the retrying client counts, and the reasons for which it and the gateway stop.
+//! What the retrying client counts, and the words of the core that are labels.
 
-use onceward_core::retry::StopReason;
+use onceward_core::retry::{Circuit, StopReason};
 
 use super::{Counters, Labels, SentAs, labels, metrics};
 
@@ -21,34 +21,28 @@ metrics! { show_client:
     CLIENT_LATE: Counters = "onceward_client_late_total";
 }
 
-/// The reasons of the core, each of which is a value of the label; further ones are `other`.
-const STOP_REASONS: [StopReason; 14] = [
-    StopReason::Answered,
-    StopReason::Conflict,
-    StopReason::Unauthorised,
-    StopReason::Unsafe,
-    StopReason::BodyGone,
-    StopReason::Nested,
-    StopReason::Attempts,
-    StopReason::Deadline,
-    StopReason::Budget,
-    StopReason::Share,
-    StopReason::Breaker,
-    StopReason::Throttle,
-    StopReason::Shed,
-    StopReason::Limit,
-];
-
+/// Reasons that newer software may have are `other`.
 impl Labels for StopReason {
-    const COUNT: usize = STOP_REASONS.len() + 1;
+    const COUNT: usize = Self::ALL.len() + 1;
 
     fn series() -> Vec<Vec<(&'static str, &'static str)>> {
-        let words = STOP_REASONS.iter().map(|reason| reason.word());
+        let words = Self::ALL.map(Self::as_str).into_iter();
         words.chain(["other"]).map(|word| vec![("reason", word)]).collect()
     }
 
     fn index(self) -> usize {
-        let known = STOP_REASONS.iter().position(|reason| *reason == self);
-        known.unwrap_or(STOP_REASONS.len())
+        self as usize
+    }
+}
+
+impl Labels for Circuit {
+    const COUNT: usize = Self::ALL.len();
+
+    fn series() -> Vec<Vec<(&'static str, &'static str)>> {
+        Self::ALL.map(|circuit| vec![("state", circuit.as_str())]).into()
+    }
+
+    fn index(self) -> usize {
+        self as usize
     }
 }

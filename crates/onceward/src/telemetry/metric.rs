@@ -54,6 +54,13 @@ pub(super) fn registered<C: Collector + Clone + 'static>(metric: prometheus::Res
 /// The labels of a metric: a closed set, so that each series has its handle from the start.
 ///
 /// [`labels!`](crate::telemetry::labels) declares an enumeration that is one label.
+///
+/// ```
+/// use onceward::telemetry::{Labels, RejectReason, SentAs};
+///
+/// assert_eq!(SentAs::series()[SentAs::Hedge.index()], [("kind", "hedge")]);
+/// assert_eq!(<(SentAs, RejectReason)>::COUNT, SentAs::COUNT * RejectReason::COUNT);
+/// ```
 pub trait Labels: Copy {
     /// How many series there are.
     const COUNT: usize;
@@ -129,20 +136,7 @@ pub use labels;
 
 /// Declares metrics, each with its meaning, its type and its name, and a function that shows them all.
 ///
-/// ```
-/// use onceward::telemetry::{Counters, labels, metrics};
-///
-/// labels! {
-///     enum Payment: "method" { Card = "card", Invoice = "invoice" }
-/// }
-/// metrics! { show:
-///     /// Payments that were taken.
-///     PAYMENTS: Counters<Payment> = "shop_payments_total";
-/// }
-///
-/// PAYMENTS.add(Payment::Card);
-/// assert!(onceward::telemetry::prometheus().contains("shop_payments_total{method=\"invoice\"} 0\n"));
-/// ```
+/// The page of [`telemetry`](crate::telemetry) has an example.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! metrics {
@@ -166,6 +160,14 @@ macro_rules! metrics {
 pub use metrics;
 
 /// The series of one metric.
+///
+/// ```
+/// use onceward::telemetry::{Family, Labels};
+///
+/// fn count_twice<L: Labels>(counters: &Family<prometheus::IntCounter, L>, labels: L) {
+///     counters.add_many(labels, 2);
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Family<M, L> {
     series: Box<[M]>,

@@ -5,10 +5,27 @@
 //! each means and what to alert on.
 //!
 //! ```
-//! use onceward::telemetry;
+//! use onceward::telemetry::{self, *};
 //!
+//! labels! {
+//!     enum Payment: "method" { Card = "card", Invoice = "invoice" }
+//! }
+//! metrics! { show:
+//!     /// Payments that were taken.
+//!     PAYMENTS: Counters<Payment> = "shop_payments_total";
+//!     /// Payments under way.
+//!     UNDER_WAY: Levels = "shop_payments";
+//!     /// How long they took.
+//!     DURATION: Histograms<Payment> = "shop_payment_duration_seconds", SECONDS;
+//! }
+//!
+//! let (begun, under_way): (Begun, LevelGuard) = (Begun::now(), UNDER_WAY.hold());
+//! PAYMENTS.add(Payment::Card);
+//! DURATION.since(Payment::Card, begun);
+//! drop(under_way);
 //! let text = telemetry::prometheus();
 //! assert!(text.contains("# TYPE onceward_claims_total counter\n"));
+//! assert!(text.contains("shop_payments_total{method=\"invoice\"} 0\n"));
 //! ```
 
 #[cfg(feature = "client")]
@@ -153,6 +170,10 @@ labels! {
     }
 
     /// Which request of a call it is.
+    ///
+    /// ```
+    /// assert_eq!(onceward::telemetry::SentAs::Retry.as_str(), "retry");
+    /// ```
     pub enum SentAs: "kind" {
         /// The first one.
         First = "first",
@@ -163,6 +184,10 @@ labels! {
     }
 
     /// Why a request was not sent to the upstream at all.
+    ///
+    /// ```
+    /// assert_eq!(onceward::telemetry::RejectReason::Breaker.as_str(), "breaker");
+    /// ```
     pub enum RejectReason: "reason" {
         /// The upstream does nothing but fail.
         Breaker = "breaker",

@@ -63,12 +63,7 @@ async fn an_observer_hears_of_every_step_in_order() {
                 format!("began {attempt}")
             }
             Event::Ended { attempt, budget_left } => {
-                format!(
-                    "{} {}, {}",
-                    attempt.number(),
-                    attempt.status().unwrap(),
-                    budget_left.unwrap()
-                )
+                format!("{} {}, {}", attempt.number, attempt.status.unwrap(), budget_left.unwrap())
             }
             Event::Waiting { budget_left, .. } => format!("waiting, {}", budget_left.unwrap()),
             other => format!("{other:?}"),

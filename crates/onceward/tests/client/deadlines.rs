@@ -54,7 +54,7 @@ async fn statement_2_no_attempt_starts_at_or_after_the_deadline_and_the_call_ret
         let (report, took, begun) = send(&retry, [Then::status(status).after(after)]).await;
         assert!(begun.iter().all(|at| *at < DEADLINE), "{seed}: {begun:?}");
         assert!(took <= DEADLINE + SLACK, "{seed}: {took:?}");
-        assert_eq!(report.stop().unwrap().reason(), StopReason::Deadline, "{seed}");
+        assert_eq!(report.stop.unwrap().reason(), StopReason::Deadline, "{seed}");
         assert!(!begun.is_empty());
     }
 }
@@ -65,11 +65,7 @@ async fn statement_2_a_silent_server_is_given_up_at_the_deadline() {
     let (report, took, begun) = send(&retry, [Then::status(200).after(DEADLINE * 100)]).await;
     assert!(took <= DEADLINE + SLACK, "{took:?}");
     assert!(begun.len() >= 3, "attempts of 4 s each");
-    assert_eq!(
-        report.stop(),
-        Some(Stop::Failed(StopReason::Deadline)),
-        "a GET cannot have happened"
-    );
+    assert_eq!(report.stop, Some(Stop::Failed(StopReason::Deadline)), "a GET cannot have happened");
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,8 +73,8 @@ async fn statement_2_a_hint_beyond_the_deadline_returns_at_once_with_the_hint() 
     for hint in [10, 11, 3_600, u64::MAX] {
         let (report, took, begun) = send(&Retry::standard(), [Then::status(503).hint(hint)]).await;
         assert!(took <= SLACK, "{hint}: {took:?}");
-        assert_eq!(report.stop(), Some(Stop::Failed(StopReason::Deadline)));
-        assert_eq!(report.hint(), Some(Duration::from_secs(hint)));
+        assert_eq!(report.stop, Some(Stop::Failed(StopReason::Deadline)));
+        assert_eq!(report.hint, Some(Duration::from_secs(hint)));
         assert_eq!(begun.len(), 1);
     }
 }
@@ -115,7 +111,7 @@ async fn statement_3_no_wait_is_shorter_than_the_servers_hint() {
             status != 409 && status != 500 || wait <= most.max(Duration::from_millis(60)) + SLACK,
             "{seed}: {wait:?}"
         );
-        assert!(report.attempts()[0].wait().unwrap() >= hint);
+        assert!(report.attempts[0].wait.unwrap() >= hint);
     }
 }
 
@@ -145,8 +141,7 @@ async fn a_client_that_is_never_ready_has_sent_nothing() {
     let request = Request::post("http://a.example/").body(Body::empty()).unwrap();
     let mut client = Retry::standard().without_keys().layer().layer(NeverReady);
     let error = client.call(request).await.unwrap_err();
-    let classes: Vec<_> =
-        error.report().attempts().iter().map(onceward::client::Attempt::class).collect();
+    let classes: Vec<_> = error.report().attempts.iter().map(|attempt| attempt.class).collect();
     assert_eq!(classes, [Class::NeverSent { reused: false }; 3]);
     assert!(!error.is_unknown());
 }
@@ -168,7 +163,7 @@ async fn a_body_that_does_not_come_is_not_waited_for_longer_than_the_call_has() 
             Request::put("http://a.example/").body(Pieces::stuck().promising(10)).unwrap();
         set(&mut request);
         let error = Retry::standard().layer().layer(service).call(request).await.unwrap_err();
-        assert_eq!(error.report().stop(), Some(Stop::Failed(StopReason::Deadline)));
+        assert_eq!(error.report().stop, Some(Stop::Failed(StopReason::Deadline)));
         assert!(start.elapsed() <= Duration::from_millis(100) + SLACK, "{:?}", start.elapsed());
         assert!(begun.all().is_empty());
     }

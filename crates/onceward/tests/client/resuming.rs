@@ -114,7 +114,7 @@ async fn a_refusal_of_a_resumed_call_says_nothing_about_what_was_sent_before() {
         send(&retry().resumable(&resume), post(&server.url("/"))).await.unwrap_err();
         let request = resume.pending().await.unwrap()[0].request();
         let answer = send(&retry().resumable(&resume), request).await.unwrap();
-        let stop = answer.extensions().get::<Report>().unwrap().stop().unwrap();
+        let stop = answer.extensions().get::<Report>().unwrap().stop.unwrap();
         assert_eq!((answer.status().as_u16(), stop.is_unknown()), (status, true));
         assert_eq!(resume.pending().await.unwrap().len(), 1, "{status}: the key is not lost");
     }
@@ -177,7 +177,7 @@ async fn a_file_that_is_busy_does_not_hold_a_call_beyond_its_deadline() {
     let mut request = post(&server.url("/"));
     request.extensions_mut().insert(Within(Duration::from_millis(100)));
     let error = send(&retry().resumable(&resume), request).await.unwrap_err();
-    assert_eq!(error.report().stop(), Some(Stop::Failed(StopReason::Deadline)));
+    assert_eq!(error.report().stop, Some(Stop::Failed(StopReason::Deadline)));
     assert!(server.observation().is_empty(), "it was not written down, so it is not sent");
     other.execute_batch("ROLLBACK").unwrap();
     for _ in 0..500 {

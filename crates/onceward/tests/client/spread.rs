@@ -24,7 +24,7 @@ async fn waits(retry: Retry) -> Vec<Duration> {
     let request = Request::get("http://a.example/").body(Body::empty()).unwrap();
     let response = retry.layer().layer(service).call(request).await.unwrap();
     let report = response.extensions().get::<Report>().unwrap();
-    report.attempts().iter().filter_map(onceward::client::Attempt::wait).collect()
+    report.attempts.iter().filter_map(|attempt| attempt.wait).collect()
 }
 
 /// The Kolmogorov–Smirnov distance to the uniform distribution up to `most`.

@@ -44,7 +44,7 @@ async fn a_post_without_key_is_sent_once_also_by_reqwest() {
             Ok(response) => response.extensions().get::<Report>().unwrap(),
             Err(error) => error.report(),
         };
-        assert_eq!(report.stop().unwrap().reason(), StopReason::Unsafe);
+        assert_eq!(report.stop.unwrap().reason(), StopReason::Unsafe);
     }
 }
 
@@ -53,7 +53,7 @@ async fn a_connection_that_never_came_about_is_known_as_such() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let request = http().post(format!("http://{closed}/"));
     let error = request.send_with(&retry().without_keys()).await.unwrap_err();
-    let classes: Vec<_> = error.report().attempts().iter().map(client::Attempt::class).collect();
+    let classes: Vec<_> = error.report().attempts.iter().map(|attempt| attempt.class).collect();
     assert_eq!(classes, [Class::NeverSent { reused: false }; 3]);
 }
 
@@ -63,10 +63,7 @@ async fn a_stream_is_sent_once() {
     let body = reqwest::Body::wrap(testbed::Pieces::of(["a", "b"]));
     let response = http().put(server.url("/")).body(body).send_with(&retry()).await.unwrap();
     let report = response.extensions().get::<Report>().unwrap();
-    assert_eq!(
-        (report.is_sent_once(), report.stop()),
-        (true, Some(Stop::Failed(StopReason::BodyGone)))
-    );
+    assert_eq!((report.sent_once, report.stop), (true, Some(Stop::Failed(StopReason::BodyGone))));
     assert_eq!((server.observation().len(), &*server.observation()[0].body), (1, &b"ab"[..]));
 }
 
@@ -161,7 +158,7 @@ async fn the_middleware_retries_what_is_behind_it() {
     let mut extensions = Extensions::new();
     let request = client.post(server.url("/")).body("{}").build().unwrap();
     let response = client.execute_with_extensions(request, &mut extensions).await.unwrap();
-    assert_eq!(response.extensions().get::<Report>().unwrap().attempts().len(), 2);
+    assert_eq!(response.extensions().get::<Report>().unwrap().attempts.len(), 2);
     assert_eq!(extensions.get(), Some(&Note("inner")), "what it left behind is not lost");
     let observation = server.observation();
     assert_eq!(observation.len(), 2);
@@ -179,7 +176,7 @@ async fn an_error_of_the_middleware_has_the_report() {
     let reqwest_middleware::Error::Middleware(error) = error else { panic!("{error}") };
     let error: &CallError = error.downcast_ref().unwrap();
     assert!(error.is_unknown());
-    assert_eq!(error.report().attempts().len(), 3);
+    assert_eq!(error.report().attempts.len(), 3);
 }
 
 /// Takes one request, and is gone when it has answered with a redirect.
@@ -208,8 +205,8 @@ async fn a_connect_that_fails_after_a_redirect_is_not_one_of_the_write() {
     let request = http().post(url).body("{}");
     let error = request.send_with(&retry().without_keys()).await.unwrap_err();
     assert!(error.is_unknown(), "{error}");
-    assert_eq!(error.report().attempts()[0].class(), Class::Ambiguous);
-    assert_eq!(error.report().attempts().len(), 1);
+    assert_eq!(error.report().attempts[0].class, Class::Ambiguous);
+    assert_eq!(error.report().attempts.len(), 1);
     assert!(!error.to_string().contains("hidden"), "{error}");
 }
 

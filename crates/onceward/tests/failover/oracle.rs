@@ -6,23 +6,23 @@ use onceward::{Effect, Engine, Verdict};
 
 use crate::{
     pair::asked,
-    till::{Told, text},
+    till::{Observed, text},
 };
 
 /// What must hold after any number of failures; `ledger` is what the last primary has, as lines of
 /// `key|execution`.
-pub(crate) async fn judge(told: &Told, engine: &Engine, ledger: &str) {
+pub(crate) async fn judge(observed: &Observed, engine: &Engine, ledger: &str) {
     let mut charged: HashMap<&str, Vec<&str>> = HashMap::new();
     for (key, execution) in ledger.lines().filter_map(|line| line.split_once('|')) {
         charged.entry(key).or_default().push(execution);
     }
     let twice: Vec<_> = charged.iter().filter(|(_, executions)| executions.len() > 1).collect();
     assert!(twice.is_empty(), "charged more than once: {twice:?}");
-    let outside = told.outside.lock().unwrap().clone();
+    let outside = observed.outside.lock().unwrap().clone();
     let twice: Vec<_> = outside.iter().filter(|(_, count)| **count > 1).collect();
     assert!(twice.is_empty(), "had more than once: {twice:?}");
 
-    let answers = told.answers.lock().unwrap().clone();
+    let answers = observed.answers.lock().unwrap().clone();
     for (key, given) in &answers {
         let first = &given[0];
         assert!(given.iter().all(|answer| answer == first), "{key} was answered with {given:?}");
@@ -40,6 +40,6 @@ pub(crate) async fn judge(told: &Told, engine: &Engine, ledger: &str) {
         }
     }
     for key in charged.keys() {
-        assert!(answers.contains_key(*key), "{key} was charged and nobody was ever told");
+        assert!(answers.contains_key(*key), "{key} was charged and nobody was ever observed");
     }
 }

@@ -18,26 +18,26 @@ async fn no_answer_is_lost_and_no_effect_doubled_under_patroni() {
         async move { till.serve(3).await }
     });
 
-    let told = till.told.clone();
+    let observed = till.observed.clone();
     let cluster = tokio::task::spawn_blocking(move || {
         for round in 1..=5 {
-            told.wait_for_more(60);
+            observed.wait_for_more(60);
             let leader = cluster.leader();
             // A machine that fails, and one that hangs and comes back as a leader of the past.
             match round % 2 {
                 1 => cluster.kill(leader),
                 _ => cluster.pause(leader),
             }
-            told.wait_for_more(60);
+            observed.wait_for_more(60);
             match round % 2 {
                 1 => cluster.restart(leader),
                 _ => cluster.resume(leader),
             }
             cluster.wait_until_synchronous();
-            eprintln!("round {round}: {} answers so far", told.count());
+            eprintln!("round {round}: {} answers so far", observed.count());
         }
-        told.wait_for_more(60);
-        told.close();
+        observed.wait_for_more(60);
+        observed.close();
         cluster
     })
     .await
@@ -45,5 +45,5 @@ async fn no_answer_is_lost_and_no_effect_doubled_under_patroni() {
     serving.await.unwrap();
 
     let ledger = cluster.try_sql("SELECT key, execution FROM ledger").unwrap();
-    judge(&till.told, &till.engine, &ledger).await;
+    judge(&till.observed, &till.engine, &ledger).await;
 }

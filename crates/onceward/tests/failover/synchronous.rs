@@ -21,15 +21,15 @@ async fn no_answer_is_lost_and_no_effect_doubled_by_failovers_under_load() {
         async move { till.serve(3).await }
     });
 
-    let told = till.told.clone();
+    let observed = till.observed.clone();
     let pair = tokio::task::spawn_blocking(move || {
         for round in 1..=rounds {
-            told.wait_for_more(60);
+            observed.wait_for_more(60);
             pair.fail_over();
-            eprintln!("failover {round}: {} answers so far", told.count());
+            eprintln!("failover {round}: {} answers so far", observed.count());
         }
-        told.wait_for_more(60);
-        told.close();
+        observed.wait_for_more(60);
+        observed.close();
         pair
     })
     .await
@@ -38,5 +38,5 @@ async fn no_answer_is_lost_and_no_effect_doubled_by_failovers_under_load() {
 
     let name = database.name();
     let ledger = pair.primary.sql(&format!("\\connect {name}\nSELECT key, execution FROM ledger"));
-    judge(&till.told, &till.engine, &ledger).await;
+    judge(&till.observed, &till.engine, &ledger).await;
 }

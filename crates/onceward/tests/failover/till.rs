@@ -31,7 +31,7 @@ const COMPLETE: &str = "SELECT onceward.complete(
 
 /// How a charge and its record get into one transaction.
 #[derive(Clone, Copy)]
-enum Way {
+enum CommitMethod {
     /// By the engine.
     Rust,
     /// By the SQL function, as in any other language.
@@ -45,12 +45,12 @@ const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Till {
     pub(crate) engine: Engine,
     url: String,
-    pub(crate) told: Arc<Told>,
+    pub(crate) observed: Arc<Observed>,
 }
 
 /// What customers were told, and what was done outside of the database.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct Observed {
     /// Every answer that somebody was given, by the key that was asked with.
     pub(crate) answers: Mutex<HashMap<String, Vec<String>>>,
     /// How often the effect outside was had.
@@ -59,7 +59,7 @@ pub(crate) struct Told {
     closed: AtomicBool,
 }
 
-impl Told {
+impl Observed {
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::SeqCst)
     }
@@ -88,7 +88,7 @@ impl Told {
 impl Till {
     pub(crate) async fn open(url: &str) -> Self {
         let store = PostgresStore::connect(url).await.unwrap();
-        Self { engine: Engine::new(store), url: url.to_owned(), told: Arc::default() }
+        Self { engine: Engine::new(store), url: url.to_owned(), observed: Arc::default() }
     }
 
     /// Customers in pairs, who ask with the same keys; returns when the till is closed and the last of them
@@ -96,8 +96,8 @@ impl Till {
     pub(crate) async fn serve(&self, pairs: usize) {
         let mut customers = JoinSet::new();
         for pair in 0..pairs {
-            for way in [Way::Rust, Way::Sql] {
-                customers.spawn(self.clone().charge_on(format!("inside-{pair}"), way));
+            for method in [CommitMethod::Rust, CommitMethod::Sql] {
+                customers.spawn(self.clone().charge_on(format!("inside-{pair}"), method));
                 customers.spawn(self.clone().ship_on(format!("outside-{pair}")));
             }
         }
@@ -107,25 +107,30 @@ impl Till {
     }
 
     /// One key after the other, each until there is an answer.
-    async fn charge_on(self, name: String, way: Way) {
+    async fn charge_on(self, name: String, method: CommitMethod) {
         let mut connection = None;
         for number in 0.. {
             let key = format!("{name}-{number}");
-            while !self.charge(&mut connection, &key, way).await {
+            while !self.charge(&mut connection, &key, method).await {
                 sleep(Duration::from_millis(50)).await;
             }
-            if self.told.closed.load(Ordering::SeqCst) {
+            if self.observed.closed.load(Ordering::SeqCst) {
                 return;
             }
         }
     }
 
     /// Asks once for a charge in the till's own database; whether there was an answer.
-    async fn charge(&self, connection: &mut Option<Client>, key: &str, way: Way) -> bool {
+    async fn charge(
+        &self,
+        connection: &mut Option<Client>,
+        key: &str,
+        method: CommitMethod,
+    ) -> bool {
         match self.engine.admit(asked(Effect::Transactional, key)).await {
             Ok(Verdict::Run(claim)) => {
                 let receipt = claim.execution().to_string();
-                let paying = self.pay(connection, key, &claim, way);
+                let paying = self.pay(connection, key, &claim, method);
                 let paid = timeout(TRANSACTION_TIMEOUT, paying).await;
                 let committed = matches!(paid, Ok(Ok(())));
                 if paid.is_err() {
@@ -133,12 +138,12 @@ impl Till {
                     *connection = None;
                 }
                 if committed {
-                    self.told.answered(key, receipt);
+                    self.observed.answered(key, receipt);
                 }
                 committed
             }
             Ok(Verdict::Replay(replay)) => {
-                self.told.answered(key, text(replay.outcome));
+                self.observed.answered(key, text(replay.outcome));
                 true
             }
             // A charge in the same transaction as its record is never of unknown outcome.
@@ -153,18 +158,18 @@ impl Till {
         connection: &mut Option<Client>,
         key: &str,
         claim: &Claim,
-        way: Way,
+        method: CommitMethod,
     ) -> Result<(), CommitError> {
         let receipt = claim.execution().to_string();
         let transaction = self.connected(connection).await?.transaction().await?;
         let insert = "INSERT INTO ledger (key, execution) VALUES ($1, $2)";
         transaction.execute(insert, &[&key, &receipt]).await?;
-        match way {
-            Way::Rust => {
+        match method {
+            CommitMethod::Rust => {
                 let ending = Ending::Succeeded(Outcome::inline(201, receipt.into_bytes()));
                 self.engine.commit(claim, transaction, ending).await
             }
-            Way::Sql => {
+            CommitMethod::Sql => {
                 let id = asked(Effect::Transactional, key).operation.digest();
                 transaction.execute(COMPLETE, &[&id.0.as_slice(), &receipt]).await?;
                 Ok(transaction.commit().await?)
@@ -178,7 +183,7 @@ impl Till {
             while !self.ship(&key).await {
                 sleep(Duration::from_millis(50)).await;
             }
-            if self.told.closed.load(Ordering::SeqCst) {
+            if self.observed.closed.load(Ordering::SeqCst) {
                 return;
             }
         }
@@ -188,18 +193,18 @@ impl Till {
     async fn ship(&self, key: &str) -> bool {
         match self.engine.admit(asked(Effect::External, key)).await {
             Ok(Verdict::Run(claim)) => {
-                *self.told.outside.lock().unwrap().entry(key.to_owned()).or_default() += 1;
+                *self.observed.outside.lock().unwrap().entry(key.to_owned()).or_default() += 1;
                 let receipt = claim.execution().to_string();
                 let ending = Ending::Succeeded(Outcome::inline(201, receipt.clone().into_bytes()));
                 let settled = self.engine.settle(claim, ending).await;
                 let stored = matches!(settled, Ok(Settled::Stored { .. }));
                 if stored {
-                    self.told.answered(key, receipt);
+                    self.observed.answered(key, receipt);
                 }
                 stored
             }
             Ok(Verdict::Replay(replay)) => {
-                self.told.answered(key, text(replay.outcome));
+                self.observed.answered(key, text(replay.outcome));
                 true
             }
             // Honest: whoever did it has not said in time how it ended.

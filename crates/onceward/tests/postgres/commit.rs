@@ -22,7 +22,7 @@ use crate::{
 
 /// How a handler ends its claim with its effect.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum CommitMethod {
     Tokio,
     TokioCompleteIn,
     Deadpool,
@@ -30,7 +30,7 @@ enum Way {
     SqlxCompleteIn,
 }
 
-impl Way {
+impl CommitMethod {
     const ALL: [Self; 5] =
         [Self::Tokio, Self::TokioCompleteIn, Self::Deadpool, Self::Sqlx, Self::SqlxCompleteIn];
 
@@ -84,13 +84,14 @@ where
 #[tokio::test]
 async fn every_driver_commits_the_effect_with_its_record_and_its_answer() {
     let shop = Shop::open().await;
-    for (number, way) in (1..).zip(Way::ALL) {
-        let app = service(&shop, move |till, claim| async move { way.charge(&till, &claim).await });
-        let key = format!("{way:?}");
+    for (number, method) in (1..).zip(CommitMethod::ALL) {
+        let app =
+            service(&shop, move |till, claim| async move { method.charge(&till, &claim).await });
+        let key = format!("{method:?}");
         let first = ask(&app, &key).await;
         is_charged(&first, &key);
         is_replayed(&app, &key, &first).await;
-        assert_eq!((shop.charges(), shop.count("onceward.open")), (number, 0), "{way:?}");
+        assert_eq!((shop.charges(), shop.count("onceward.open")), (number, 0), "{method:?}");
         assert_eq!(shop.status(&key).await, Some(Status::Succeeded));
     }
 }
@@ -108,7 +109,11 @@ async fn a_forgotten_commit_is_told_and_runs_again() {
     });
     is_problem(&ask(&app, "k").await, 500, "not-committed");
     assert_eq!((shop.charges(), shop.status("k").await), (0, Some(Status::FailedRetryable)));
-    let app = service(&shop, |till, claim| async move { Way::Tokio.charge(&till, &claim).await });
+    let app =
+        service(
+            &shop,
+            |till, claim| async move { CommitMethod::Tokio.charge(&till, &claim).await },
+        );
     is_charged(&ask(&app, "k").await, "Tokio");
     assert_eq!(shop.charges(), 1);
 }
@@ -119,32 +124,32 @@ fn paid() -> Ending {
 
 /// Charges and ends a claim, with one of the drivers.
 async fn commit(
-    way: Way,
+    method: CommitMethod,
     shop: &Shop,
     engine: &Engine,
     claim: &onceward::protocol::Claim,
 ) -> Result<(), CommitError> {
-    match way {
-        Way::Tokio | Way::TokioCompleteIn => {
+    match method {
+        CommitMethod::Tokio | CommitMethod::TokioCompleteIn => {
             let mut client = shop.connect().await;
             let mut transaction = client.transaction().await?;
             transaction.execute(INSERT, &[]).await?;
-            if matches!(way, Way::Tokio) {
+            if matches!(method, CommitMethod::Tokio) {
                 return engine.commit(claim, transaction, paid()).await;
             }
             engine.settle_in(claim, &mut transaction, paid()).await?;
             Ok(transaction.commit().await?)
         }
-        Way::Deadpool => {
+        CommitMethod::Deadpool => {
             let mut client = shop.till.deadpool.get().await?;
             let transaction = client.transaction().await?;
             transaction.execute(INSERT, &[]).await?;
             engine.commit(claim, transaction, paid()).await
         }
-        Way::Sqlx | Way::SqlxCompleteIn => {
+        CommitMethod::Sqlx | CommitMethod::SqlxCompleteIn => {
             let mut transaction = shop.till.sqlx.begin().await?;
             sqlx::query(INSERT).execute(&mut *transaction).await?;
-            if matches!(way, Way::Sqlx) {
+            if matches!(method, CommitMethod::Sqlx) {
                 return engine.commit(claim, transaction, paid()).await;
             }
             engine.settle_in(claim, &mut transaction, paid()).await?;
@@ -157,25 +162,29 @@ async fn commit(
 async fn who_was_taken_over_commits_nothing_and_who_ends_twice_neither() {
     let shop = Shop::open().await;
     let engine = Engine::new(shop.store.clone());
-    for (number, way) in (1..).zip(Way::ALL) {
-        let key = format!("{way:?}");
+    for (number, method) in (1..).zip(CommitMethod::ALL) {
+        let key = format!("{method:?}");
         let slow = admit(&engine, &key).await;
         shop.abandon(&slow.id()).await;
         let other = admit(&engine, &key).await;
         assert_eq!(other.attempt(), 2);
         assert_eq!(
-            commit(way, &shop, &engine, &slow).await,
+            commit(method, &shop, &engine, &slow).await,
             Err(CommitError::LeaseLost),
-            "{way:?}"
+            "{method:?}"
         );
-        assert_eq!(commit(way, &shop, &engine, &other).await, Ok(()), "{way:?}");
-        assert_eq!(commit(way, &shop, &engine, &other).await, Err(CommitError::Twice), "{way:?}");
+        assert_eq!(commit(method, &shop, &engine, &other).await, Ok(()), "{method:?}");
         assert_eq!(
-            commit(way, &shop, &engine, &slow).await,
-            Err(CommitError::LeaseLost),
-            "{way:?}"
+            commit(method, &shop, &engine, &other).await,
+            Err(CommitError::Twice),
+            "{method:?}"
         );
-        assert_eq!(shop.charges(), number, "{way:?}");
+        assert_eq!(
+            commit(method, &shop, &engine, &slow).await,
+            Err(CommitError::LeaseLost),
+            "{method:?}"
+        );
+        assert_eq!(shop.charges(), number, "{method:?}");
         assert_eq!(shop.status(&key).await, Some(Status::Succeeded));
     }
 }
@@ -201,7 +210,7 @@ async fn the_commit_of_a_savepoint_is_refused_and_its_outer_transaction_does_not
     assert_eq!(engine.commit(&claim, inner, paid()).await, Err(CommitError::Savepoint));
     outer.rollback().await.unwrap();
     assert_eq!(shop.status("k").await, Some(Status::InProgress));
-    assert_eq!(commit(Way::Tokio, &shop, &engine, &claim).await, Ok(()));
+    assert_eq!(commit(CommitMethod::Tokio, &shop, &engine, &claim).await, Ok(()));
 }
 
 #[tokio::test]
@@ -234,12 +243,12 @@ async fn a_commit_that_the_database_refuses_leaves_the_claim_as_it_was() {
     );
     shop.database.sql(INSERT);
     let engine = Engine::new(shop.store.clone());
-    for way in Way::ALL {
-        let key = format!("{way:?}");
+    for method in CommitMethod::ALL {
+        let key = format!("{method:?}");
         let claim = admit(&engine, &key).await;
-        let refused = commit(way, &shop, &engine, &claim).await;
-        assert!(matches!(refused, Err(CommitError::NotCommitted(_))), "{way:?}: {refused:?}");
-        assert_eq!(shop.status(&key).await, Some(Status::InProgress), "{way:?}");
+        let refused = commit(method, &shop, &engine, &claim).await;
+        assert!(matches!(refused, Err(CommitError::NotCommitted(_))), "{method:?}: {refused:?}");
+        assert_eq!(shop.status(&key).await, Some(Status::InProgress), "{method:?}");
     }
     assert_eq!(shop.charges(), 1);
 }
@@ -312,7 +321,7 @@ async fn a_connection_that_breaks_commits_nothing_or_all_of_it() {
         panic!("{failed:?}")
     };
     assert_eq!((shop.charges(), shop.status("k").await), (0, Some(Status::InProgress)));
-    assert_eq!(commit(Way::Tokio, &shop, &engine, &claim).await, Ok(()));
+    assert_eq!(commit(CommitMethod::Tokio, &shop, &engine, &claim).await, Ok(()));
     assert_eq!(shop.charges(), 1);
 }
 
@@ -360,7 +369,7 @@ async fn an_end_without_an_answer_is_in_doubt_although_the_claim_can_be_renewed(
     let (failed, ()) = tokio::join!(engine.commit(&claim, transaction, paid()), end);
     assert!(matches!(failed, Err(CommitError::Doubtful(_))), "{failed:?}");
     assert_eq!((shop.charges(), shop.status("k").await), (0, Some(Status::InProgress)));
-    assert_eq!(commit(Way::Tokio, &shop, &engine, &claim).await, Ok(()));
+    assert_eq!(commit(CommitMethod::Tokio, &shop, &engine, &claim).await, Ok(()));
 }
 
 #[tokio::test]
@@ -401,7 +410,7 @@ async fn an_end_is_confirmed_only_if_it_is_there() {
         Transactional::<tokio_postgres::Transaction<'_>>::confirm(&shop.store, &id, fence).await
     };
     assert_eq!(confirmed(claim.fence()).await, Ok(()));
-    assert_eq!(commit(Way::Tokio, &shop, &engine, &claim).await, Ok(()));
+    assert_eq!(commit(CommitMethod::Tokio, &shop, &engine, &claim).await, Ok(()));
     assert!(confirmed(claim.fence()).await.is_err(), "another fence is stored");
     let Found::Record(stored) = shop.store.get(&claim.id()).await.unwrap() else { panic!("lost") };
     assert_eq!(confirmed(stored.record.fence).await, Ok(()));
@@ -422,7 +431,7 @@ async fn over_the_wire_a_savepoint_does_not_count_as_a_commit() {
     assert!(matches!(failed, Err(CommitError::Doubtful(_))), "{failed:?}");
     outer.rollback().await.unwrap();
     assert_eq!((shop.charges(), shop.status("k").await), (0, Some(Status::InProgress)));
-    assert_eq!(commit(Way::Tokio, &shop, &engine, &claim).await, Ok(()));
+    assert_eq!(commit(CommitMethod::Tokio, &shop, &engine, &claim).await, Ok(()));
     assert_eq!((shop.charges(), shop.status("k").await), (1, Some(Status::Succeeded)));
 }
 
@@ -433,15 +442,15 @@ async fn an_end_does_not_wait_for_ever_where_nobody_said_how_long() {
     let claim = admit(&engine, "k").await;
     let mut other = shop.connect().await;
     let other = holding(&mut other, &claim).await;
-    let ends = async |way| {
-        let commit = commit(way, &shop, &engine, &claim);
+    let ends = async |method| {
+        let commit = commit(method, &shop, &engine, &claim);
         let failed = tokio::time::timeout(Duration::from_secs(60), commit).await.unwrap();
-        assert!(matches!(failed, Err(CommitError::NotCommitted(_))), "{way:?}: {failed:?}");
+        assert!(matches!(failed, Err(CommitError::NotCommitted(_))), "{method:?}: {failed:?}");
     };
-    tokio::join!(ends(Way::Tokio), ends(Way::SqlxCompleteIn));
+    tokio::join!(ends(CommitMethod::Tokio), ends(CommitMethod::SqlxCompleteIn));
     other.rollback().await.unwrap();
     assert_eq!(shop.charges(), 0);
-    assert_eq!(commit(Way::Sqlx, &shop, &engine, &claim).await, Ok(()));
+    assert_eq!(commit(CommitMethod::Sqlx, &shop, &engine, &claim).await, Ok(()));
 }
 
 #[tokio::test]

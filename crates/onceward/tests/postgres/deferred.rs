@@ -15,14 +15,14 @@ use crate::{
 };
 
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum Driver {
     OnConnection,
     Tokio,
     Deadpool,
     Sqlx,
 }
 
-impl Way {
+impl Driver {
     const ALL: [Self; 4] = [Self::OnConnection, Self::Tokio, Self::Deadpool, Self::Sqlx];
 
     async fn charge(self, till: &Till, deferred: &Deferred) -> Result<Completed, CommitError> {
@@ -87,29 +87,29 @@ where
     Router::new().route("/charges", on_post(handler)).layer(layer)
 }
 
-fn charging(shop: &Shop, way: Way) -> Router {
-    service(shop, move |till, deferred| async move { way.charge(&till, &deferred).await })
+fn charging(shop: &Shop, driver: Driver) -> Router {
+    service(shop, move |till, deferred| async move { driver.charge(&till, &deferred).await })
 }
 
 #[tokio::test]
 async fn every_driver_claims_charges_and_ends_in_one_commit() {
     let shop = Shop::open().await;
-    for (number, way) in (1..).zip(Way::ALL) {
-        let (app, key) = (charging(&shop, way), format!("{way:?}"));
+    for (number, driver) in (1..).zip(Driver::ALL) {
+        let (app, key) = (charging(&shop, driver), format!("{driver:?}"));
         let first = ask(&app, &key).await;
         is_charged(&first, "charged");
         is_replayed(&app, &key, &first).await;
-        assert_eq!((shop.charges(), shop.count("onceward.open")), (number, 0), "{way:?}");
+        assert_eq!((shop.charges(), shop.count("onceward.open")), (number, 0), "{driver:?}");
         assert_eq!(shop.status(&key).await, Some(Status::Succeeded));
         let other = send(&app, post("/charges", &key, r#"{"cents":2}"#)).await;
         is_problem(&other, 422, "key-reused");
-        assert_eq!(shop.charges(), number, "{way:?}");
+        assert_eq!(shop.charges(), number, "{driver:?}");
     }
 }
 
 #[tokio::test]
 async fn nobody_sees_a_claim_before_its_commit_and_a_duplicate_does_not_wait_for_long() {
-    for way in Way::ALL {
+    for driver in Driver::ALL {
         let shop = Shop::open().await;
         let gate = Gate::closed();
         let holding = {
@@ -132,7 +132,7 @@ async fn nobody_sees_a_claim_before_its_commit_and_a_duplicate_does_not_wait_for
         let first = tokio::spawn(async move { ask(&holding, "k").await });
         gate.reached().await;
         assert_eq!(shop.status("k").await, None, "it is not committed");
-        let app = charging(&shop, way);
+        let app = charging(&shop, driver);
         let busy = ask(&app, "k").await;
         is_problem(&busy, 409, "in-progress");
         assert_eq!(busy.header("retry-after"), Some("1"));
@@ -141,7 +141,7 @@ async fn nobody_sees_a_claim_before_its_commit_and_a_duplicate_does_not_wait_for
         let first = first.await.unwrap();
         is_charged(&first, "charged");
         is_replayed(&app, "k", &first).await;
-        assert_eq!(shop.charges(), 2, "{way:?}");
+        assert_eq!(shop.charges(), 2, "{driver:?}");
     }
 }
 
@@ -161,7 +161,7 @@ async fn an_effect_that_fails_leaves_nothing_behind() {
     });
     is_problem(&ask(&app, "k").await, 503, "not-committed");
     assert_eq!((shop.charges(), shop.status("k").await), (0, None));
-    is_charged(&ask(&charging(&shop, Way::OnConnection), "k").await, "charged");
+    is_charged(&ask(&charging(&shop, Driver::OnConnection), "k").await, "charged");
     assert_eq!(shop.charges(), 1);
 }
 
@@ -176,7 +176,7 @@ async fn a_handler_that_never_runs_it_has_committed_nothing() {
     assert_eq!(shop.status("k").await, None, "nothing is bound");
     let app = service(&shop, |_, _| async { panic!("oh no") as StatusCode });
     is_problem(&ask(&app, "k").await, 502, "upstream-failed");
-    is_charged(&ask(&charging(&shop, Way::Tokio), "k").await, "charged");
+    is_charged(&ask(&charging(&shop, Driver::Tokio), "k").await, "charged");
 }
 
 #[tokio::test]
@@ -199,14 +199,14 @@ async fn a_business_refusal_that_is_committed_is_kept() {
 async fn it_is_run_once_whatever_is_done_with_it() {
     let shop = Shop::open().await;
     let app = service(&shop, |till, deferred| async move {
-        let first = Way::Tokio.charge(&till, &deferred).await?;
+        let first = Driver::Tokio.charge(&till, &deferred).await?;
         assert!(first.is_first());
-        assert_eq!(Way::Tokio.charge(&till, &deferred).await.unwrap_err(), CommitError::Twice);
+        assert_eq!(Driver::Tokio.charge(&till, &deferred).await.unwrap_err(), CommitError::Twice);
         Ok::<_, CommitError>("something else")
     });
     is_charged(&ask(&app, "k").await, "charged");
     let app = service(&shop, |till, deferred| async move {
-        let again = Way::Deadpool.charge(&till, &deferred).await?;
+        let again = Driver::Deadpool.charge(&till, &deferred).await?;
         assert!(!again.is_first(), "what else is done once can be told apart");
         Ok::<_, CommitError>(again)
     });
@@ -219,7 +219,7 @@ async fn it_is_run_once_whatever_is_done_with_it() {
 #[tokio::test]
 async fn many_duplicates_at_once_are_one_charge_and_one_answer() {
     let shop = Shop::open().await;
-    let app = charging(&shop, Way::Deadpool);
+    let app = charging(&shop, Driver::Deadpool);
     let asked: Vec<_> = (0..24)
         .map(|_| {
             let app = app.clone();
@@ -241,7 +241,7 @@ async fn an_abandoned_claim_of_a_layer_that_does_not_defer_is_taken_over() {
     let shop = Shop::open().await;
     let engine = Engine::new(shop.store.clone());
     let claim = crate::shop::admit(&engine, "k").await;
-    let app = charging(&shop, Way::OnConnection);
+    let app = charging(&shop, Driver::OnConnection);
     is_problem(&ask(&app, "k").await, 422, "key-reused");
     // The same request, as its fingerprint says.
     let mut client = shop.connect().await;
@@ -278,14 +278,14 @@ async fn somebody_waits(till: &Till) {
 
 #[tokio::test]
 async fn a_commit_that_is_under_way_is_not_nothing_although_the_handler_has_left() {
-    for way in [Way::Deadpool, Way::Sqlx] {
+    for driver in [Driver::Deadpool, Driver::Sqlx] {
         let shop = Shop::open().await;
         shop.database.sql(SLOW_COMMIT);
         let other = shop.connect().await;
         other.batch_execute("SELECT pg_advisory_lock(8)").await.unwrap();
         let app = service(&shop, move |till, deferred| async move {
             tokio::select! {
-                completed = way.charge(&till, &deferred) => completed.into_response(),
+                completed = driver.charge(&till, &deferred) => completed.into_response(),
                 () = somebody_waits(&till) => {
                     (StatusCode::GATEWAY_TIMEOUT, "nothing happened").into_response()
                 }
@@ -300,10 +300,10 @@ async fn a_commit_that_is_under_way_is_not_nothing_although_the_handler_has_left
             }
         };
         tokio::time::timeout(Duration::from_secs(30), landed).await.unwrap();
-        let retry = ask(&charging(&shop, Way::Tokio), "k").await;
+        let retry = ask(&charging(&shop, Driver::Tokio), "k").await;
         is_charged(&retry, "charged");
         assert!(retry.is_replay());
-        assert_eq!(shop.charges(), 1, "{way:?}");
+        assert_eq!(shop.charges(), 1, "{driver:?}");
     }
 }
 
@@ -314,9 +314,9 @@ async fn a_commit_that_the_database_refuses_leaves_nothing_behind() {
         "ALTER TABLE charges ADD CONSTRAINT one_note UNIQUE (note) DEFERRABLE INITIALLY DEFERRED",
     );
     shop.database.sql(INSERT);
-    for way in Way::ALL {
-        is_problem(&ask(&charging(&shop, way), "k").await, 503, "not-committed");
-        assert_eq!((shop.charges(), shop.status("k").await), (1, None), "{way:?}");
+    for driver in Driver::ALL {
+        is_problem(&ask(&charging(&shop, driver), "k").await, 503, "not-committed");
+        assert_eq!((shop.charges(), shop.status("k").await), (1, None), "{driver:?}");
     }
 }
 
@@ -368,12 +368,12 @@ async fn what_does_not_fit_is_refused_before_it_serves() {
 #[tokio::test]
 async fn what_nobody_waits_for_any_more_is_not_run() {
     let shop = Shop::open().await;
-    for (number, way) in (1..).zip(Way::ALL) {
-        let (app, key) = (charging(&shop, way), format!("{way:?}"));
+    for (number, driver) in (1..).zip(Driver::ALL) {
+        let (app, key) = (charging(&shop, driver), format!("{driver:?}"));
         let mut expired = post("/charges", &key, r#"{"cents":1}"#);
         expired.headers_mut().insert("onceward-deadline", "0".parse().unwrap());
         is_problem(&send(&app, expired).await, 504, "deadline-exceeded");
-        assert_eq!((shop.status(&key).await, shop.charges()), (None, number - 1), "{way:?}");
+        assert_eq!((shop.status(&key).await, shop.charges()), (None, number - 1), "{driver:?}");
         is_charged(&ask(&app, &key).await, "charged");
     }
 }

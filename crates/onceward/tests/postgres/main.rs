@@ -14,6 +14,9 @@ mod kept;
 #[cfg(all(feature = "deadpool", feature = "sqlx"))]
 mod messages;
 mod open;
+mod operations;
+#[path = "../operations_support/mod.rs"]
+mod operations_support;
 #[cfg(all(feature = "deadpool", feature = "sqlx"))]
 mod planted;
 #[cfg(all(feature = "axum", feature = "deadpool", feature = "sqlx"))]

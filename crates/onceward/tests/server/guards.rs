@@ -294,13 +294,13 @@ async fn one_peer_holds_its_share_of_the_memory_and_leaves_the_rest() {
 }
 
 /// Holds swaps at a gate, and reads for ever, when told to.
-struct Held {
+struct StallingStore {
     store: MemoryStore,
     swaps: Option<Gate>,
     reads_hang: bool,
 }
 
-impl Store for Held {
+impl Store for StallingStore {
     fn swap<'a>(&'a self, change: &'a Change) -> BoxFuture<'a, Result<Swap, StoreError>> {
         Box::pin(async move {
             if let Some(gate) = &self.swaps {
@@ -324,7 +324,7 @@ impl Store for Held {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_waits_one_second_to_hear_whether_a_transaction_was_committed() {
-    let store = Held { store: MemoryStore::not_durable(), swaps: None, reads_hang: true };
+    let store = StallingStore { store: MemoryStore::not_durable(), swaps: None, reads_hang: true };
     let idempotency = layer(store).effect(Effect::Transactional).build().unwrap();
     let app = Router::new().route("/charges", on_post(async || "done")).layer(idempotency);
     let start = tokio::time::Instant::now();
@@ -337,7 +337,7 @@ async fn a_client_waits_one_second_to_hear_whether_a_transaction_was_committed()
 async fn a_drain_does_not_overlook_an_admission_under_way() {
     let gate = Gate::closed();
     let swaps = Some(gate.clone());
-    let store = Held { store: MemoryStore::not_durable(), swaps, reads_hang: false };
+    let store = StallingStore { store: MemoryStore::not_durable(), swaps, reads_hang: false };
     let (idempotency, ledger) = (layer(store).build().unwrap(), Ledger::default());
     let handler = {
         let ledger = ledger.clone();

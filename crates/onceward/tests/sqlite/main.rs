@@ -12,6 +12,9 @@ mod files;
 mod lists;
 #[cfg(feature = "sqlx")]
 mod messages;
+mod operations;
+#[path = "../operations_support/mod.rs"]
+mod operations_support;
 mod processes;
 mod server;
 #[cfg(feature = "sqlx")]

@@ -103,6 +103,10 @@ pub(crate) enum Mistake {
     ParkedSwept,
     /// Nothing notices that the database is a restored copy.
     NoAlarm,
+    /// Only numbers of transactions are compared, not in which cluster they were given.
+    AlarmByNumbersOnly,
+    /// The consumer applies whatever it gets.
+    NoInbox,
     /// The inbox is no part of the consumer's transaction.
     InboxOutsideTransaction,
     /// The inbox is one for all consumers.

@@ -57,13 +57,13 @@ pub(super) fn print(outcome: Outcome, ended: &Ended) -> io::Result<()> {
         body: text,
         body_base64: (text.is_none() && ended.answer().is_some()).then(base64),
         key: report.key(),
-        unprotected: report.is_unprotected(),
-        stop: report.stop().map(|stop| stop.reason().word()),
+        unprotected: report.unprotected,
+        stop: report.stop.map(|stop| stop.reason().as_str()),
         error: ended.error.as_deref(),
-        retry_after_ms: report.hint().map(millis),
-        total_ms: millis(report.total()),
-        polls: report.polls(),
-        attempts: report.attempts().iter().map(Try::from).collect(),
+        retry_after_ms: report.hint.map(millis),
+        total_ms: millis(report.total),
+        polls: report.polls,
+        attempts: report.attempts.iter().map(Try::from).collect(),
     };
     let mut out = io::stdout().lock();
     serde_json::to_writer_pretty(&mut out, &document)?;
@@ -77,15 +77,15 @@ fn lossy_line<'a>(name: &'a http::HeaderName, value: &http::HeaderValue) -> (&'a
 impl From<&Attempt> for Try {
     fn from(attempt: &Attempt) -> Self {
         Self {
-            attempt: attempt.number(),
-            hedge: attempt.is_hedge(),
-            started_ms: millis(attempt.started()),
-            took_ms: millis(attempt.took()),
-            class: attempt.class().word(),
-            status: attempt.status().map(|status| status.as_u16()),
-            failure: attempt.failure().map(str::to_owned),
-            retry_after_ms: attempt.hint().map(millis),
-            wait_ms: attempt.wait().map(millis),
+            attempt: attempt.number,
+            hedge: attempt.hedge,
+            started_ms: millis(attempt.started),
+            took_ms: millis(attempt.took),
+            class: attempt.class.as_str(),
+            status: attempt.status.map(|status| status.as_u16()),
+            failure: attempt.failure.clone(),
+            retry_after_ms: attempt.hint.map(millis),
+            wait_ms: attempt.wait.map(millis),
         }
     }
 }

@@ -21,9 +21,9 @@ pub(super) enum Outcome {
 
 impl Outcome {
     pub(super) fn of(ended: &Ended) -> Self {
-        match ended.report().stop() {
+        match ended.report().stop {
             // An earlier attempt that was not answered may have been carried out all the same.
-            None if ended.moved().is_some() && ended.report().is_ambiguous() => Self::Unknown,
+            None if ended.moved().is_some() && ended.report().ambiguous => Self::Unknown,
             None if ended.moved().is_some() => Self::Refused,
             None => Self::Ok,
             Some(Stop::Unknown(_)) => Self::Unknown,

@@ -39,10 +39,10 @@ impl Screen {
                 show_for_now(&format!("attempt {attempt}{beside}: sent, waiting up to {time} …"));
             }
             Event::Ended { attempt, .. } => {
-                let took = shown(attempt.took());
+                let took = shown(attempt.took);
                 let (style, text) = (style(attempt), attempt.to_string());
                 show_for_now(CLEAR);
-                eprintln!("attempt {}  {style}{text}{style:#}  after {took}", attempt.number());
+                eprintln!("attempt {}  {style}{text}{style:#}  after {took}", attempt.number);
             }
             Event::Waiting { wait, budget_left } => {
                 let left =
@@ -78,7 +78,7 @@ fn show_for_now(text: &str) {
 }
 
 fn style(attempt: &Attempt) -> Style {
-    let color = match attempt.class() {
+    let color = match attempt.class {
         Class::Success | Class::Accepted => AnsiColor::Green,
         Class::InProgress | Class::Overload | Class::ServerFault => AnsiColor::Yellow,
         _ => AnsiColor::Red,
@@ -89,10 +89,10 @@ fn style(attempt: &Attempt) -> Style {
 pub(super) fn show_end(outcome: Outcome, ended: &Ended) {
     show_for_now(CLEAR);
     let report = ended.report();
-    if let (None, Some(answer)) = (report.attempts().last(), ended.answer()) {
+    if let (None, Some(answer)) = (report.attempts.last(), ended.answer()) {
         eprintln!("           {}", answer.status);
     }
-    let reason = match (report.stop(), ended.moved()) {
+    let reason = match (report.stop, ended.moved()) {
         (None, Some(to)) => {
             format!(
                 "it points to {to}, and the client does not follow: a key belongs to one server"
@@ -101,7 +101,9 @@ pub(super) fn show_end(outcome: Outcome, ended: &Ended) {
         (stop, _) => stop.map(|stop| stop.reason().to_string()).unwrap_or_default(),
     };
     match outcome {
-        Outcome::Ok if report.attempts().last().map(Attempt::class) == Some(Class::Accepted) => {
+        Outcome::Ok
+            if report.attempts.last().map(|attempt| attempt.class) == Some(Class::Accepted) =>
+        {
             eprintln!("accepted: the server is carrying it out; --until-done waits for its end");
         }
         Outcome::Ok => {}
@@ -114,7 +116,7 @@ pub(super) fn show_end(outcome: Outcome, ended: &Ended) {
         Outcome::Unknown => {
             eprintln!("unknown: {reason}. It may have happened");
             match report.key() {
-                Some(_) if report.is_unprotected() => eprintln!(
+                Some(_) if report.unprotected => eprintln!(
                     "The server does not keep the key: look there before you send it again, also with \
                      the same key"
                 ),
@@ -125,7 +127,7 @@ pub(super) fn show_end(outcome: Outcome, ended: &Ended) {
             }
         }
     }
-    if let (Some(hint), true) = (report.hint(), outcome != Outcome::Ok) {
+    if let (Some(hint), true) = (report.hint, outcome != Outcome::Ok) {
         eprintln!("the server asks to come back after {}", shown(hint));
     }
 }

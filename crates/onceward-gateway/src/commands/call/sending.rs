@@ -31,7 +31,7 @@ impl Ended {
 
     /// Where a redirect points to that was not followed. It was not carried out where it was sent.
     pub(super) fn moved(&self) -> Option<String> {
-        let answer = self.answer().filter(|_| self.report.stop().is_none())?;
+        let answer = self.answer().filter(|_| self.report.stop.is_none())?;
         let moved = matches!(answer.status.as_u16(), 301 | 302 | 307 | 308);
         let to = answer.headers.get(header::LOCATION).map(http::HeaderValue::as_bytes);
         moved.then(|| String::from_utf8_lossy(to.unwrap_or(b"nowhere")).into_owned())
@@ -52,7 +52,7 @@ pub(super) async fn send(retry: &Retry, request: Request<Body>) -> Result<Ended,
     let client = Client::builder(TokioExecutor::new()).build(connector);
     match retry.layer().layer(client).call(request).await {
         Ok(response) => answered(response).await,
-        Err(error) if error.report().stop().is_none() => Err(error.into()),
+        Err(error) if error.report().stop.is_none() => Err(error.into()),
         Err(error) => Ok(unanswered(&error)),
     }
 }

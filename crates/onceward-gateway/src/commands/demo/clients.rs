@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{
     gateways::Doors,
-    network::{self, Answer, Loss, Order, Weather},
+    network::{self, Answer, Loss, NetworkCondition, Order},
     tally::{Step, Story, Tally},
 };
 
@@ -142,8 +142,8 @@ impl Attempts<'_> {
             if attempt == 1 && one_in(4, &mut self.random) {
                 self.tap_twice().await;
             } else {
-                let (weather, random) = (self.weather(attempt), self.random.fork());
-                let result = self.send(weather, random).await;
+                let (condition, random) = (self.condition(attempt), self.random.fork());
+                let result = self.send(condition, random).await;
                 self.take(result);
             }
             if self.receipt.answer.is_some() {
@@ -156,7 +156,7 @@ impl Attempts<'_> {
     async fn tap_twice(&mut self) {
         self.story.steps.push(Step::TappedTwice);
         let later = Duration::from_millis(self.random.u64(0..=8));
-        let (first, second) = (self.weather(1), self.weather(1));
+        let (first, second) = (self.condition(1), self.condition(1));
         let (here, there) = (self.random.fork(), self.random.fork());
         let (one, other) = tokio::join!(self.send(first, here), async {
             sleep(later).await;
@@ -166,11 +166,11 @@ impl Attempts<'_> {
         self.take(other);
     }
 
-    async fn send(&self, weather: Weather, mut random: Rng) -> Result<Answer, Loss> {
+    async fn send(&self, condition: NetworkCondition, mut random: Rng) -> Result<Answer, Loss> {
         let underway = self.clients.tally.send();
         self.sent.fetch_add(1, Ordering::Relaxed);
         let door = self.clients.doors.any(&mut random);
-        let answer = network::send(door, &self.order, weather).await?;
+        let answer = network::send(door, &self.order, condition).await?;
         underway.answered();
         Ok(answer)
     }
@@ -200,7 +200,7 @@ impl Attempts<'_> {
     async fn try_another_amount(&mut self) {
         self.order.cents += 50;
         for attempt in 1..FAIR_FROM {
-            let fair = Weather::Fair { time_out: time_out(attempt) };
+            let fair = NetworkCondition::Fair { time_out: time_out(attempt) };
             let random = self.random.fork();
             match self.send(fair, random).await {
                 Ok(Answer { status: StatusCode::UNPROCESSABLE_ENTITY, .. }) => {
@@ -216,16 +216,16 @@ impl Attempts<'_> {
         }
     }
 
-    fn weather(&mut self, attempt: u32) -> Weather {
-        let fair = Weather::Fair { time_out: time_out(attempt) };
+    fn condition(&mut self, attempt: u32) -> NetworkCondition {
+        let fair = NetworkCondition::Fair { time_out: time_out(attempt) };
         if attempt >= FAIR_FROM {
             return fair;
         }
         match self.random.u8(..100) {
-            0..12 => Weather::CutsOff,
-            12..50 => {
-                Weather::LosesAnswer { after: Duration::from_millis(self.random.u64(0..=20)) }
-            }
+            0..12 => NetworkCondition::CutsOff,
+            12..50 => NetworkCondition::LosesAnswer {
+                after: Duration::from_millis(self.random.u64(0..=20)),
+            },
             _ => fair,
         }
     }

@@ -24,7 +24,7 @@ pub(super) struct Order {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Weather {
+pub(super) enum NetworkCondition {
     /// It lets the answer through, if it comes in time.
     Fair {
         time_out: Duration,
@@ -63,19 +63,21 @@ pub(super) enum Loss {
 pub(super) async fn send(
     server: SocketAddr,
     order: &Order,
-    weather: Weather,
+    condition: NetworkCondition,
 ) -> Result<Answer, Loss> {
-    match weather {
-        Weather::Fair { time_out } => match timeout(time_out, exchange(server, order)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Loss::TimedOut),
-        },
-        Weather::CutsOff => {
+    match condition {
+        NetworkCondition::Fair { time_out } => {
+            match timeout(time_out, exchange(server, order)).await {
+                Ok(answer) => answer,
+                Err(_) => Err(Loss::TimedOut),
+            }
+        }
+        NetworkCondition::CutsOff => {
             let bytes = order.to_bytes(server);
             send_and_leave(server, &bytes[..bytes.len() - 8], Duration::ZERO).await?;
             Err(Loss::CutOff)
         }
-        Weather::LosesAnswer { after } => {
+        NetworkCondition::LosesAnswer { after } => {
             send_and_leave(server, &order.to_bytes(server), after).await?;
             Err(Loss::AnswerLost)
         }

@@ -113,6 +113,7 @@ fn promised_document(promised: &Promised) -> Value {
             "dead_rows": server.condition.dead_rows,
             "services": server.condition.services,
         }),
+        Promised::Unseen => json!({ "dialect": "wire" }),
     }
 }
 
@@ -184,6 +185,7 @@ fn promised_line(promised: &Promised) -> String {
             let fsync = if server.durability.fsync { "on" } else { "off" };
             format!("PostgreSQL {}, fsync={fsync}, {standbys}", server.durability.version)
         }
+        Promised::Unseen => "as configured; the server cannot be asked".to_owned(),
     }
 }
 

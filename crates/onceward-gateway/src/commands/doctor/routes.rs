@@ -9,10 +9,10 @@ use crate::config::{
     Authorize, KeyRule, KeySource, Route, RouteEffect, RouteProfile, ScopePart, show_duration,
 };
 
-/// So long clients of public APIs retry; no run may be longer.
+/// Clients of public APIs retry for so long; `check` lets no run be longer.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// A process pauses so long now and then: its claim would be over though it lives.
+/// A process may pause for so long: a shorter lease ends although the process lives.
 const SHORT_LEASE: Duration = Duration::from_secs(5);
 
 /// Longer than a client waits for a key that a killed gateway has left.

@@ -21,7 +21,7 @@ use crate::{
     records::{self, Tables},
 };
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const ADMIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A page of 500 lines is far smaller.
 const MAX_ANSWER: usize = 64 << 20;
@@ -185,12 +185,12 @@ async fn sent(
     listener: &Upstream,
     request: Request<Body>,
 ) -> Result<(StatusCode, Bytes), BoxError> {
-    let response = listener.send(Lane::Other, request, PATIENCE).await;
+    let response = listener.send(Lane::Other, request, ADMIN_TIMEOUT).await;
     let response = response.map_err(|failure| {
         format!("{failure}; is the gateway running, with `admin` at this address?")
     })?;
     let (head, body) = response.into_parts();
-    let body = timeout(PATIENCE, Limited::new(body, MAX_ANSWER).collect()).await;
+    let body = timeout(ADMIN_TIMEOUT, Limited::new(body, MAX_ANSWER).collect()).await;
     Ok((head.status, body.map_err(|_| "the answer took too long")??.to_bytes()))
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{AdminClient, BoxError, List, Show, Which, print, show_one, table};
+use super::{AdminClient, BoxError, List, OperationSelector, Show, print, show_one, table};
 use crate::commands::terminal::tell;
 
 impl List {
@@ -42,7 +42,7 @@ fn show_list(found: &[Value], is_json: bool) -> Result<(), BoxError> {
     }
 }
 
-impl Which {
+impl OperationSelector {
     /// As the operators' listener takes it.
     pub(super) fn filter(&self) -> Map<String, Value> {
         let given = [

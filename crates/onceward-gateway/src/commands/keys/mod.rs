@@ -94,7 +94,7 @@ struct StoreLocation {
 
 /// Which operations.
 #[derive(Args, Clone)]
-struct Which {
+struct OperationSelector {
     /// `in_progress`, `succeeded`, `failed_final`, `failed_retryable`, `unknown`, `interrupted`,
     /// `released`, `expired` or `clock_suspect`.
     #[arg(long, value_name = "STATE")]
@@ -120,7 +120,7 @@ struct Which {
 #[derive(Args)]
 struct List {
     #[command(flatten)]
-    which: Which,
+    which: OperationSelector,
     /// How many.
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
@@ -135,7 +135,7 @@ struct List {
 #[derive(Args)]
 struct Show {
     #[command(flatten)]
-    which: Which,
+    which: OperationSelector,
     #[command(flatten)]
     place: StoreLocation,
 }
@@ -167,7 +167,7 @@ struct Resolve {
 #[derive(Args)]
 struct Change {
     #[command(flatten)]
-    which: Which,
+    which: OperationSelector,
     /// Why; the trail keeps it with your name.
     #[arg(long, value_name = "TEXT")]
     reason: String,
@@ -183,7 +183,7 @@ struct Change {
 #[derive(Args)]
 struct Watch {
     #[command(flatten)]
-    which: Which,
+    which: OperationSelector,
     /// How often to look.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = config::duration)]
     every: Duration,

@@ -127,6 +127,7 @@ fn is_passing(name: &HeaderName) -> bool {
         || name.ends_with("request-id")
         || name.ends_with("correlation-id")
         || name.contains("ratelimit")
+        || name.starts_with("access-control-")
         || name.starts_with("idempoten")
         || name.starts_with("x-idempoten")
 }

@@ -14,7 +14,7 @@ pub(super) struct Row {
     pub(super) failure_rate: Option<f64>,
     pub(super) load: Option<f64>,
     pub(super) success: Option<f64>,
-    /// Null also when it never came; `recovered` tells the two apart.
+    /// Null also where the server never recovered; `recovered` tells the two apart.
     pub(super) recovery_s: Option<f64>,
     pub(super) recovered: Option<bool>,
     /// Of the arrivals from one second after the trigger on, the share that succeeded, at its worst.

@@ -7,10 +7,10 @@ use super::{
     source::Sources,
 };
 use crate::config::{
-    Config, Mistake, Severity, SourceLocation, StoreUrl,
+    Config, Mistake, ScopePart, Severity, SourceLocation, StoreUrl,
     diagnostics::mistake::Mistakes,
     schema::{
-        addresses, encryption, limits,
+        addresses, encryption, limits, origins,
         process::{CheckedParts, ProcessOptions},
         routes,
         scope::{Commits, Offered},
@@ -72,6 +72,9 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
         commits: commits(addresses.store.as_ref(), encryption.is_missing()),
     };
     let (mut routes, errors) = routes::read(&mut reader, &sources.overrides, offered, &whole);
+    let is_cookie = |part: &ScopePart| matches!(part, ScopePart::Cookie(_));
+    let needs_cookies = routes.iter().any(|route| route.scope.iter().any(is_cookie));
+    origins::check(&options.cors_origins, needs_cookies, reader.mistakes);
     let accepts_identity_change = options.accept_identity_change.value_or(false).unwrap_or(false);
     if accepts_identity_change {
         routes.iter_mut().for_each(|route| route.accepts_identity_change = true);
@@ -172,6 +175,7 @@ fn store(
 fn commits(store: Option<&StoreUrl>, is_plain: bool) -> Commits {
     match store {
         Some(StoreUrl::Sqlite(_)) => Commits::No,
+        Some(StoreUrl::Postgres(url)) if url.is_relative() => Commits::NoFunctions,
         Some(StoreUrl::Postgres(_)) if !is_plain => Commits::WithoutAnswer,
         Some(StoreUrl::Postgres(_)) | None => Commits::Whole,
     }

@@ -44,6 +44,10 @@ pub(crate) const CLIENT_TIMEOUT: Bounds<Duration> =
     Bounds { least: SECOND, most: Duration::from_secs(3600) };
 /// As long as other servers wait.
 pub(crate) const DEFAULT_CLIENT_TIMEOUT: Duration = Duration::from_secs(60);
+/// A shorter silence is no sign of anything; after a day no client comes back.
+pub(crate) const UPGRADE_IDLE: Bounds<Duration> = Bounds { least: SECOND, most: DAY };
+/// Longer than either end of a WebSocket waits between its pings.
+pub(crate) const DEFAULT_UPGRADE_IDLE: Duration = Duration::from_secs(3600);
 /// Each takes a connection to the upstream, and about a third of a MiB: docs/adr/0029.
 pub(crate) const ANSWERS: Bounds<usize> = Bounds { least: 1, most: 32_768 };
 /// Twice as many as may be at the upstream.

@@ -8,6 +8,7 @@ pub(super) mod key;
 pub(super) mod kinds;
 pub(super) mod limits;
 pub(super) mod options;
+pub(super) mod origins;
 pub(super) mod pattern;
 pub(super) mod postgres;
 pub(super) mod process;

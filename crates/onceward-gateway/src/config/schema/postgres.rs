@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use onceward::store::postgres::{Address, OpenError};
+use onceward::store::postgres::{Address, Dialect, OpenError};
 
 /// Where a PostgreSQL server is and who asks it, as it was written.
 #[derive(Clone, PartialEq, Eq)]
@@ -10,6 +10,7 @@ pub(crate) struct PostgresUrl {
     /// With the password: only to connect.
     whole: String,
     shown: String,
+    dialect: Dialect,
 }
 
 /// What is wrong with it, and what to write instead. Nothing of the URL is quoted but names of options.
@@ -22,7 +23,11 @@ pub(crate) struct UrlMistake {
 impl PostgresUrl {
     pub(crate) fn parse(whole: &str) -> Result<Self, UrlMistake> {
         match whole.parse::<Address>() {
-            Ok(address) => Ok(Self { whole: whole.to_owned(), shown: address.to_string() }),
+            Ok(address) => Ok(Self {
+                whole: whole.to_owned(),
+                shown: address.to_string(),
+                dialect: address.dialect(),
+            }),
             Err(OpenError::Address { message, help }) => {
                 Err(UrlMistake { message: format!("`store` {message}"), help })
             }
@@ -36,6 +41,11 @@ impl PostgresUrl {
     /// All of it, with the password: to connect, and for nothing else.
     pub(crate) fn with_password(&self) -> &str {
         &self.whole
+    }
+
+    /// Whether it is another engine, which has the tables alone and says nothing of what it promises.
+    pub(crate) fn is_relative(&self) -> bool {
+        self.dialect == Dialect::Wire
     }
 }
 

@@ -9,10 +9,12 @@ use super::{
     addresses,
     encryption::Encryption,
     kinds::{as_text, choice, count, duration, flag, list, share, size, text},
-    limits,
+    limits, origins,
     table::{options, settings},
 };
-use crate::config::{AdminToken, Guarantee, Jwt, Mistake, Role, Route, StoreUrl, Tls, Unmatched};
+use crate::config::{
+    AdminToken, Guarantee, Jwt, Mistake, Role, Route, StoreUrl, Tls, Unmatched, WebOrigin,
+};
 
 options! {
     /// What a file says above its first section.
@@ -57,7 +59,8 @@ options! {
         "Records" {
             /// Where the records are. It must survive restarts: without its records every retry would run again. A
             /// file of this machine, or a PostgreSQL server, as
-            /// `"postgres://user:password@host1,host2/database?sslmode=verify-full"`.
+            /// `"postgres://user:password@host1,host2/database?sslmode=verify-full"`. With `dialect=wire` behind the `?` it
+            /// is an engine that speaks PostgreSQL's protocol: CockroachDB, YugabyteDB.
             store: String = text("\"sqlite://onceward.db\""), default limits::DEFAULT_STORE, at_restart;
             /// The names of operations and of the parts of a scope are part of what identifies a key. If they change
             /// while there are records of before, the gateway does not start, because completed keys would run
@@ -75,6 +78,12 @@ options! {
             /// `route-missing`. Another path is another one: /Charges and /charges/ do not match "POST /charges".
             unmatched: Unmatched = choice(&Unmatched::WORDS), default Unmatched::Pass;
         }
+        "Browsers" {
+            /// Pages of these origins may send requests, with cookies, and read answers: the gateway answers the
+            /// preflights of browsers, and replaces what the service says of CORS. Other pages are the service's own
+            /// business. `["*"]`: every page, without cookies.
+            cors_origins: WebOrigin = list("[\"https://shop.example\"]", origins::origin, as_text), list "[]";
+        }
         "What one client may hold" {
             /// The part of all places at the upstream, of all answers on their way, of all connections, and of the
             /// memory for bodies, that one client may hold. A client is an address, behind the proxies below, which
@@ -84,6 +93,8 @@ options! {
             min_body_rate: usize = size(&limits::BODY_RATE), default limits::DEFAULT_BODY_RATE;
             /// How long a client may take nothing of its answer: less than 16 KiB of it, or of what is left.
             client_timeout: Duration = duration(&limits::CLIENT_TIMEOUT), default limits::DEFAULT_CLIENT_TIMEOUT;
+            /// How long a connection that was upgraded, as to a WebSocket, may be without a byte from either side.
+            upgrade_idle: Duration = duration(&limits::UPGRADE_IDLE), default limits::DEFAULT_UPGRADE_IDLE;
             /// How many answers may be on their way from the upstream to clients at once. Each holds a connection to
             /// the upstream, so the process also needs file descriptors for them.
             max_answers: usize = count(&limits::ANSWERS), default limits::DEFAULT_ANSWERS;

@@ -184,6 +184,8 @@ pub(crate) enum Commits {
     Whole,
     /// With its status alone: answers are sealed, and the service has no key for it.
     WithoutAnswer,
+    /// The server has no functions that the service could call.
+    NoFunctions,
     /// The records are where no other program writes.
     No,
 }

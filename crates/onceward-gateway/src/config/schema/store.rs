@@ -14,6 +14,11 @@ const LATER: [&str; 3] = ["redis", "rediss", "mysql"];
 const EXAMPLE: &str = "name a file as \"sqlite://onceward.db\", or a server as \
                        \"postgres://user:password@host:5432/database\"";
 
+/// What the gateway does not have on such a server.
+const RELATIVE: &str = "`store` says `dialect=wire`: what the server keeps cannot be asked, and guarantee = \"strict\" \
+                        rests on what you know of it; duplicates that wait in other processes ask the store \
+                        again and again; no test ran on an engine other than PostgreSQL";
+
 /// The store; relative names start at `directory`.
 pub(crate) fn url(
     text: &str,
@@ -23,8 +28,10 @@ pub(crate) fn url(
 ) -> Option<StoreUrl> {
     match StoreUrl::parse(text, directory) {
         Ok(store) => {
-            if let StoreUrl::Sqlite(file) = &store {
-                warn_of_missing_directory(file, place, mistakes);
+            match &store {
+                StoreUrl::Sqlite(file) => warn_of_missing_directory(file, place, mistakes),
+                StoreUrl::Postgres(url) if url.is_relative() => mistakes.note(place, RELATIVE),
+                StoreUrl::Postgres(_) => {}
             }
             Some(store)
         }

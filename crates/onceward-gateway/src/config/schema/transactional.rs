@@ -70,6 +70,14 @@ fn check_store(
                         stored, or leave [encryption] out";
             mistakes.error(place, message, help);
         }
+        Commits::NoFunctions => {
+            let message = "`effect = \"transactional\"` needs onceward.complete, which only PostgreSQL \
+                           has, and `dialect=wire` in `store` says that the server is another engine";
+            let help = "leave `dialect=wire` out if the server is PostgreSQL; else effect = \"external\" \
+                        (never run twice), or \"repeatable\" if the service honours the key that it is \
+                        given";
+            mistakes.error(place, message, help);
+        }
         Commits::No => {
             let message = "`effect = \"transactional\"` needs a store that the service behind the \
                            gateway can commit to in its own transaction, and the gateway's SQLite \

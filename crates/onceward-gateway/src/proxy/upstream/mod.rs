@@ -32,9 +32,12 @@ use onceward::{Body, server::Deadline, store::BoxFuture, telemetry::Begun};
 use tokio::{sync::Semaphore, time::timeout};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::observe::{
-    UpstreamSpan,
-    metrics::{self, UpstreamFailure, UpstreamLane},
+use crate::{
+    observe::{
+        UpstreamSpan,
+        metrics::{self, UpstreamFailure, UpstreamLane},
+    },
+    proxy::upgrade::Upgrade,
 };
 use {
     connections::{Connections, Gating},
@@ -223,6 +226,7 @@ impl Upstream {
             request.headers_mut().insert(header::TE, HeaderValue::from_static("trailers"));
         }
         let watched = Watched::begin(lane.into(), &mut request);
+        let upgrade = request.extensions_mut().remove::<Upgrade>();
         let line = request.extensions().get().copied().unwrap_or(Line(usize::MAX));
         let other = &self.other[line.0.min(self.other.len() - 1)];
         let answer = match (lane, self.protocol) {
@@ -235,7 +239,8 @@ impl Upstream {
             (Lane::Other, Protocol::Http2) => exchange(other, request, patience, PING).await,
             (Lane::Other, Protocol::Http1) => {
                 let answer = timeout(patience, other.request(http_11(request))).await;
-                answer.map_err(|_| SendFailure::TimedOut(None)).and_then(classified)
+                let answer = answer.map_err(|_| SendFailure::TimedOut(None));
+                answer.and_then(|answer| classified(answer, upgrade.as_ref()))
             }
         };
         watched.end(&answer);
@@ -305,7 +310,7 @@ async fn exchange(
 ) -> Result<Response<Incoming>, SendFailure> {
     let connection = capture_connection(&mut request);
     match timeout(patience, client.request(http_11(request))).await {
-        Ok(answer) => classified(answer),
+        Ok(answer) => classified(answer, None),
         Err(_) => match &*connection.connection_metadata() {
             None => {
                 let reason = "no connection was made in time".to_owned();
@@ -329,8 +334,12 @@ fn http_11(mut request: Request<Body>) -> Request<Body> {
 
 fn classified(
     answer: Result<Response<Incoming>, legacy::Error>,
+    upgrade: Option<&Upgrade>,
 ) -> Result<Response<Incoming>, SendFailure> {
     match answer {
+        Ok(response) if upgrade.is_some_and(|upgrade| upgrade.allows(response.headers())) => {
+            Ok(response)
+        }
         Ok(response) => no_upgrade(response),
         Err(error) if error.is_connect() => {
             Err(SendFailure::NotSent(UpstreamFailure::Connect, chain(&error)))
@@ -339,7 +348,7 @@ fn classified(
     }
 }
 
-/// The gateway passes no upgrade on, so it has not asked for it, and there is no answer.
+/// The gateway has not asked for an upgrade, or for another one, so there is no answer.
 pub(super) fn no_upgrade(response: Response<Incoming>) -> Result<Response<Incoming>, SendFailure> {
     match response.status() {
         StatusCode::SWITCHING_PROTOCOLS => {

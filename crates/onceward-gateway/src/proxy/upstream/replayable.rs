@@ -20,7 +20,10 @@ use tokio::time::Instant;
 use super::{answers::Answer, deliver::origin};
 use crate::{
     identity::Origin,
-    proxy::body::{self, Begun, ReadAhead, Unread},
+    proxy::{
+        body::{self, Begun, ReadAhead, Unread},
+        upgrade::Upgrade,
+    },
 };
 
 /// Up to this length the gateway keeps a body without a key, to send it again.
@@ -77,6 +80,11 @@ impl ReplayableRequest {
 
     pub(crate) fn method(&self) -> &Method {
         &self.parts.method
+    }
+
+    /// What its client asks for beside an answer.
+    pub(crate) fn upgrade(&self) -> Option<Upgrade> {
+        self.parts.extensions.get().cloned()
     }
 
     pub(crate) fn origin(&self) -> Origin {

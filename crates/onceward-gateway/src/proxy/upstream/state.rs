@@ -26,11 +26,7 @@ use super::{
     shares::{HeldShare, Holder, SharedShares},
     sockets::Sockets,
 };
-use crate::{
-    config::Delivery,
-    descriptors::Descriptors,
-    observe::metrics::{self, CircuitState},
-};
+use crate::{config::Delivery, descriptors::Descriptors, observe::metrics};
 
 /// There is only this upstream, and clients wait for it: the breaker tries it again soon, also after a long
 /// outage. Three trials in a few seconds are no load.
@@ -135,24 +131,19 @@ impl UpstreamStates {
     pub(crate) fn measure(&self) {
         let states: Vec<_> = lock(&self.known).states.values().cloned().collect();
         let (mut in_flight, mut left) = (0, None);
-        let mut circuits = [0; 4];
+        let mut circuits = [0; Circuit::ALL.len()];
         for state in states {
             let now = state.now();
             state.target.with(|target| {
                 in_flight += u64::from(target.in_flight());
                 left = left.into_iter().chain(target.budget_left()).min();
-                circuits[circuit_state(target.circuit(now)) as usize] += 1;
+                circuits[target.circuit(now) as usize] += 1;
             });
         }
         metrics::UPSTREAM_IN_FLIGHT.set(in_flight);
         metrics::RETRY_BUDGET.set(left.unwrap_or_default().into());
-        for state in [
-            CircuitState::Closed,
-            CircuitState::Guarded,
-            CircuitState::Open,
-            CircuitState::HalfOpen,
-        ] {
-            metrics::CIRCUITS.set_of(state, circuits[state as usize]);
+        for circuit in Circuit::ALL {
+            metrics::CIRCUITS.set_of(circuit, circuits[circuit as usize]);
         }
     }
 }
@@ -167,15 +158,6 @@ fn rules(delivery: &Delivery) -> Rules {
         false => builder.without_breaker(),
     };
     builder.build().expect("the limit was checked with the configuration")
-}
-
-fn circuit_state(circuit: Circuit) -> CircuitState {
-    match circuit {
-        Circuit::Closed => CircuitState::Closed,
-        Circuit::Guarded => CircuitState::Guarded,
-        Circuit::Open => CircuitState::Open,
-        Circuit::HalfOpen => CircuitState::HalfOpen,
-    }
 }
 
 impl UpstreamState {
@@ -235,7 +217,7 @@ impl UpstreamState {
             let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
             json!({
                 "name": name,
-                "circuit": target.circuit(now).name(),
+                "circuit": target.circuit(now).as_str(),
                 "in_flight": target.in_flight(),
                 "limit": target.limit(),
                 "saturation": (target.saturation(now) * 1000.0).round() / 1000.0,

@@ -3,6 +3,7 @@
 mod check;
 mod identity;
 mod init;
+mod origins;
 mod places;
 mod protection;
 mod routes;

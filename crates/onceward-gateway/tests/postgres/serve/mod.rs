@@ -13,7 +13,7 @@ use testbed::{Installation, Server};
 use crate::gateway_support::{Call, Gateway, Plan, Upstream, eventually, route};
 
 /// A server of its own, to be broken.
-fn server(settings: &[(&str, &str)]) -> Server {
+pub(crate) fn server(settings: &[(&str, &str)]) -> Server {
     let installation = Installation::preferred().unwrap_or_else(|trouble| panic!("{trouble}"));
     Server::start(&installation, settings).unwrap_or_else(|trouble| panic!("{trouble}"))
 }

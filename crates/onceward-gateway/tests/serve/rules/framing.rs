@@ -41,6 +41,33 @@ async fn rule_25_a_body_that_nobody_wanted_is_never_the_next_request() {
     assert_eq!(upstream.count_at("/pay").await, 0);
 }
 
+/// An answer of HTTP/1.1 is for those who may mean HTTP/1.
+#[tokio::test]
+async fn rule_25_what_begins_as_neither_version_of_http_is_closed_without_a_word() {
+    let upstream = Upstream::any();
+    let gateway = Gateway::start(&upstream, &route(""));
+    let after = "GET /next HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    for (start, answer) in [
+        ("INVALID CONNECTION PREFACE\r\n\r\n", ""),
+        ("PING\r\n", ""),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r ", ""),
+        ("PRI * HTTP/2.0\r\n\r\n", ""),
+        ("GET / HTTP/2.0\r\nhost: x\r\n\r\n", "HTTP/1.1 400 "),
+        ("GET / x HTTP/1.1\r\nhost: x\r\n\r\n", "HTTP/1.1 400 "),
+        ("GET /\r\n\r\n", "HTTP/1.1 400 "),
+        ("G(T / HTTP/1.1\r\nhost: x\r\n\r\n", "HTTP/1.1 400 "),
+        ("\u{16}\u{3}\u{1}\r\n", "HTTP/1.1 400 "),
+        ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 400 "),
+        ("\r\nGET /first HTTP/1.1\r\nhost: x\r\n\r\n", "HTTP/1.1 201 "),
+    ] {
+        let told = raw(gateway.address, format!("{start}{after}")).await;
+        assert_eq!(told.is_empty(), answer.is_empty(), "{start:?}: {told}");
+        assert!(told.starts_with(answer), "{start:?}: {told}");
+    }
+    assert_eq!((upstream.count_at("/first").await, upstream.count_at("/next").await), (1, 1));
+    gateway.assert_well();
+}
+
 #[tokio::test]
 async fn rule_25_a_refused_request_of_http2_leaves_the_connection_as_it_was() {
     let upstream = Upstream::any();

@@ -23,6 +23,6 @@ use serde_json::json;
 use crate::gateway_support::Call;
 
 /// A payment of Alice.
-fn pay(key: &str) -> Call {
+pub(crate) fn pay(key: &str) -> Call {
     Call::post("/pay").key(key).header("x-api-key", "alice").json(json!({"amount": 5}))
 }

@@ -246,3 +246,20 @@ async fn a_reload_does_not_make_a_plain_connection_a_secure_one() {
     assert_eq!(upstream.last_lines("x-forwarded-proto").await, ["http"]);
     assert!(upstream.last_lines("forwarded").await[0].ends_with(";proto=http"));
 }
+
+#[tokio::test]
+async fn an_address_that_another_program_has_is_named_with_its_option() {
+    let (taken, upstream) = (std::net::TcpListener::bind("127.0.0.1:0").unwrap(), Upstream::any());
+    let address = taken.local_addr().unwrap().to_string();
+    for option in ["listen", "admin"] {
+        let mut plan = Plan::new(&upstream.url(), &route(""));
+        plan.text = match option {
+            "listen" => plan.text.replacen("127.0.0.1:0", &address, 1),
+            _ => format!("admin = \"{address}\"\n{}", plan.text),
+        };
+        let said = plan.refusal();
+        for word in ["another program", &address, &format!("(`{option}`)")] {
+            assert!(said.contains(word), "{word:?} is not said: {said}");
+        }
+    }
+}

@@ -35,7 +35,7 @@ use crate::client::{
 /// let response =
 ///     client.post("https://shop.example/charges").body("{\"cents\":500}").send_with(&retry).await?;
 /// let report: &Report = response.extensions().get().expect("there is one in every answer");
-/// println!("{} after {} attempts", response.status(), report.attempts().len());
+/// println!("{} after {} attempts", response.status(), report.attempts.len());
 /// # Ok(())
 /// # }
 /// ```
@@ -148,7 +148,7 @@ pub(crate) async fn execute<X: Exchange<Body = reqwest::Body>>(
     let url = request.url().clone();
     let request = Request::<reqwest::Body>::try_from(request).map_err(unsendable)?;
     let mut response = call(retry, exchange, request).await?;
-    if response.extensions().get().is_some_and(Report::is_fallback) {
+    if response.extensions().get().is_some_and(|report: &Report| report.fallback) {
         name(&mut response, url);
     }
     Ok(response.map(|body: AnswerBody<reqwest::Body>| reqwest::Body::wrap(body)).into())

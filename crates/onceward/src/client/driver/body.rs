@@ -6,6 +6,18 @@ use http::HeaderMap;
 use crate::http::{Body, BoxError, Read, read};
 
 /// A request's body, for as many attempts as it is good for.
+///
+/// ```
+/// use onceward::{Body, client::driver::ReplayableBody};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), onceward::BoxError> {
+/// let mut body = ReplayableBody::of(Body::from("{\"cents\": 500}"), 64 << 10).await?;
+/// assert!(body.is_kept());
+/// assert!(body.next_body().is_some() && body.next_body().is_some(), "as often as it is needed");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub enum ReplayableBody {
     /// It can be sent again and again.

@@ -13,6 +13,18 @@ use tokio::time::timeout;
 use super::{Attempts, Ended, Sender};
 
 /// What became of two requests side by side.
+///
+/// ```
+/// use onceward::client::driver::HedgeEnd;
+///
+/// fn word<R>(end: &HedgeEnd<R>) -> &'static str {
+///     match end {
+///         HedgeEnd::Lost => "lost",
+///         HedgeEnd::Won(_) => "won",
+///         HedgeEnd::Failed(_) => "failed",
+///     }
+/// }
+/// ```
 #[derive(Debug)]
 pub enum HedgeEnd<R> {
     /// The first one gave the answer that is taken.

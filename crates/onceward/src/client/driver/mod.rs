@@ -51,8 +51,8 @@
 //! let target = TargetHandle::new(&rules);
 //! let call = Call::new(&rules, Method::of("PUT"), process.now());
 //! let mut attempts = Attempts::new(&process, &rules, &target, call);
-//! let end = drive(&mut attempts, &mut Delivery).await;
-//! assert_eq!((end.stop, end.last.map(|last| last.reply)), (None, Some(2)));
+//! let End { stop, last } = drive(&mut attempts, &mut Delivery).await;
+//! assert_eq!((stop, last.map(|last| last.reply)), (None, Some(2)));
 //! # }
 //! ```
 

@@ -36,6 +36,15 @@ impl TargetHandle {
 }
 
 /// One attempt in flight, until its answer was read to the end or dropped.
+///
+/// ```
+/// use onceward::{client::driver::{InFlightPermit, TargetHandle}, retry::{Rules, Target}};
+///
+/// let target = TargetHandle::new(&Rules::standard());
+/// let permit: InFlightPermit = target.permit();
+/// drop(permit); // the answer was read to its end
+/// assert_eq!(target.with(|target| target.in_flight()), 0);
+/// ```
 pub struct InFlightPermit(Arc<TargetHandle>);
 
 impl Drop for InFlightPermit {

@@ -8,7 +8,7 @@ use axum::{
 };
 use http::request::Parts;
 
-use crate::server::{Claim, Code, Deferred, Problem, claim::Passed, options::table::Options};
+use crate::server::{Claim, Code, Deferred, Problem, claim::Passed, options::checked::Options};
 
 /// Refuses a request without a key: the handler cannot do without a claim.
 impl<S: Sync> FromRequestParts<S> for Claim {

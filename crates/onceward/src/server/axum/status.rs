@@ -18,7 +18,7 @@ use crate::{
     server::{
         Body, Code, Idempotency, Problem, cause_of,
         idempotency::lock,
-        options::table::Options,
+        options::checked::Options,
         steps::{admit::UNKNOWN_ADVICE, identify, respond, unknown},
     },
     telemetry::event,
@@ -44,7 +44,7 @@ impl Idempotency {
     /// They take every caller's scope in the same way. Where routes differ in that, use
     /// [`status`](Self::status).
     pub fn status_routes<S: Clone + Send + Sync + 'static>(&self) -> Router<S> {
-        let path = &self.options().status_path;
+        let path = &self.options().chosen.status_path;
         let (by_reference, by_key, capable) = (self.clone(), self.clone(), self.clone());
         let by_reference = async move |reference: Result<Path<String>, PathRejection>,
                                        parts: Parts| {
@@ -118,7 +118,8 @@ pub(crate) struct Uncovered {
 
 fn scope_of(idempotency: &Idempotency, parts: &Parts) -> Result<Scope, Problem> {
     let options = idempotency.options();
-    (options.scope)(parts).map_err(|reason| identify::scope_missing(options, &reason, "ask again"))
+    (options.chosen.scope)(parts)
+        .map_err(|reason| identify::scope_missing(options, &reason, "ask again"))
 }
 
 /// The operation that a query speaks of, in the caller's own scope.
@@ -209,7 +210,7 @@ fn capabilities(idempotency: &Idempotency) -> Value {
     let mut all: Vec<Value> = shared
         .routes()
         .iter()
-        .map(|route| capability(route.label.as_deref(), &route.methods, Some(route)))
+        .map(|route| capability(route.label.as_deref(), &route.chosen.methods, Some(route)))
         .collect();
     let uncovered = lock(&shared.uncovered);
     all.extend(uncovered.iter().map(|route| capability(Some(&route.label), &route.methods, None)));
@@ -226,13 +227,13 @@ fn capability(name: Option<&str>, methods: &[Method], options: Option<&Arc<Optio
                 Effect::Repeatable { .. } => ("repeatable", "T2"),
                 Effect::External => ("external", "T3"),
             };
-            (if options.key_required { "required" } else { "optional" }, Some(effect), tier)
+            (if options.chosen.key_required { "required" } else { "optional" }, Some(effect), tier)
         }
     };
     let millis = |time: fn(&Terms) -> Duration| {
         options.and_then(|options| u64::try_from(time(&options.terms).as_millis()).ok())
     };
-    let passes = options.map(|options| options.pass_when_store_is_down);
+    let passes = options.map(|options| options.chosen.pass_when_store_is_down);
     json!({
         "name": name,
         "methods": methods.iter().map(Method::as_str).collect::<Vec<_>>(),

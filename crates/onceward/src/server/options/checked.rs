@@ -7,17 +7,46 @@ use onceward_core::{
     Effect, Keeps, OperationName, Policy, PolicyBuilder, Profile, Scope, Spool, Terms, TermsBuilder,
 };
 
-use super::table::{Checked, Chosen, Options};
+use super::table::Chosen;
 use crate::{
     Engine,
     server::{
-        Errors, Idempotency, IdempotencyBuilder, InFlight, OptionsError, headers,
+        Errors, Idempotency, IdempotencyBuilder, InFlight, OptionsError,
+        headers::HeaderFilter,
         hooks::{NameHook, Peers},
+        key::KeySource,
         problem::stripe,
         steps::shed::Traffic,
     },
     telemetry::Route,
 };
+
+/// The options of a layer, known to fit together.
+pub(crate) struct Options {
+    /// What counts as it was asked for; of the rest come the other fields.
+    pub(crate) chosen: Chosen,
+    /// Where large answers are that were committed by a handler.
+    pub(crate) beside: Option<Arc<dyn Spool>>,
+    pub(crate) name: OperationNaming,
+    pub(crate) key_source: KeySource,
+    pub(crate) terms: Terms,
+    pub(crate) policy: Policy,
+    pub(crate) in_flight: InFlight,
+    pub(crate) challenge: HeaderValue,
+    pub(crate) errors: Errors,
+    pub(crate) mismatch: StatusCode,
+    pub(crate) fingerprint_headers: Vec<HeaderName>,
+    pub(crate) kept: HeaderFilter,
+    pub(crate) traffic: Traffic,
+    /// Where its requests are counted, if that is not said by the router.
+    pub(crate) route: Option<Route>,
+    /// What it is called: the route's label, or the operation's fixed name.
+    #[cfg_attr(
+        not(feature = "axum"),
+        expect(dead_code, reason = "only the status routes show it")
+    )]
+    pub(crate) label: Option<String>,
+}
 
 #[derive(Clone)]
 pub(crate) enum Name {
@@ -28,7 +57,7 @@ pub(crate) enum Name {
 impl Options {
     /// Who asks: the scope, or those of its parts that say so.
     pub(crate) fn principal<'a>(&self, scope: &'a Scope) -> Cow<'a, Scope> {
-        let Some(says_who) = &self.principal else { return Cow::Borrowed(scope) };
+        let Some(says_who) = &self.chosen.principal else { return Cow::Borrowed(scope) };
         let parts = scope.parts().filter(|(name, _)| says_who(name));
         Cow::Owned(Scope::new(parts).unwrap_or_else(|_| Scope::global()))
     }
@@ -58,7 +87,7 @@ impl Options {
 
     /// Refuses to defer claims on a store where an open transaction keeps all others from writing.
     pub(crate) fn deferred_on(self, engine: &Engine) -> Result<Self, OptionsError> {
-        if self.deferred.is_some() && !engine.store().as_any().is_some_and(takes_claims) {
+        if self.chosen.deferred.is_some() && !engine.store().as_any().is_some_and(takes_claims) {
             let text = "this store makes no claims inside a transaction of the handler's own: use \
                         PostgreSQL, or leave it out. On SQLite it would hold the only write lock for as \
                         long as the handler runs";
@@ -143,7 +172,7 @@ impl Chosen {
         };
         let label = self.route.as_deref().or(fixed).map(str::to_owned);
         let route = label.as_deref().map(Route::named);
-        let checked = Checked {
+        Ok(Options {
             beside: None,
             name,
             key_source: self.key_place.clone().check()?,
@@ -154,7 +183,7 @@ impl Chosen {
             errors,
             mismatch: StatusCode::from_u16(mismatch).expect("one of three statuses"),
             fingerprint_headers: header_names("fingerprint_header", &self.fingerprint_headers)?,
-            kept: headers::HeaderFilter::new(
+            kept: HeaderFilter::new(
                 header_names("keep_header", &self.keep_headers)?,
                 header_names("drop_header", &self.drop_headers)?,
             )
@@ -162,8 +191,8 @@ impl Chosen {
             traffic: Traffic::new(self.retry_share),
             route,
             label,
-        };
-        Ok(self.with(checked))
+            chosen: self,
+        })
     }
 
     /// No process can see that a deferred claim runs, so that no duplicate waits for it.

@@ -111,7 +111,7 @@ async fn ask(
         Ok(verdict) => verdict,
         // A record of newer software is there: it only cannot be read here.
         Err(AdmitError::Store(error))
-            if options.pass_when_store_is_down && !matches!(error, StoreError::Newer(_)) =>
+            if options.chosen.pass_when_store_is_down && !matches!(error, StoreError::Newer(_)) =>
         {
             shed::refuse_expired(shed::incoming(parts))?;
             telemetry::UNPROTECTED.raise(format_args!("{id} runs unprotected: {error}"));
@@ -166,7 +166,7 @@ async fn ask(
 /// Whether the key says that it is older than the retention: then it may have run and been forgotten.
 pub(crate) fn is_stale(idempotency: &Idempotency, claim: &onceward_core::Claim) -> bool {
     let options = idempotency.options();
-    if !options.stale_keys_refused || claim.attempt() > 1 {
+    if !options.chosen.stale_keys_refused || claim.attempt() > 1 {
         return false;
     }
     made_at(claim.operation().key().as_str())
@@ -188,11 +188,11 @@ async fn reject(
 ) -> Result<(), Problem> {
     let (engine, options) = (idempotency.engine(), idempotency.options());
     let principal = options.principal(request.operation.scope());
-    let reason = match engine.open().is_full(&principal, options.max_open) {
+    let reason = match engine.open().is_full(&principal, options.chosen.max_open) {
         true => Some(too_many_open()),
         false => shed::refuse_expired(shed::incoming(parts))
             .err()
-            .or_else(|| options.reject.as_ref().and_then(|reason| reason(parts))),
+            .or_else(|| options.chosen.reject.as_ref().and_then(|reason| reason(parts))),
     };
     let Some(reason) = reason else { return Ok(()) };
     let is_new = match engine.read(&request.operation.digest()).await {
@@ -222,7 +222,7 @@ async fn give_back(idempotency: &Idempotency, claim: &onceward_core::Claim) {
 /// `None`: there are as many as may be.
 pub(crate) fn slot(idempotency: &Idempotency, scope: &Scope) -> Option<Slot> {
     let options = idempotency.options();
-    idempotency.engine().open().take(&options.principal(scope), options.max_open)
+    idempotency.engine().open().take(&options.principal(scope), options.chosen.max_open)
 }
 
 pub(crate) fn too_many_open() -> Problem {

@@ -11,7 +11,7 @@ use crate::{
     http::ByteBody,
     server::{
         Body, Idempotency,
-        body::{self, Unread, Whole},
+        body::{self, ReadBody, Unread},
         commit::Refused,
         memory::{PeerMemory, Reservation},
     },
@@ -22,12 +22,12 @@ use crate::{
 const UNCOUNTED: usize = 64 << 10;
 
 /// How long an answer without room waits for one of the few places beyond it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SPARE_PLACE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What came back from a run.
 pub(crate) enum Captured {
     /// An answer, read to its end.
-    Whole { head: response::Parts, whole: Whole, room: Reservation, _spare: Option<Spare> },
+    Whole { head: response::Parts, whole: ReadBody, room: Reservation, _spare: Option<Spare> },
     /// An answer that is too large to be kept, or an event stream: it is passed on as it comes.
     Stream(Response<Body>),
     /// None, or one that broke off.
@@ -121,8 +121,9 @@ pub(crate) async fn capture(
     };
     let mut is_full = false;
     let read = body::read_whole(body, declared, |length| {
-        is_full = length <= options.max_response && length > UNCOUNTED && !room.grow_to(length);
-        length <= options.max_response && !is_full
+        is_full =
+            length <= options.chosen.max_response && length > UNCOUNTED && !room.grow_to(length);
+        length <= options.chosen.max_response && !is_full
     });
     let (first, rest) = match read.await {
         Ok(whole) => return Captured::Whole { head, whole, room, _spare: None },
@@ -135,7 +136,7 @@ pub(crate) async fn capture(
     };
     // No client would ever see an answer that is not kept now: the layer reads, stores and drops it.
     let body = Body::after(first, rest);
-    let read = body::read_whole(body, declared, |length| length <= options.max_response);
+    let read = body::read_whole(body, declared, |length| length <= options.chosen.max_response);
     match read.await {
         Ok(whole) => Captured::Whole { head, whole, room, _spare: Some(spare) },
         Err(Unread::TooLarge(first, rest)) => {
@@ -152,7 +153,7 @@ async fn spare(idempotency: &Idempotency, is_full: bool) -> Option<Spare> {
         return None;
     }
     let places = idempotency.engine().common().spare.clone();
-    let taken = timeout(PATIENCE, places.acquire_owned()).await;
+    let taken = timeout(SPARE_PLACE_TIMEOUT, places.acquire_owned()).await;
     if taken.is_err() {
         tracing::warn!(
             event = event::ANSWER_NOT_KEPT,

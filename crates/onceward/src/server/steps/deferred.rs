@@ -185,7 +185,7 @@ impl Deferred {
         if !self.is_asked_first() {
             return Err(CommitError::Twice);
         }
-        let patience = idempotency.options().deferred.unwrap_or_default();
+        let patience = idempotency.options().chosen.deferred.unwrap_or_default();
         let verdict = idempotency.engine().admit_in(request.clone(), transaction, patience).await?;
         Ok(Err(match verdict {
             Verdict::Run(claim) => match self.may_run(&claim) {

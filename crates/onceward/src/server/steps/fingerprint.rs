@@ -7,13 +7,13 @@ use onceward_core::{Fingerprint, OperationId, Request, RequestHead};
 
 use crate::server::{
     Code, Idempotency, Problem, WholeBody,
-    body::{self, Unread, Whole},
+    body::{self, ReadBody, Unread},
     memory::{self, Reservation},
 };
 
 /// A request that was read to its end, with the memory that it takes up.
 pub(crate) struct ReadRequest {
-    whole: Whole,
+    whole: ReadBody,
     reserved: Reservation,
 }
 
@@ -34,7 +34,7 @@ pub(crate) async fn read<B: WholeBody>(
     body: B,
 ) -> Result<(Request, ReadRequest), Problem> {
     let options = idempotency.options();
-    let most = options.max_request;
+    let most = options.chosen.max_request;
     if body::declared_length(&parts.headers).is_some_and(|length| length > most as u64) {
         return Err(too_large(most));
     }
@@ -55,7 +55,8 @@ pub(crate) async fn read<B: WholeBody>(
         }
     };
     let plain = fingerprint(parts, &options.fingerprint_headers, &whole.bytes);
-    let fingerprints = options.fingerprints.as_ref().map_or_else(|| plain.into(), |by| by(plain));
+    let fingerprints =
+        options.chosen.fingerprints.as_ref().map_or_else(|| plain.into(), |by| by(plain));
     let request = Request { operation, fingerprints, terms: options.terms };
     Ok((request, ReadRequest { whole, reserved }))
 }

@@ -7,7 +7,7 @@ use super::fingerprint::original_uri;
 use crate::{
     server::{
         Claim, Code, Problem,
-        options::{checked::OperationNaming, table::Options},
+        options::checked::{OperationNaming, Options},
     },
     telemetry::{Route, event},
 };
@@ -15,14 +15,18 @@ use crate::{
 /// `Ok(None)`: the request, of a method that is covered, has no key and passes untouched.
 pub(crate) fn operation(options: &Options, parts: &Parts) -> Result<Option<OperationId>, Problem> {
     let Some(key) = options.key_source.key_of(parts)? else {
-        return if options.key_required { Err(options.key_source.missing()) } else { Ok(None) };
+        return if options.chosen.key_required {
+            Err(options.key_source.missing())
+        } else {
+            Ok(None)
+        };
     };
     if parts.extensions.get::<Claim>().is_some() {
         let text = "two idempotency layers cover this route; give it one, made with the other's \
                     `with` where options differ";
         return Err(Problem::new(Code::Misconfigured, text));
     }
-    let scope = (options.scope)(parts).map_err(|reason| {
+    let scope = (options.chosen.scope)(parts).map_err(|reason| {
         tracing::debug!(event = event::SCOPE_MISSING, %reason, "a request has no scope");
         scope_missing(options, &reason, "send the same request")
     })?;
@@ -31,7 +35,7 @@ pub(crate) fn operation(options: &Options, parts: &Parts) -> Result<Option<Opera
 
 /// Why the layer runs and shows no operation, and what to do then.
 pub(crate) fn scope_missing(options: &Options, reason: &str, then: &str) -> Problem {
-    let reason = match options.scope_errors_told {
+    let reason = match options.chosen.scope_errors_told {
         true => format!(" ({reason})"),
         false => String::new(),
     };

@@ -11,14 +11,14 @@ use super::capture::Captured;
 use crate::server::{
     Idempotency, NotKept, Redaction, Resource,
     headers::{self, REDACTED},
-    options::table::Options,
+    options::checked::Options,
 };
 
 /// What is kept of an answer, and the bytes that are too many for the record itself.
 pub(crate) fn outcome(idempotency: &Idempotency, captured: &Captured) -> (Outcome, Option<Bytes>) {
     let options = idempotency.options();
     let (mut outcome, mut bytes) = as_it_is(options, captured);
-    if options.redact.is_some() {
+    if options.chosen.redact.is_some() {
         if let Some(bytes) = bytes.take() {
             outcome.body = StoredBody::Inline(bytes.into());
         }
@@ -29,7 +29,7 @@ pub(crate) fn outcome(idempotency: &Idempotency, captured: &Captured) -> (Outcom
     }
     match bytes {
         None => (outcome, None),
-        Some(bytes) if bytes.len() > options.max_inline => {
+        Some(bytes) if bytes.len() > options.chosen.max_inline => {
             (Outcome { body: StoredBody::Unavailable, ..outcome }, Some(bytes))
         }
         Some(bytes) => (Outcome { body: StoredBody::Inline(bytes.into()), ..outcome }, None),
@@ -55,7 +55,7 @@ pub(crate) fn is_kept_of(idempotency: &Idempotency, captured: &Captured, stored:
 fn as_it_is(options: &Options, captured: &Captured) -> (Outcome, Option<Bytes>) {
     let head = captured.head().expect("no answer never means that an answer is kept");
     let (status, headers, extensions) = head;
-    if options.status_only {
+    if options.chosen.status_only {
         return (not_kept(status, location_only(headers)), None);
     }
     let Some(headers) = options.kept.of(headers) else {
@@ -65,7 +65,7 @@ fn as_it_is(options: &Options, captured: &Captured) -> (Outcome, Option<Bytes>) 
         return (not_kept(status, headers), None);
     }
     if let Some(resource) = extensions.get::<Resource>()
-        && options.rebuild.is_some()
+        && options.chosen.rebuild.is_some()
     {
         let (kind, id) = (resource.kind().to_owned(), resource.id().to_owned());
         let body = StoredBody::Reference { kind, id };
@@ -99,7 +99,7 @@ pub(crate) fn found_out(options: &Options, mut outcome: Outcome) -> Outcome {
     if matches!(outcome.status, 204 | 205 | 304) && matches!(outcome.body, StoredBody::Inline(_)) {
         outcome.body = StoredBody::Inline(Vec::new());
     }
-    if options.status_only {
+    if options.chosen.status_only {
         outcome.body = StoredBody::Unavailable;
         leave_only_location(&mut outcome);
     }
@@ -109,7 +109,7 @@ pub(crate) fn found_out(options: &Options, mut outcome: Outcome) -> Outcome {
 
 /// The same for a record that a service ended by SQL before its functions knew what to keep.
 pub(crate) fn read_back(options: &Options, outcome: &mut Outcome) {
-    if options.status_only && options.terms.effect() == Effect::Transactional {
+    if options.chosen.status_only && options.terms.effect() == Effect::Transactional {
         outcome.body = StoredBody::Unavailable;
         leave_only_location(outcome);
     }
@@ -117,7 +117,7 @@ pub(crate) fn read_back(options: &Options, outcome: &mut Outcome) {
 
 /// Lets the service hide what must not be stored. If its redaction fails, nothing of the answer is stored.
 fn redact(options: &Options, outcome: &mut Outcome) {
-    let Some(redact) = &options.redact else { return };
+    let Some(redact) = &options.chosen.redact else { return };
     let (status, body) = (outcome.status, outcome.body.clone());
     match catch_unwind(AssertUnwindSafe(|| redact(outcome))) {
         Ok(Redaction::Unchanged) => {}

@@ -198,7 +198,7 @@ impl Listening {
         if claim.effect() != Effect::External || !is_unknown {
             return None;
         }
-        let place = idempotency.engine().common().listen(idempotency.options().max_late)?;
+        let place = idempotency.engine().common().listen(idempotency.options().chosen.max_late)?;
         *awaited_until = Some(claim.claimed_at().plus(claim.terms().max_run()));
         Some(Self { answer, within: *within, _request: request, _place: place })
     }

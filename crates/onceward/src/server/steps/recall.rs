@@ -86,13 +86,13 @@ async fn unspool(
         return Err(memory::full());
     }
     let options = idempotency.options();
-    for spool in [&options.beside, &options.spool].into_iter().flatten() {
+    for spool in [&options.beside, &options.chosen.spool].into_iter().flatten() {
         let bytes = read(idempotency.engine(), &**spool, id, length).await?;
         if bytes.len() == length && digest == *Sha256::digest(&bytes) {
             return Ok(Some(room.hold(bytes)));
         }
     }
-    if options.spool.is_some() {
+    if options.chosen.spool.is_some() {
         telemetry::RECORD_UNREADABLE
             .raise(format_args!("the answer of {} is damaged", id.operation));
     }

@@ -16,7 +16,7 @@ use crate::{
     http::ByteBody,
     server::{
         Body, Code, Idempotency, Problem, body, headers, memory,
-        options::table::Options,
+        options::checked::Options,
         prefer::{AfterWait, Patience},
     },
     telemetry::{Answered, event},
@@ -70,7 +70,7 @@ pub(crate) async fn replay(
     parts: &Parts,
     answer: &Recalled,
 ) -> Result<Response<Body>, Problem> {
-    if let Some(authorize) = &idempotency.options().authorize {
+    if let Some(authorize) = &idempotency.options().chosen.authorize {
         let said = in_time(authorize(parts)).await.unwrap_or_else(|| Err(String::new()));
         said.map_err(|reason| replay_forbidden(&reason))?;
     }
@@ -117,7 +117,7 @@ pub(crate) async fn recalled(
             Body::whole(bytes.clone(), trailers.clone())
         }
         RecalledBody::Resource(resource) => {
-            let rebuilt = match &idempotency.options().rebuild {
+            let rebuilt = match &idempotency.options().chosen.rebuild {
                 Some(rebuild) => in_time(rebuild(resource.clone())).await.unwrap_or(Ok(None)),
                 None => Ok(None),
             };
@@ -225,7 +225,7 @@ pub(crate) fn name_operation(headers: &mut HeaderMap, id: Digest) {
 
 /// Where the operation can be asked for.
 pub(crate) fn status_url(idempotency: &Idempotency, id: Digest) -> HeaderValue {
-    text(&format!("{}/operations/{id}", idempotency.options().status_path))
+    text(&format!("{}/operations/{id}", idempotency.options().chosen.status_path))
 }
 
 /// Rounded up, and at least one: no client shall come back too early.

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     Engine,
     engine::fresh_fence,
-    server::{Body, Claim, Code, Idempotency, Problem, headers, options::table::Options},
+    server::{Body, Claim, Code, Idempotency, Problem, headers, options::checked::Options},
     telemetry::{self, Call, event},
 };
 
@@ -200,7 +200,7 @@ pub(crate) async fn spool(
     id: SpoolId,
     bytes: &[u8],
 ) -> StoredBody {
-    let Some(spool) = &route.spool else { return StoredBody::Unavailable };
+    let Some(spool) = &route.chosen.spool else { return StoredBody::Unavailable };
     for (index, chunk) in (0..).zip(bytes.chunks(CHUNK)) {
         let put = || idempotency.engine().bounded(Call::PutChunk, spool.put(&id, index, chunk));
         let mut written = put().await;

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use super::{keep, settle};
 use crate::{
     engine::{RepairRequest, fresh_fence},
-    server::{Idempotency, Unresolved, options::table::Options},
+    server::{Idempotency, Unresolved, options::checked::Options},
     telemetry::{self, Resolved, event},
 };
 
@@ -52,7 +52,7 @@ pub(crate) async fn resolve(
     operation: Option<&OperationId>,
     stored: &Stored,
 ) -> bool {
-    let Some(resolver) = &route.resolver else { return false };
+    let Some(resolver) = &route.chosen.resolver else { return false };
     if !idempotency.engine().common().asked.may_ask(id, Instant::now()) {
         return false;
     }
@@ -98,7 +98,7 @@ pub(crate) async fn resolve(
                     return false;
                 }
                 // As other answers: beside the record, if it is too large for that.
-                if bytes.len() > route.max_inline && route.spool.is_some() {
+                if bytes.len() > route.chosen.max_inline && route.chosen.spool.is_some() {
                     let spooled = SpoolId { operation: id, fence };
                     outcome.body = settle::spool((idempotency, route), spooled, bytes).await;
                 }

@@ -11,10 +11,10 @@ use super::{
 };
 
 /// How long one server may take to answer, where the address does not say.
-const CONNECT: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long a connection may be silent before it is taken for dead.
-const SILENT: Duration = Duration::from_secs(5);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The address of a PostgreSQL database, read and checked.
 ///
@@ -134,14 +134,14 @@ impl OwnOptions {
             return Err(OpenError::address(&message, "write each port behind its host"));
         }
         if config.get_connect_timeout().is_none() {
-            config.connect_timeout(CONNECT);
+            config.connect_timeout(CONNECT_TIMEOUT);
         }
         if config.get_application_name().is_none() {
             config.application_name("onceward");
         }
         // Records are read and written on the primary only.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        config.keepalives_idle(SILENT).tcp_user_timeout(SILENT);
+        config.keepalives_idle(SILENCE_TIMEOUT).tcp_user_timeout(SILENCE_TIMEOUT);
         let (mode, tls) = match self.mode.as_deref().unwrap_or("prefer") {
             "disable" => (SslMode::Disable, Verify::Nothing),
             "prefer" | "allow" => (SslMode::Prefer, Verify::Nothing),

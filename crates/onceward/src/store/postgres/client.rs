@@ -18,7 +18,7 @@ use super::{
     Dialect, PostgresStore,
     error::{Trouble, describe, store_error},
     inside::{ChangeForm, OwnConnection, SWAP, SwapAnswer, Value, answer_in},
-    rows::{Interval, Kind, Read, Work, timestamp, uuid_of},
+    rows::{ChangeKind, Interval, Read, Work, timestamp, uuid_of},
     sql,
 };
 use crate::{
@@ -219,12 +219,12 @@ impl PostgresStore {
         let [ttl, retain, sweep] = &[work.ttl_micros(), work.retain_micros, work.sweep_micros]
             .map(|micros| Value::Length(micros.map(Interval)));
         let changed = match work.kind {
-            Kind::Claim => {
+            ChangeKind::Claim => {
                 let claim =
                     [id, fence, execution, state, ttl, sweep, retain, scope, operation, body];
                 query(client, sql::CLAIM.text, claim).await
             }
-            Kind::End | Kind::Change => {
+            ChangeKind::End | ChangeKind::Change => {
                 let change = [
                     id, expected, fence, execution, state, anew, ttl, retain, sweep, body, kind,
                     by, actor, reason,

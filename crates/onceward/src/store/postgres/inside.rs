@@ -17,12 +17,12 @@ use uuid::Uuid;
 use super::Dialect;
 use super::{
     PostgresStore, number,
-    rows::{Interval, Kind, Work, fence_of, uuid_of},
+    rows::{ChangeKind, Interval, Work, fence_of, uuid_of},
 };
 use crate::store::sql::rows::{Row, Times};
 
 /// How long a claim waits for another transaction that holds its record, by default.
-const CLAIM_PATIENCE: Duration = Duration::from_millis(50);
+const CLAIM_TIMEOUT: Duration = Duration::from_millis(50);
 
 pub(super) const SWAP: &str = "SELECT * FROM onceward.swap($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, \
                                $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)";
@@ -176,7 +176,7 @@ impl PostgresStore {
         let by = note.map(|note| Uuid::from_bytes(*note.execution.as_bytes()));
         let patience = match how {
             ChangeForm::Claim(patience) => Some(patience),
-            ChangeForm::Swap => proposal.is_claim.then_some(CLAIM_PATIENCE),
+            ChangeForm::Swap => proposal.is_claim.then_some(CLAIM_TIMEOUT),
             ChangeForm::Last => None,
         };
         // Zero would be for ever.
@@ -193,7 +193,7 @@ impl PostgresStore {
             Value::Long(work.ttl_micros()),
             Value::Long(work.retain_micros),
             Value::Long(work.sweep_micros),
-            Value::Flag(work.kind == Kind::End),
+            Value::Flag(work.kind == ChangeKind::End),
             Value::Text(Some(scope)),
             Value::Text(Some(operation)),
             Value::Bytes(&proposal.body),

@@ -42,26 +42,26 @@ pub(super) const SEARCH_PATH: &str = "pg_catalog, pg_temp";
 
 /// After so long without an answer a connection is left to itself. The commit that it waits for is not
 /// cancelled: the caller cannot know what becomes of it.
-const ANSWER: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long callers get the error of a failed try to connect before there is another one: longer after each, and
 /// not for all connections at the same time.
-const FAILED: Duration = Duration::from_millis(100);
-const FAILED_OFTEN: Duration = Duration::from_secs(2);
+const FIRST_RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_RECONNECT_PAUSE: Duration = Duration::from_secs(2);
 
 /// How often a statement that got in the way of another is sent at most.
-pub(super) const UNDONE: u32 = 8;
+pub(super) const MAX_RESENDS: u32 = 8;
 
 /// A connection that was silent for so long when its caller gave up is not used again: the server may
 /// hang, and a hanging one never closes anything.
-const SILENT: Duration = Duration::from_secs(5);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How many times in a row that is done: each may leave a session behind on the server.
 const MAX_SILENT: usize = 8;
 
 /// How long all servers of an address together may take, and each of them at least has.
-const CONNECT_ALL: Duration = Duration::from_secs(8);
-const CONNECT_ONE: Duration = Duration::from_secs(3);
+const CONNECT_ALL_TIMEOUT: Duration = Duration::from_secs(8);
+const CONNECT_ONE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Hears what other processes say.
 pub(super) type OnNotification = Box<dyn Fn(&str) + Send + Sync>;
@@ -171,7 +171,7 @@ impl Link {
     pub(super) async fn open(how: &Arc<ConnectOptions>) -> Result<Self, OpenError> {
         let servers = how.address.servers();
         let count = u32::try_from(servers.len()).unwrap_or(u32::MAX).max(1);
-        let patience = (CONNECT_ALL / count).max(CONNECT_ONE);
+        let patience = (CONNECT_ALL_TIMEOUT / count).max(CONNECT_ONE_TIMEOUT);
         let first = how.latest.load(Ordering::Relaxed) % servers.len().max(1);
         let mut failure = OpenError::Unreachable("the address names no server".to_owned());
         for place in (first..servers.len()).chain(0..first) {
@@ -257,9 +257,9 @@ impl Link {
     /// Waits for an answer, but not for ever; also when the caller stops waiting, silence is noticed.
     async fn answered<T>(&self, asking: impl Future<Output = T>) -> Result<T, StoreError> {
         let waiting = Waiting { link: self, since: Instant::now(), is_over: false };
-        let answer = timeout(ANSWER, asking).await;
+        let answer = timeout(ANSWER_TIMEOUT, asking).await;
         waiting.ends(answer.is_ok());
-        answer.map_err(|_| StoreError::Unavailable(format!("no answer within {ANSWER:?}")))
+        answer.map_err(|_| StoreError::Unavailable(format!("no answer within {ANSWER_TIMEOUT:?}")))
     }
 
     async fn send_to_write(
@@ -387,7 +387,7 @@ impl Waiting<'_> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if !self.is_over && self.since.elapsed() >= SILENT {
+        if !self.is_over && self.since.elapsed() >= SILENCE_TIMEOUT {
             self.link.is_silent();
         }
     }
@@ -399,7 +399,7 @@ where
     F: Future<Output = Result<Vec<Row>, tokio_postgres::Error>>,
 {
     let mut pause = Pause::default();
-    for _ in 1..UNDONE {
+    for _ in 1..MAX_RESENDS {
         match send().await {
             Err(error) if matches!(Trouble::of(&error), Trouble::Undone(_)) => pause.wait().await,
             result => return result,
@@ -457,7 +457,7 @@ struct Failed {
 
 impl Failed {
     fn new(error: OpenError, before: u32) -> Self {
-        let pause = (FAILED * (1 << before.min(6))).min(FAILED_OFTEN);
+        let pause = (FIRST_RECONNECT_PAUSE * (1 << before.min(6))).min(LONGEST_RECONNECT_PAUSE);
         let until = Instant::now() + pause.mul_f64(0.5 + fastrand::f64() / 2.0);
         Self { error, times: before + 1, until }
     }

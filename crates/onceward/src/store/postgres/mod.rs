@@ -87,8 +87,8 @@ pub enum Dialect {
     #[default]
     Postgres,
     /// Engines that speak PostgreSQL's wire protocol and are replicated by themselves: CockroachDB,
-    /// YugabyteDB, Spanner. No `NOTIFY`, no advisory locks, no functions, no barrier; transactions are
-    /// serializable, and what got in the way of another one is sent again.
+    /// YugabyteDB, Spanner. No `NOTIFY`, no advisory locks, no functions, no view, no barrier; transactions
+    /// are serializable, and what got in the way of another one is sent again. `dialect=wire` in an address.
     ///
     /// The statements are tested on PostgreSQL at SERIALIZABLE. None of those engines was run.
     Wire,

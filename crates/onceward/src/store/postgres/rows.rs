@@ -26,7 +26,7 @@ const LONGEST: i64 = 1000 * 365 * 24 * 3600 * 1_000_000;
 /// A change with everything that its statement needs.
 pub(super) struct Work {
     pub(super) proposal: Proposal,
-    pub(super) kind: Kind,
+    pub(super) kind: ChangeKind,
     /// When a sweep looks at the row, in microseconds from now; `None`: as before.
     pub(super) sweep_micros: Option<i64>,
     pub(super) retain_micros: Option<i64>,
@@ -34,7 +34,7 @@ pub(super) struct Work {
 
 /// Which statement makes a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum ChangeKind {
     Claim,
     End,
     Change,
@@ -47,10 +47,10 @@ impl Work {
         let has_ended = matches!(record.state, State::Succeeded(_) | State::FailedFinal(_));
         let is_timed = matches!(record.ttl, Ttl::For(_));
         let kind = match (change.expected, has_ended && is_timed && change.note.is_none()) {
-            (None, _) => Kind::Claim,
+            (None, _) => ChangeKind::Claim,
             // The end of a claim keeps its execution; only a repair has another one, and a note.
-            (Some(_), true) => Kind::End,
-            (Some(_), false) => Kind::Change,
+            (Some(_), true) => ChangeKind::End,
+            (Some(_), false) => ChangeKind::Change,
         };
         let is_renewal = record.state == State::InProgress && !change.is_claim();
         let retain = change.is_claim().then(|| change.retain.unwrap_or(USUAL_RETENTION));
@@ -66,7 +66,7 @@ impl Work {
             sweep_micros: (!is_renewal).then_some(sweep),
             retain_micros: match (retain, kind) {
                 (Some(retain), _) => Some(micros(retain)),
-                (None, Kind::Claim) => Some(micros(USUAL_RETENTION)),
+                (None, ChangeKind::Claim) => Some(micros(USUAL_RETENTION)),
                 (None, _) => None,
             },
         }

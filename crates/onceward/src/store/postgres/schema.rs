@@ -47,6 +47,13 @@ const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Which version the tables have, and which this software has.
+///
+/// ```
+/// use onceward::store::postgres::Tables;
+///
+/// let tables = Tables { found: 3, newest: 5 };
+/// assert!(tables.found < tables.newest, "`onceward migrate` brings them up to date");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tables {
     /// The version that was found; 0 if there are none.

@@ -202,22 +202,8 @@ fn shown(
 
 /// The word that was probably meant.
 fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let near = known.into_iter().map(|known| (distance(word, known), known));
+    let near = known.into_iter().map(|known| (strsim::levenshtein(word, known), known));
     near.filter(|(distance, _)| *distance <= 2).min().map(|(_, known)| known)
-}
-
-/// How many letters must be changed, left out or put in.
-fn distance(one: &str, other: &str) -> usize {
-    let mut before: Vec<usize> = (0..=other.len()).collect();
-    for (row, letter) in (1..).zip(one.bytes()) {
-        let mut now = vec![row];
-        for (column, rival) in other.bytes().enumerate() {
-            let same = before[column] + usize::from(letter != rival);
-            now.push(same.min(before[column + 1] + 1).min(now[column] + 1));
-        }
-        before = now;
-    }
-    before[other.len()]
 }
 
 fn refuse<T>(message: &str, help: &str) -> Result<T, OpenError> {

@@ -19,8 +19,8 @@ use uuid::Uuid;
 use super::{
     Dialect,
     error::Trouble,
-    link::{ConnectOptions, Link, ReconnectingLink, UNDONE},
-    rows::{Interval, Kind, Read, Work, timestamp, uuid_of},
+    link::{ConnectOptions, Link, MAX_RESENDS, ReconnectingLink},
+    rows::{ChangeKind, Interval, Read, Work, timestamp, uuid_of},
     sql,
 };
 use crate::engine::Pause;
@@ -84,8 +84,8 @@ impl Writer {
     pub(super) async fn write(&self, work: Work) -> Answer {
         let (reply, answer) = oneshot::channel();
         let line = match work.kind {
-            Kind::Claim => &self.claims,
-            Kind::End | Kind::Change => &self.others,
+            ChangeKind::Claim => &self.claims,
+            ChangeKind::End | ChangeKind::Change => &self.others,
         };
         let ended = || StoreError::Unavailable("the store was closed".to_owned());
         line.send(Job { work, reply }).await.map_err(|_| ended())?;
@@ -128,18 +128,18 @@ impl Lane {
 
     async fn write(&self, link: &Link, jobs: Vec<Job>) {
         let (ends, rest): (Vec<_>, Vec<_>) =
-            jobs.into_iter().partition(|job| job.work.kind == Kind::End);
+            jobs.into_iter().partition(|job| job.work.kind == ChangeKind::End);
         let (claims, changes): (Vec<_>, Vec<_>) =
-            rest.into_iter().partition(|job| job.work.kind == Kind::Claim);
-        self.write_together(link, claims, Kind::Claim).await;
-        self.write_together(link, ends, Kind::End).await;
+            rest.into_iter().partition(|job| job.work.kind == ChangeKind::Claim);
+        self.write_together(link, claims, ChangeKind::Claim).await;
+        self.write_together(link, ends, ChangeKind::End).await;
         for job in changes {
             let answer = self.alone(link, &job.work).await;
             job.answer(answer);
         }
     }
 
-    async fn write_together(&self, link: &Link, mut jobs: Vec<Job>, kind: Kind) {
+    async fn write_together(&self, link: &Link, mut jobs: Vec<Job>, kind: ChangeKind) {
         jobs.sort_unstable_by_key(Job::id);
         let mut groups = vec![jobs];
         while let Some(mut group) = groups.pop() {
@@ -151,7 +151,7 @@ impl Lane {
                 continue;
             }
             let written = match kind {
-                Kind::Claim => claim_many(link, &group).await,
+                ChangeKind::Claim => claim_many(link, &group).await,
                 _ => end_many(link, &group, self.dialect).await,
             };
             match written {
@@ -222,9 +222,9 @@ impl Lane {
             match change_one(link, work).await {
                 Ok(Some(at)) => return Ok(Applied::Written { at }),
                 Ok(None) => break,
-                Err(Trouble::Undone(_)) if tries < UNDONE => pause.wait().await,
+                Err(Trouble::Undone(_)) if tries < MAX_RESENDS => pause.wait().await,
                 // A first claim may have waited for something else, as a table that grows.
-                Err(Trouble::Held) if work.kind == Kind::Claim && tries < HELD => {
+                Err(Trouble::Held) if work.kind == ChangeKind::Claim && tries < HELD => {
                     if let Some(read) = self.read_one(link, work).await? {
                         return Ok(Applied::Refused(Some(read)));
                     }
@@ -331,7 +331,7 @@ fn written_one(row: &Row) -> Result<(Digest, Timestamp), tokio_postgres::Error> 
 /// `None`: something else is stored.
 async fn change_one(link: &Link, work: &Work) -> Result<Option<Timestamp>, Trouble> {
     let rows = match work.kind {
-        Kind::Claim => {
+        ChangeKind::Claim => {
             let (id, fence, execution) = keys(work);
             let (scope, operation) = work.names();
             let parameters: [&(dyn ToSql + Sync); 10] = [
@@ -348,7 +348,7 @@ async fn change_one(link: &Link, work: &Work) -> Result<Option<Timestamp>, Troub
             ];
             link.write(&sql::CLAIM, &parameters).await?
         }
-        Kind::End => {
+        ChangeKind::End => {
             let (id, fence, _) = keys(work);
             let parameters: [&(dyn ToSql + Sync); 6] = [
                 &id,
@@ -360,7 +360,7 @@ async fn change_one(link: &Link, work: &Work) -> Result<Option<Timestamp>, Troub
             ];
             link.write(&sql::END, &parameters).await?
         }
-        Kind::Change => change(link, work).await?,
+        ChangeKind::Change => change(link, work).await?,
     };
     let row = rows.first().map(written_one).transpose().map_err(|error| Trouble::of(&error))?;
     Ok(row.map(|(_, at)| at))

@@ -35,14 +35,14 @@ pub(super) struct Checkpointer {
 
 /// What the writer and the checkpointing thread have in common.
 pub(super) struct CheckpointState {
-    wish: Mutex<Wish>,
-    wished: Condvar,
+    request: Mutex<CheckpointRequest>,
+    requested: Condvar,
     /// Held while a checkpoint runs: SQLite runs one at a time and refuses the other.
     turn: Mutex<()>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Wish {
+enum CheckpointRequest {
     Nothing,
     Soon,
     Now,
@@ -53,8 +53,8 @@ impl Checkpointer {
     pub(super) fn start(options: &Options, presence: &Arc<StoreFiles>) -> Result<Self, OpenError> {
         let connection = schema::open_checkpointer(options)?;
         let shared = Arc::new(CheckpointState {
-            wish: Mutex::new(Wish::Nothing),
-            wished: Condvar::new(),
+            request: Mutex::new(CheckpointRequest::Nothing),
+            requested: Condvar::new(),
             turn: Mutex::new(()),
         });
         let (for_thread, presence) = (Arc::clone(&shared), Arc::clone(presence));
@@ -71,31 +71,31 @@ impl Checkpointer {
 
 impl Drop for Checkpointer {
     fn drop(&mut self) {
-        self.shared.wish(Wish::Stop);
+        self.shared.request(CheckpointRequest::Stop);
     }
 }
 
 impl CheckpointState {
-    fn wish(&self, wish: Wish) {
-        let mut current = lock(&self.wish);
-        if *current < wish {
-            *current = wish;
-            self.wished.notify_one();
+    fn request(&self, request: CheckpointRequest) {
+        let mut current = lock(&self.request);
+        if *current < request {
+            *current = request;
+            self.requested.notify_one();
         }
     }
 
     /// Waits until there is something to do; `false`: stop.
     fn wait(&self) -> bool {
-        let nothing = |wish: &mut Wish| *wish == Wish::Nothing;
-        let calm = |wish: &mut Wish| *wish < Wish::Now;
-        let guard = self.wished.wait_while(lock(&self.wish), nothing);
+        let nothing = |request: &mut CheckpointRequest| *request == CheckpointRequest::Nothing;
+        let calm = |request: &mut CheckpointRequest| *request < CheckpointRequest::Now;
+        let guard = self.requested.wait_while(lock(&self.request), nothing);
         let guard = guard.unwrap_or_else(PoisonError::into_inner);
-        let waited = self.wished.wait_timeout_while(guard, INTERVAL, calm);
+        let waited = self.requested.wait_timeout_while(guard, INTERVAL, calm);
         let (mut guard, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if *guard == Wish::Stop {
+        if *guard == CheckpointRequest::Stop {
             return false;
         }
-        *guard = Wish::Nothing;
+        *guard = CheckpointRequest::Nothing;
         true
     }
 }
@@ -116,13 +116,13 @@ fn run(connection: &Connection, shared: &CheckpointState, presence: &StoreFiles)
         match position {
             Ok(position) if position.is_copied() => telemetry::SQLITE_LOG_WAITING.set(0),
             // The writer was faster, or a reader is in an old state.
-            Ok(_) => shared.wish(Wish::Soon),
+            Ok(_) => shared.request(CheckpointRequest::Soon),
             Err(error) => {
                 tracing::warn!(
                     event = event::SQLITE_TROUBLE,
                     "a checkpoint failed and will be tried again: {error}"
                 );
-                shared.wish(Wish::Soon);
+                shared.request(CheckpointRequest::Soon);
             }
         }
     }
@@ -190,7 +190,11 @@ impl<'c> Log<'c> {
         telemetry::SQLITE_LOG_WAITING.set(waiting * self.frame_bytes);
         let is_long = position.written >= self.limit_frames;
         let is_little = waiting < self.limit_frames / 64;
-        self.shared.wish(if is_long && !is_little { Wish::Now } else { Wish::Soon });
+        self.shared.request(if is_long && !is_little {
+            CheckpointRequest::Now
+        } else {
+            CheckpointRequest::Soon
+        });
         if !is_long || self.not_before.is_some_and(|time| Instant::now() < time) {
             return;
         }

@@ -63,6 +63,15 @@ impl BlockingTransaction for Transaction<'_> {
 /// [`SqliteStore::begin_blocking`].
 ///
 /// Dropping it rolls back.
+///
+/// ```
+/// use onceward::store::sqlite::OwnBlockingTransaction;
+///
+/// fn rename(shop: OwnBlockingTransaction<'_>, name: &str) -> rusqlite::Result<()> {
+///     shop.execute("UPDATE shop SET name = ?1", [name])?;
+///     shop.commit()
+/// }
+/// ```
 #[derive(Debug)]
 pub struct OwnBlockingTransaction<'c> {
     transaction: Transaction<'c>,

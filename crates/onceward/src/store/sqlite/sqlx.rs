@@ -23,6 +23,15 @@ use super::{
 /// [`SqliteStore::begin`]. It derefs to the connection.
 ///
 /// Dropping it rolls back.
+///
+/// ```
+/// use onceward::store::sqlite::OwnTransaction;
+///
+/// async fn rename(mut shop: OwnTransaction, name: &str) -> Result<(), sqlx::Error> {
+///     sqlx::query("UPDATE shop SET name = ?1").bind(name).execute(&mut *shop).await?;
+///     shop.commit().await
+/// }
+/// ```
 #[derive(Debug)]
 pub struct OwnTransaction {
     transaction: Transaction<'static, Sqlite>,

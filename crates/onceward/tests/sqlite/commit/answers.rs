@@ -8,13 +8,13 @@ use axum::{
 use onceward::{Effect, Status, server::InFlight};
 
 use crate::{
-    commit::shop::{Shop, Way, request},
+    commit::shop::{CommitMethod, Shop, request},
     server_support::{Gate, ask, created, is_charged, is_problem, is_replayed, is_same, send},
 };
 
 #[tokio::test]
 async fn by_every_way_the_committed_answer_is_sent_and_replayed_verbatim() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let shop = Shop::new();
         let app = shop.app(move |till, claim| async move {
             till.charge(way, &claim, created("charge 1")).await
@@ -31,7 +31,7 @@ async fn by_every_way_the_committed_answer_is_sent_and_replayed_verbatim() {
 
 #[tokio::test]
 async fn any_status_is_bound_by_its_commit() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let shop = Shop::new();
         for (number, status) in
             [200, 201, 204, 303, 400, 402, 404, 409, 429, 500, 503].into_iter().enumerate()
@@ -63,7 +63,7 @@ async fn a_header_that_is_not_kept_is_not_sent_to_the_first_caller_either() {
             |till, claim| async move {
                 let mut answer = created("charge 1");
                 answer.headers_mut().insert(header::SET_COOKIE, "a=1".parse().unwrap());
-                till.charge(Way::Commit, &claim, answer).await
+                till.charge(CommitMethod::Commit, &claim, answer).await
             },
         );
         let first = ask(&app, "k").await;
@@ -80,7 +80,7 @@ async fn a_refusal_without_a_commit_is_bound_by_its_status() {
         let shop = Shop::new();
         let app = shop.app(move |till, claim| async move {
             if claim.attempt() > 1 || shop_is_open(&till).await {
-                return Ok(till.charge(Way::Commit, &claim, created("charge 1")).await);
+                return Ok(till.charge(CommitMethod::Commit, &claim, created("charge 1")).await);
             }
             till.begin_charge().await.rollback().await.unwrap();
             Err((StatusCode::from_u16(status).unwrap(), "no"))
@@ -113,13 +113,13 @@ fn open_shop(shop: &Shop) {
 async fn a_commit_ends_the_claim_of_an_external_or_repeatable_effect_too() {
     let within = std::time::Duration::from_secs(60);
     for effect in [Effect::External, Effect::Repeatable { within }] {
-        for way in Way::ALL {
+        for way in CommitMethod::ALL {
             let shop = Shop::new();
             let app = shop.service(
                 |layer| layer.effect(effect),
                 move |till, claim| async move {
                     let _ = till.charge(way, &claim, created("charge 1")).await.unwrap();
-                    if way == Way::Commit {
+                    if way == CommitMethod::Commit {
                         panic!("a bug after the commit (expected by this test)");
                     }
                     "something else"
@@ -135,7 +135,7 @@ async fn a_commit_ends_the_claim_of_an_external_or_repeatable_effect_too() {
 
 #[tokio::test]
 async fn those_who_wait_get_the_committed_answer() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let (shop, gate) = (Shop::new(), Gate::closed());
         let inside = gate.clone();
         let app = shop.service(
@@ -177,7 +177,7 @@ async fn those_who_wait_get_the_committed_answer() {
 async fn another_request_with_the_key_of_a_committed_one_is_refused() {
     let shop = Shop::new();
     let app = shop.app(|till, claim| async move {
-        till.charge(Way::Commit, &claim, created("charge 1")).await
+        till.charge(CommitMethod::Commit, &claim, created("charge 1")).await
     });
     is_charged(&ask(&app, "k").await, "charge 1");
     let other = crate::server_support::post("/charges", "k", "{\"cents\":7}");

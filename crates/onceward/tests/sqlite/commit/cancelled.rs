@@ -7,7 +7,7 @@ use onceward::{Ending, Engine, Outcome, Status};
 
 use crate::{
     commit::engine::claim,
-    commit::shop::{Shop, Till, Way},
+    commit::shop::{CommitMethod, Shop, Till},
     server_support::{ask, created, dropped_after, is_charged, is_problem, is_replayed},
 };
 
@@ -55,13 +55,15 @@ async fn what_the_client_is_told_after_a_dropped_commit_is_what_was_committed() 
                 move |till, claim| async move {
                     if claim.attempt() > 1 {
                         return till
-                            .charge(Way::Commit, &claim, created("charge 1"))
+                            .charge(CommitMethod::Commit, &claim, created("charge 1"))
                             .await
                             .into_response();
                     }
                     let charge = async {
                         if in_pieces {
-                            return till.charge(Way::CompleteIn, &claim, created("charge 1")).await;
+                            return till
+                                .charge(CommitMethod::CompleteIn, &claim, created("charge 1"))
+                                .await;
                         }
                         claim.commit(till.begin_charge().await, created("charge 1")).await
                     };
@@ -99,7 +101,10 @@ async fn a_commit_that_runs_into_a_time_out_is_told_as_it_ended() {
         let patience = Duration::from_micros(100 * u64::try_from(number).unwrap());
         let app = shop.app(move |till, claim| async move {
             if claim.attempt() > 1 {
-                return till.charge(Way::Commit, &claim, created("charge 1")).await.into_response();
+                return till
+                    .charge(CommitMethod::Commit, &claim, created("charge 1"))
+                    .await
+                    .into_response();
             }
             let transaction = till.begin_charge().await;
             let commit = claim.commit(transaction, created("charge 1"));
@@ -126,7 +131,10 @@ async fn a_handler_that_gives_up_between_complete_in_and_commit_has_done_nothing
     let shop = Shop::new();
     let app = shop.app(|till, claim| async move {
         if claim.attempt() > 1 {
-            return till.charge(Way::Commit, &claim, created("charge 1")).await.into_response();
+            return till
+                .charge(CommitMethod::Commit, &claim, created("charge 1"))
+                .await
+                .into_response();
         }
         let charge = async {
             let mut transaction = till.begin_charge().await;

@@ -13,7 +13,7 @@ use sqlx::{Connection as _, Sqlite, SqliteConnection};
 
 use crate::{
     commit::engine::claim,
-    commit::shop::{Shop, Way},
+    commit::shop::{CommitMethod, Shop},
     server_support::{Pieces, ask, created, is_charged, is_problem, is_replayed},
 };
 
@@ -188,7 +188,7 @@ async fn a_refusal_of_the_library_does_not_bind_the_key() {
 async fn a_record_that_was_damaged_after_its_commit_is_unknown() {
     let shop = Shop::new();
     let app = shop.app(|till, claim| async move {
-        let done = till.charge(Way::Commit, &claim, created("charge 1")).await;
+        let done = till.charge(CommitMethod::Commit, &claim, created("charge 1")).await;
         let damage = "UPDATE onceward_record SET body = zeroblob(40)";
         till.connect().execute(damage, []).unwrap();
         done

@@ -13,7 +13,7 @@ use onceward::{
 use tower::ServiceExt as _;
 
 use crate::{
-    commit::shop::{Shop, Way, begin_charge_blocking, request},
+    commit::shop::{CommitMethod, Shop, begin_charge_blocking, request},
     server_support::{
         Pieces, ask, broken, created, data, is_charged, is_problem, is_replayed, trailers,
     },
@@ -26,7 +26,7 @@ fn large() -> Vec<u8> {
 
 #[tokio::test]
 async fn a_large_answer_is_written_in_the_same_transaction() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let shop = Shop::new();
         let app = shop.service(
             |layer| layer.spool(shop.store.clone()),
@@ -79,7 +79,7 @@ async fn is_told_once(shop: &Shop, app: &axum::Router, expected: &[u8]) {
 
 #[tokio::test]
 async fn without_a_spool_a_large_answer_is_sent_once_and_the_charge_not_repeated() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let shop = Shop::new();
         let app =
             shop.app(
@@ -91,7 +91,7 @@ async fn without_a_spool_a_large_answer_is_sent_once_and_the_charge_not_repeated
 
 #[tokio::test]
 async fn an_answer_over_the_limit_is_sent_once_and_the_charge_not_repeated() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let shop = Shop::new();
         let app = shop.service(
             |layer| layer.spool(shop.store.clone()).max_inline(1000).max_response(100_000),
@@ -108,18 +108,18 @@ async fn an_answer_over_the_limit_is_sent_once_and_the_charge_not_repeated() {
 
 #[tokio::test]
 async fn an_answer_that_shall_not_be_kept_is_sent_once_and_the_charge_not_repeated() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let shop = Shop::new();
         let app = shop.app(move |till, claim| async move {
-            let mut answer = created("the password is 123456");
+            let mut answer = created("the password is sesame");
             answer.extensions_mut().insert(NotKept);
             till.charge(way, &claim, answer).await
         });
-        is_told_once(&shop, &app, b"the password is 123456").await;
+        is_told_once(&shop, &app, b"the password is sesame").await;
         let file = std::fs::read(&shop.till.path).unwrap();
         let log = std::fs::read(shop.till.path.with_extension("db-wal")).unwrap();
         for bytes in [file, log] {
-            assert!(!bytes.windows(6).any(|window| window == b"123456"), "it is in the file");
+            assert!(!bytes.windows(6).any(|window| window == b"sesame"), "it is in the file");
         }
     }
 }
@@ -135,7 +135,7 @@ async fn a_stream_of_events_is_committed_before_it_is_passed_on() {
             }
         });
         let answer = ([("content-type", "text/event-stream")], AxumBody::new(body));
-        till.charge(Way::Commit, &claim, answer.into_response()).await
+        till.charge(CommitMethod::Commit, &claim, answer.into_response()).await
     });
     let first = ask(&app, "k").await;
     assert_eq!((first.status.as_u16(), first.text()), (200, "data: 1\n\ndata: 2\n\n"));
@@ -145,7 +145,7 @@ async fn a_stream_of_events_is_committed_before_it_is_passed_on() {
 
 #[tokio::test]
 async fn an_answer_that_refers_to_a_resource_is_rebuilt_for_everybody() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let shop = Shop::new();
         let till = shop.till.clone();
         let rebuild = move |resource: Resource| {
@@ -176,7 +176,7 @@ async fn an_answer_that_refers_to_a_resource_is_rebuilt_for_everybody() {
 
 #[tokio::test]
 async fn trailers_are_committed_and_replayed() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let shop = Shop::new();
         let app = shop.app(move |till, claim| async move {
             let pieces = [data("charge "), data("1"), trailers(&[("x-checksum", "abc")])];
@@ -194,7 +194,7 @@ async fn trailers_are_committed_and_replayed() {
 /// The effect is rolled back: an answer that nobody could be told is no end of an operation.
 #[tokio::test]
 async fn an_answer_that_breaks_off_is_not_committed() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let shop = Shop::new();
         let app = shop.app(move |till, claim| async move {
             if claim.attempt() > 1 {
@@ -217,7 +217,7 @@ async fn an_answer_that_breaks_off_is_not_committed() {
 /// What comes later than it is asked for is waited for by the one, and refused by the other.
 #[tokio::test]
 async fn an_answer_that_comes_in_pieces_is_not_waited_for_where_that_would_block() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let shop = Shop::new();
         let app = shop.app(move |till, claim| async move {
             let (sender, body) = Pieces::channel();
@@ -232,8 +232,8 @@ async fn an_answer_that_comes_in_pieces_is_not_waited_for_where_that_would_block
         });
         let first = ask(&app, "k").await;
         match way {
-            Way::Commit | Way::CompleteIn => is_charged(&first, "charge 1"),
-            Way::CommitBlocking | Way::CompleteInBlocking => {
+            CommitMethod::Commit | CommitMethod::CompleteIn => is_charged(&first, "charge 1"),
+            CommitMethod::CommitBlocking | CommitMethod::CompleteInBlocking => {
                 is_problem(&first, 503, "not-committed");
             }
         }
@@ -244,7 +244,7 @@ async fn an_answer_that_comes_in_pieces_is_not_waited_for_where_that_would_block
 /// The head is sent with the stored length or without one, never with a wrong one.
 #[tokio::test]
 async fn an_empty_answer_is_an_answer() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let shop = Shop::new();
         let app = shop.app(move |till, claim| async move {
             till.charge(way, &claim, StatusCode::NO_CONTENT.into_response()).await
@@ -261,10 +261,13 @@ async fn an_empty_answer_is_an_answer() {
 async fn a_large_answer_is_found_again_if_the_layer_spools_to_another_file() {
     let shop = Shop::new();
     let other = SqliteStore::open(shop.directory.path().join("other.db")).unwrap();
-    let app = shop.service(
-        |layer| layer.spool(other),
-        |till, claim| async move { till.charge(Way::Commit, &claim, created(large())).await },
-    );
+    let app =
+        shop.service(
+            |layer| layer.spool(other),
+            |till, claim| async move {
+                till.charge(CommitMethod::Commit, &claim, created(large())).await
+            },
+        );
     let first = ask(&app, "k").await;
     assert_eq!(shop.charges(), 1);
     assert_eq!(first.status, 201, "{:?}", first.text());
@@ -282,7 +285,7 @@ async fn an_answer_over_the_limit_that_breaks_off_is_committed_and_seen_to_break
         |till, claim| async move {
             let pieces = [data("ten bytes!"), data("ten bytes!"), data("ten bytes!"), broken()];
             let answer = created(AxumBody::new(Pieces::of(pieces)));
-            till.charge(Way::Commit, &claim, answer).await
+            till.charge(CommitMethod::Commit, &claim, answer).await
         },
     );
     let first = app.clone().oneshot(request("k")).await.unwrap();

@@ -10,7 +10,7 @@ use onceward::store::sqlite::{OpenError, SqliteStore};
 use rusqlite::Connection;
 
 use crate::{
-    commit::shop::{Till, Way, service_on},
+    commit::shop::{CommitMethod, Till, service_on},
     server_support::{ask, created, is_charged, is_replayed},
 };
 
@@ -86,7 +86,7 @@ async fn the_tables_are_added_to_a_database_and_its_own_data_is_left_alone() {
     assert_eq!(contents(&path), before);
 
     let till = Till::new(path.clone());
-    for (number, way) in (1..).zip(Way::ALL) {
+    for (number, way) in (1..).zip(CommitMethod::ALL) {
         let app = service_on(
             store.clone(),
             till.clone(),

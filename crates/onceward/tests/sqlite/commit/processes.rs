@@ -7,7 +7,7 @@ use onceward::{Status, server::InFlight};
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
 use crate::{
-    commit::shop::{Shop, Till, Way, request, service_on},
+    commit::shop::{CommitMethod, Shop, Till, request, service_on},
     server_support::{
         Gate, ask, created, eventually, is_charged, is_replayed, is_same, send, serve,
     },
@@ -16,7 +16,7 @@ use crate::{
 const PROCESS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The same service once more, as in another process: its own store, its own connections.
-fn another(shop: &Shop, way: Way) -> Router {
+fn another(shop: &Shop, way: CommitMethod) -> Router {
     service_on(
         shop.another_store(),
         Till::new(shop.till.path.clone()),
@@ -27,7 +27,7 @@ fn another(shop: &Shop, way: Way) -> Router {
 
 #[tokio::test]
 async fn what_one_process_has_committed_another_one_replays() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let shop = Shop::new();
         let (one, other) = (another(&shop, way), another(&shop, way));
         let first = ask(&one, "k").await;
@@ -41,7 +41,7 @@ async fn what_one_process_has_committed_another_one_replays() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_many_callers_of_two_processes_one_charges_and_all_get_its_answer() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let shop = Shop::new();
         let apps = [another(&shop, way), another(&shop, way)];
         let keys = ["a", "b", "c"];
@@ -68,7 +68,7 @@ async fn of_many_executions_that_lose_their_lease_one_charges() {
     let (shop, gate) = (Shop::new(), Gate::closed());
     let mut executions = Vec::new();
     let arrived = gate.clone();
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let gate = gate.clone();
         let app = service_on(
             shop.another_store(),
@@ -87,7 +87,7 @@ async fn of_many_executions_that_lose_their_lease_one_charges() {
         arrived.reached().await;
         shop.clock.advance(Duration::from_secs(60));
     }
-    for _ in Way::ALL {
+    for _ in CommitMethod::ALL {
         gate.open();
     }
     let mut codes = Vec::new();
@@ -107,7 +107,7 @@ async fn of_many_executions_that_lose_their_lease_one_charges() {
 /// The execution outlives its client: the commit is made, and the retry hears of it.
 #[tokio::test]
 async fn a_client_that_goes_away_during_the_commit_finds_its_charge_when_it_asks_again() {
-    for way in [Way::Commit, Way::CommitBlocking] {
+    for way in [CommitMethod::Commit, CommitMethod::CommitBlocking] {
         for after_the_effect in [false, true] {
             let (shop, gate) = (Shop::new(), Gate::closed());
             let inside = gate.clone();

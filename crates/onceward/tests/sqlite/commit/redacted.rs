@@ -7,7 +7,7 @@ use onceward::{
 };
 
 use crate::{
-    commit::shop::{Shop, Way},
+    commit::shop::{CommitMethod, Shop},
     server_support::{ask, created, is_problem},
 };
 
@@ -20,7 +20,7 @@ fn hide(outcome: &mut Outcome) -> Redaction {
 
 #[tokio::test]
 async fn the_first_client_gets_the_whole_answer_and_a_replay_what_was_committed() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         for padding in [0, 100 << 10] {
             let shop = Shop::new();
             let answer = format!("secret{}", " ".repeat(padding));
@@ -52,7 +52,7 @@ async fn another_answer_than_the_committed_one_is_not_believed() {
     let app = shop.service(
         |layer| layer.redact(hide),
         async |till, claim| {
-            let completed = till.charge(Way::ALL[0], &claim, created("secret 1")).await;
+            let completed = till.charge(CommitMethod::ALL[0], &claim, created("secret 1")).await;
             completed.map(|_| created("forged 2"))
         },
     );
@@ -62,7 +62,7 @@ async fn another_answer_than_the_committed_one_is_not_believed() {
 
 #[tokio::test]
 async fn only_the_status_may_be_committed() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let shop = Shop::new();
         let app = shop.service(IdempotencyBuilder::status_only, move |till, claim| async move {
             till.charge(way, &claim, created("secret")).await

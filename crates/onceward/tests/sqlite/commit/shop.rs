@@ -152,26 +152,26 @@ impl Till {
     /// Charges and ends the claim with this answer, in one of the ways.
     pub(crate) async fn charge(
         &self,
-        way: Way,
+        way: CommitMethod,
         claim: &Claim,
         answer: Response<AxumBody>,
     ) -> Result<Completed, CommitError> {
         match way {
-            Way::Commit => claim.commit(self.begin_charge().await, answer).await,
-            Way::CompleteIn => {
+            CommitMethod::Commit => claim.commit(self.begin_charge().await, answer).await,
+            CommitMethod::CompleteIn => {
                 let mut transaction = self.begin_charge().await;
                 let completed = claim.complete_in(&mut transaction, answer).await?;
                 transaction.commit().await?;
                 Ok(completed)
             }
-            Way::CommitBlocking => {
+            CommitMethod::CommitBlocking => {
                 let claim = claim.clone();
                 self.blocking(move |connection| {
                     claim.commit_blocking(begin_charge_blocking(connection), answer)
                 })
                 .await
             }
-            Way::CompleteInBlocking => {
+            CommitMethod::CompleteInBlocking => {
                 let claim = claim.clone();
                 self.blocking(move |connection| {
                     let transaction = begin_charge_blocking(connection);
@@ -194,14 +194,14 @@ pub(crate) fn begin_charge_blocking(connection: &mut Connection) -> rusqlite::Tr
 
 /// How a handler ends its claim with its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum CommitMethod {
     Commit,
     CompleteIn,
     CommitBlocking,
     CompleteInBlocking,
 }
 
-impl Way {
+impl CommitMethod {
     pub(crate) const ALL: [Self; 4] =
         [Self::Commit, Self::CompleteIn, Self::CommitBlocking, Self::CompleteInBlocking];
 }

@@ -46,6 +46,8 @@ pub(super) struct StoreFindings {
 pub(super) enum Promised {
     Sqlite(onceward::store::sqlite::Durability),
     Postgres(postgres::Server),
+    /// An engine that speaks PostgreSQL's protocol, and says nothing.
+    Unseen,
 }
 
 /// `guarantee` against the class of the store.

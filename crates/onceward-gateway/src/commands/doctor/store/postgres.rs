@@ -57,6 +57,10 @@ pub(super) async fn examine(
         Ok(store) => store,
         Err(error) => return refuse(&error, findings),
     };
+    if url.is_relative() {
+        unseen(findings);
+        return look(config, &store, Promised::Unseen, findings).await;
+    }
     let (durability, condition) = match (store.durability().cloned(), store.condition().await) {
         (Some(durability), Ok(Some(condition))) => (durability, condition),
         (_, Err(error)) => {
@@ -76,6 +80,18 @@ pub(super) async fn examine(
     check_clock(&condition, findings);
     look(config, &store, Promised::Postgres(Server { durability, condition, is_strict }), findings)
         .await
+}
+
+/// Another engine is asked for records alone.
+fn unseen(findings: &mut Findings) {
+    let texts = texts(
+        "`dialect=wire`: what this server keeps, who may do what, and how full it is cannot be asked",
+        "records survive what its commits survive; no test of Onceward ran on an engine other than \
+         PostgreSQL",
+        "see that a commit is acknowledged when it is on the disks of a majority; leave `dialect=wire` \
+         out if it is PostgreSQL",
+    );
+    findings.warning("promises-unseen", "store", texts);
 }
 
 fn refused(error: &OpenError, findings: &mut Findings) {

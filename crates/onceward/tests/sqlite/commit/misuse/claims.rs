@@ -10,7 +10,7 @@ use onceward::{CommitError, Status, server::Claim, store::memory::MemoryStore};
 
 use super::{is_charged_once, is_mended_by_a_retry};
 use crate::{
-    commit::shop::{Shop, Way, request, service_on},
+    commit::shop::{CommitMethod, Shop, request, service_on},
     server_support::{Gate, ask, created, is_charged, is_problem, is_replayed, is_same, send},
 };
 
@@ -38,7 +38,8 @@ impl TakenOver {
             let (gate, late) = (inside.clone(), late.clone());
             async move {
                 if claim.attempt() > 1 {
-                    let completed = till.charge(Way::Commit, &claim, created("charge 1")).await;
+                    let completed =
+                        till.charge(CommitMethod::Commit, &claim, created("charge 1")).await;
                     return completed.into_response();
                 }
                 gate.pass().await;
@@ -56,7 +57,7 @@ impl TakenOver {
 /// The client of the late execution is not told of success: its effect was rolled back.
 #[tokio::test]
 async fn a_claim_that_was_taken_over_ends_nothing_and_its_effect_is_rolled_back() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let TakenOver { shop, gate, late, app } = TakenOver::new(move |till, claim| async move {
             let completed = till.charge(way, &claim, created("too late")).await;
             assert_eq!(completed.as_ref().unwrap_err(), &CommitError::LeaseLost);
@@ -110,7 +111,7 @@ async fn an_effect_that_is_committed_against_the_error_is_not_protected() {
 /// The client hears of its charge: a lease that is over carries no safety, and nobody took over.
 #[tokio::test]
 async fn a_late_execution_that_nobody_took_over_ends_its_claim() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let TakenOver { shop, gate, late, app } = TakenOver::new(move |till, claim| async move {
             till.charge(way, &claim, created("charge 1")).await.into_response()
         })
@@ -131,7 +132,7 @@ fn keeps_claims() -> Arc<Mutex<Option<Claim>>> {
 /// The client of the second request is not told of success: its own claim did not end.
 #[tokio::test]
 async fn the_claim_of_an_ended_request_does_not_end_another_one() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let (shop, kept) = (Shop::new(), keeps_claims());
         let app = shop.app(move |till, claim| {
             let old = kept.lock().unwrap().replace(claim.clone());
@@ -157,7 +158,7 @@ async fn the_claim_of_an_ended_request_does_not_end_another_one() {
 /// Each client is told what the record of its own key says.
 #[tokio::test]
 async fn the_claim_of_a_running_request_that_another_one_uses_ends_its_own_request() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let (shop, kept, gate) = (Shop::new(), keeps_claims(), Gate::closed());
         let inside = gate.clone();
         let app = shop.app(move |till, claim| {
@@ -196,7 +197,7 @@ async fn of_two_commits_at_once_with_one_claim_one_is_made() {
             let (till, claim) = (till.clone(), claim.clone());
             tokio::spawn(async move { till.charge(way, &claim, created("charge 1")).await })
         };
-        let both = Way::ALL.map(charge);
+        let both = CommitMethod::ALL.map(charge);
         let mut completed = Vec::new();
         for charge in both {
             match charge.await.unwrap() {
@@ -234,7 +235,7 @@ async fn a_handler_that_never_looks_at_its_claim_is_no_success() {
 /// The client is never told of success if the records are somewhere else.
 #[tokio::test]
 async fn an_engine_whose_records_are_not_in_the_database_refuses() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let shop = Shop::new();
         let app = service_on(
             MemoryStore::not_durable(),
@@ -265,7 +266,7 @@ async fn a_commit_after_the_longest_run_is_found_by_the_retry() {
             let gate = inside.clone();
             async move {
                 gate.pass().await;
-                till.charge(Way::Commit, &claim, created("charge 1")).await
+                till.charge(CommitMethod::Commit, &claim, created("charge 1")).await
             }
         },
     );
@@ -285,7 +286,7 @@ async fn a_commit_after_the_longest_run_is_found_by_the_retry() {
 async fn a_request_without_a_key_has_no_claim_and_charges_nothing() {
     let shop = Shop::new();
     let app = shop.app(|till, claim| async move {
-        till.charge(Way::Commit, &claim, created("charge 1")).await
+        till.charge(CommitMethod::Commit, &claim, created("charge 1")).await
     });
     let mut without = request("k");
     without.headers_mut().remove("idempotency-key");
@@ -299,7 +300,7 @@ async fn an_error_of_the_effect_itself_leaves_the_key_usable() {
     let shop = Shop::new();
     let app = shop.app(|till, claim| async move {
         if claim.attempt() > 1 {
-            return till.charge(Way::Commit, &claim, created("charge 1")).await;
+            return till.charge(CommitMethod::Commit, &claim, created("charge 1")).await;
         }
         let mut transaction = till.begin_charge().await;
         sqlx::query("INSERT INTO nowhere VALUES (1)").execute(&mut *transaction).await?;

@@ -14,7 +14,7 @@ use rusqlite::DropBehavior;
 
 use super::{is_charged_once, is_mended_by_a_retry};
 use crate::{
-    commit::shop::{Shop, Till, Way, begin_charge_blocking},
+    commit::shop::{CommitMethod, Shop, Till, begin_charge_blocking},
     server_support::{Pieces, ask, broken, created, is_charged, is_problem, layer},
 };
 
@@ -25,7 +25,7 @@ async fn a_commit_that_is_forgotten_after_complete_in_is_no_success() {
         let shop = Shop::new();
         let app = shop.app(move |till, claim| async move {
             if claim.attempt() > 1 {
-                return till.charge(Way::Commit, &claim, created("charge 1")).await;
+                return till.charge(CommitMethod::Commit, &claim, created("charge 1")).await;
             }
             if blocking {
                 let body = move |connection: &mut rusqlite::Connection| {
@@ -48,7 +48,8 @@ async fn a_handler_that_neither_completes_nor_commits_is_no_success() {
         let shop = Shop::new();
         let app = shop.app(move |till, claim| async move {
             if claim.attempt() > 1 {
-                let completed = till.charge(Way::Commit, &claim, created("charge 1")).await;
+                let completed =
+                    till.charge(CommitMethod::Commit, &claim, created("charge 1")).await;
                 return completed.into_response();
             }
             drop(till.begin_charge().await);
@@ -64,7 +65,10 @@ async fn complete_in_that_is_not_awaited_proposes_nothing() {
     let shop = Shop::new();
     let app = shop.app(|till, claim| async move {
         if claim.attempt() > 1 {
-            return till.charge(Way::Commit, &claim, created("charge 1")).await.into_response();
+            return till
+                .charge(CommitMethod::Commit, &claim, created("charge 1"))
+                .await
+                .into_response();
         }
         let mut transaction = till.begin_charge().await;
         drop(claim.complete_in(&mut transaction, created("never")));
@@ -84,26 +88,26 @@ fn with_an_orphan(shop: &Shop) {
 
 const ORPHAN: &str = "INSERT INTO invoices (customer) VALUES (7)";
 
-async fn charge_an_orphan(till: Till, claim: Claim, way: Way) -> Result<(), CommitError> {
+async fn charge_an_orphan(till: Till, claim: Claim, way: CommitMethod) -> Result<(), CommitError> {
     let answer = || created("charge 1");
     match way {
-        Way::Commit => {
+        CommitMethod::Commit => {
             let mut transaction = till.begin_charge().await;
             sqlx::query(ORPHAN).execute(&mut *transaction).await?;
             claim.commit(transaction, answer()).await.map(drop)
         }
-        Way::CompleteIn => {
+        CommitMethod::CompleteIn => {
             let mut transaction = till.begin_charge().await;
             sqlx::query(ORPHAN).execute(&mut *transaction).await?;
             let _ = claim.complete_in(&mut transaction, answer()).await?;
             transaction.commit().await.map_err(CommitError::from)
         }
-        Way::CommitBlocking | Way::CompleteInBlocking => {
+        CommitMethod::CommitBlocking | CommitMethod::CompleteInBlocking => {
             let body = move |connection: &mut rusqlite::Connection| {
                 connection.pragma_update(None, "foreign_keys", true)?;
                 let transaction = begin_charge_blocking(connection);
                 transaction.execute(ORPHAN, [])?;
-                if way == Way::CommitBlocking {
+                if way == CommitMethod::CommitBlocking {
                     return claim.commit_blocking(transaction, answer()).map(drop);
                 }
                 let _ = claim.complete_in_blocking(&transaction, answer())?;
@@ -117,7 +121,7 @@ async fn charge_an_orphan(till: Till, claim: Claim, way: Way) -> Result<(), Comm
 /// The client never hears of a charge whose COMMIT failed, whatever its handler answers then.
 #[tokio::test]
 async fn a_commit_that_fails_is_no_success() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         for (ignores, status) in [(false, 503), (true, 500)] {
             let shop = Shop::new();
             with_an_orphan(&shop);
@@ -143,7 +147,10 @@ async fn an_effect_that_is_committed_without_its_claim_is_not_protected() {
     let shop = Shop::new();
     let app = shop.app(|till, claim| async move {
         if claim.attempt() > 1 {
-            return till.charge(Way::Commit, &claim, created("charge 2")).await.into_response();
+            return till
+                .charge(CommitMethod::Commit, &claim, created("charge 2"))
+                .await
+                .into_response();
         }
         till.begin_charge().await.commit().await.unwrap();
         created("charge 1")
@@ -159,7 +166,7 @@ const BUG: &str = "a bug of the handler (expected by this test)";
 /// The client never hears of a charge that a panic took away, and always of one that it did not.
 #[tokio::test]
 async fn a_panic_before_the_commit_rolls_back_and_one_after_it_changes_nothing() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let shop = Shop::new();
         let app = shop.app(move |till, claim| async move {
             let completed: Result<Completed, CommitError> = match claim.attempt() {
@@ -199,7 +206,7 @@ async fn a_panic_before_the_commit_rolls_back_and_one_after_it_changes_nothing()
 /// The client is sent what is stored, whatever is done to the answer on its way out.
 #[tokio::test]
 async fn what_a_layer_makes_of_the_answer_afterwards_is_not_sent() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let shop = Shop::new();
         let till = shop.till.clone();
         let handler = async move |claim: Claim| till.charge(way, &claim, created("charge 1")).await;
@@ -216,7 +223,7 @@ async fn what_a_layer_makes_of_the_answer_afterwards_is_not_sent() {
 /// The client hears of the charge that was committed, even if its handler speaks of failure.
 #[tokio::test]
 async fn a_handler_that_contradicts_its_commit_is_not_believed() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         for status in [200, 503] {
             let shop = Shop::new();
             let app = shop.app(move |till, claim| async move {
@@ -234,7 +241,7 @@ async fn commit_blocking_that_fails_rolls_back_even_if_a_dropped_transaction_wou
     let shop = Shop::new();
     let app = shop.app(|till, claim| async move {
         if claim.attempt() > 1 {
-            return till.charge(Way::CommitBlocking, &claim, created("charge 1")).await;
+            return till.charge(CommitMethod::CommitBlocking, &claim, created("charge 1")).await;
         }
         let body = move |connection: &mut rusqlite::Connection| {
             let mut transaction = begin_charge_blocking(connection);

@@ -16,7 +16,7 @@ use sqlx::{
 
 use super::{is_charged_once, is_mended_by_a_retry};
 use crate::{
-    commit::shop::{Shop, Till, Way},
+    commit::shop::{CommitMethod, Shop, Till},
     server_support::created,
 };
 
@@ -43,7 +43,7 @@ async fn is_refused<Fut>(
         let charge = charge.clone();
         async move {
             if claim.attempt() > 1 {
-                return till.charge(Way::Commit, &claim, created("charge 1")).await;
+                return till.charge(CommitMethod::Commit, &claim, created("charge 1")).await;
             }
             let completed = charge(till, claim).await;
             let text = refusal(&completed);
@@ -70,7 +70,7 @@ fn another_file(shop: &Shop, has_records: bool) -> Till {
 #[tokio::test]
 async fn a_transaction_on_another_file_is_refused() {
     for has_records in [false, true] {
-        for way in [Way::Commit, Way::CompleteInBlocking] {
+        for way in [CommitMethod::Commit, CommitMethod::CompleteInBlocking] {
             let shop = Shop::new();
             let other = another_file(&shop, has_records);
             let inside = other.clone();
@@ -112,7 +112,7 @@ async fn a_transaction_in_memory_is_refused() {
 #[cfg(unix)]
 #[tokio::test]
 async fn a_symbolic_link_to_the_file_is_the_file() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let shop = Shop::new();
         let link = shop.directory.path().join("link.db");
         std::os::unix::fs::symlink(&shop.till.path, &link).unwrap();
@@ -145,7 +145,7 @@ async fn charge_on(
     statement: String,
 ) -> Result<Completed, CommitError> {
     if !blocking {
-        return till.charge(Way::Commit, &claim, created("charge 1")).await;
+        return till.charge(CommitMethod::Commit, &claim, created("charge 1")).await;
     }
     till.blocking(move |connection| {
         connection.execute_batch(&statement)?;
@@ -252,7 +252,7 @@ async fn a_transaction_that_reads_first_while_another_writes_is_told_to_begin_ot
         let shop = Shop::new();
         let app = shop.app(move |till, claim| async move {
             if claim.attempt() > 1 {
-                return till.charge(Way::Commit, &claim, created("charge 1")).await;
+                return till.charge(CommitMethod::Commit, &claim, created("charge 1")).await;
             }
             let completed = if blocking {
                 till.blocking(move |connection| {
@@ -281,7 +281,7 @@ async fn an_effect_after_a_read_while_another_writes_is_rolled_back() {
     let shop = Shop::new();
     let app = shop.app(|till, claim| async move {
         if claim.attempt() > 1 {
-            return till.charge(Way::Commit, &claim, created("charge 1")).await;
+            return till.charge(CommitMethod::Commit, &claim, created("charge 1")).await;
         }
         let mut transaction = read_before_another_wrote(&till).await;
         let insert = sqlx::query("INSERT INTO charges (note) VALUES ('never')");
@@ -317,7 +317,7 @@ async fn a_transaction_that_waits_too_long_for_another_writer_is_rolled_back() {
             let pool = pool.clone();
             async move {
                 if claim.attempt() > 1 {
-                    return till.charge(Way::Commit, &claim, created("charge 1")).await;
+                    return till.charge(CommitMethod::Commit, &claim, created("charge 1")).await;
                 }
                 let other = till.begin().await;
                 let completed = if blocking {
@@ -353,7 +353,7 @@ async fn a_file_that_was_replaced_takes_no_commits() {
         drop(SqliteStore::open(&till.path).unwrap());
         let table = "CREATE TABLE charges (id INTEGER PRIMARY KEY, note TEXT NOT NULL)";
         replaced.connect().execute_batch(table).unwrap();
-        let completed = replaced.charge(Way::Commit, &claim, created("charge 1")).await;
+        let completed = replaced.charge(CommitMethod::Commit, &claim, created("charge 1")).await;
         assert!(completed.is_err(), "{completed:?}");
         completed.into_response()
     });

@@ -10,7 +10,7 @@ use onceward::{CommitError, Status};
 use tokio::task::JoinHandle;
 
 use crate::{
-    commit::shop::{Shop, Way},
+    commit::shop::{CommitMethod, Shop},
     server_support::{Gate, ask, created, eventually, is_charged, is_problem, is_replayed},
 };
 
@@ -23,7 +23,7 @@ fn leaking(shop: &Shop, gate: &Gate, commits: bool) -> axum::Router {
         let gate = gate.clone();
         async move {
             if claim.attempt() > 1 {
-                return till.charge(Way::Commit, &claim, created("charge 1")).await;
+                return till.charge(CommitMethod::Commit, &claim, created("charge 1")).await;
             }
             let mut transaction = till.begin_charge().await;
             let completed = claim.complete_in(&mut transaction, created("charge 1")).await;
@@ -97,7 +97,7 @@ async fn a_transaction_that_is_ended_in_the_same_moment_is_waited_for() {
 /// The client is told that nothing was committed, and so it stays: the claim is over for the task.
 #[tokio::test]
 async fn a_task_that_outlives_its_handler_cannot_end_the_operation_any_more() {
-    for way in Way::ALL {
+    for way in CommitMethod::ALL {
         let (shop, gate) = (Shop::new(), Gate::closed());
         let leaked: Arc<Mutex<Option<JoinHandle<()>>>> = Arc::default();
         let (inside, task) = (gate.clone(), leaked.clone());
@@ -105,7 +105,8 @@ async fn a_task_that_outlives_its_handler_cannot_end_the_operation_any_more() {
             let (gate, task) = (inside.clone(), task.clone());
             async move {
                 if claim.attempt() > 1 {
-                    let completed = till.charge(Way::Commit, &claim, created("charge 1")).await;
+                    let completed =
+                        till.charge(CommitMethod::Commit, &claim, created("charge 1")).await;
                     return completed.into_response();
                 }
                 *task.lock().unwrap() = Some(tokio::spawn(async move {

@@ -6,7 +6,7 @@ use sqlx::Connection as _;
 
 use super::is_charged_once;
 use crate::{
-    commit::shop::{Shop, Way, begin_charge_blocking},
+    commit::shop::{CommitMethod, Shop, begin_charge_blocking},
     server_support::{ask, created, is_problem},
 };
 
@@ -41,8 +41,8 @@ async fn a_second_end_in_one_transaction_is_refused_and_the_first_counts() {
 /// The client hears of the first end: the transaction of the second is rolled back.
 #[tokio::test]
 async fn a_second_commit_in_another_transaction_is_refused_and_rolled_back() {
-    for first in Way::ALL {
-        for second in [Way::CompleteIn, Way::CommitBlocking] {
+    for first in CommitMethod::ALL {
+        for second in [CommitMethod::CompleteIn, CommitMethod::CommitBlocking] {
             let shop = Shop::new();
             let app = shop.app(move |till, claim| async move {
                 let completed = till.charge(first, &claim, created("charge 1")).await;
@@ -104,14 +104,14 @@ async fn is_unknown_for_ever(shop: &Shop, app: &axum::Router) {
 /// What is written after SQLite has rolled back by itself is committed alone; a retry would double it.
 #[tokio::test]
 async fn an_effect_after_a_rollback_that_was_not_heeded_is_not_repeated() {
-    for way in [Way::Commit, Way::CommitBlocking] {
+    for way in [CommitMethod::Commit, CommitMethod::CommitBlocking] {
         let shop = Shop::new();
         let unique = "CREATE TABLE once (id INTEGER PRIMARY KEY); INSERT INTO once VALUES (1)";
         shop.till.connect().execute_batch(unique).unwrap();
         let app = shop.app(move |till, claim| async move {
             let charge = "INSERT INTO charges (note) VALUES ('alone')";
             let once = "INSERT OR ROLLBACK INTO once VALUES (1)";
-            if way == Way::Commit {
+            if way == CommitMethod::Commit {
                 let mut transaction = till.begin().await;
                 assert!(sqlx::query(once).execute(&mut *transaction).await.is_err());
                 sqlx::query(charge).execute(&mut *transaction).await?;
@@ -139,7 +139,10 @@ async fn a_claim_does_not_end_on_a_connection_of_sqlx_whose_transaction_is_over(
     shop.till.connect().execute_batch(unique).unwrap();
     let app = shop.app(|till, claim| async move {
         if claim.attempt() > 1 {
-            return till.charge(Way::Commit, &claim, created("charge 1")).await.into_response();
+            return till
+                .charge(CommitMethod::Commit, &claim, created("charge 1"))
+                .await
+                .into_response();
         }
         let mut transaction = till.begin_charge().await;
         let again = sqlx::query("INSERT OR ROLLBACK INTO once VALUES (1)");
@@ -157,7 +160,10 @@ async fn a_claim_does_not_end_in_a_transaction_that_sqlx_has_rolled_back() {
     let shop = Shop::new();
     let app = shop.app(|till, claim| async move {
         if claim.attempt() > 1 {
-            return till.charge(Way::Commit, &claim, created("charge 1")).await.into_response();
+            return till
+                .charge(CommitMethod::Commit, &claim, created("charge 1"))
+                .await
+                .into_response();
         }
         let mut transaction = till.begin_charge().await;
         assert!(transaction.begin_with("BEGIN IMMEDIATE").await.is_err(), "there are no two");
@@ -170,7 +176,7 @@ async fn a_claim_does_not_end_in_a_transaction_that_sqlx_has_rolled_back() {
 /// The client never hears of a charge that SQLite has rolled back by itself.
 #[tokio::test]
 async fn a_claim_does_not_end_on_a_connection_of_rusqlite_whose_transaction_is_over() {
-    for way in [Way::CommitBlocking, Way::CompleteInBlocking] {
+    for way in [CommitMethod::CommitBlocking, CommitMethod::CompleteInBlocking] {
         let shop = Shop::new();
         let unique = "CREATE TABLE once (id INTEGER PRIMARY KEY); INSERT INTO once VALUES (1)";
         shop.till.connect().execute_batch(unique).unwrap();
@@ -184,7 +190,7 @@ async fn a_claim_does_not_end_on_a_connection_of_rusqlite_whose_transaction_is_o
                 assert!(again.is_err(), "it is there already");
                 let answer = created("charge 1");
                 let completed = match way {
-                    Way::CommitBlocking => claim.commit_blocking(transaction, answer),
+                    CommitMethod::CommitBlocking => claim.commit_blocking(transaction, answer),
                     _ => claim.complete_in_blocking(&transaction, answer),
                 };
                 let error = completed.as_ref().unwrap_err().to_string();

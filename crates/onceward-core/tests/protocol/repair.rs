@@ -1,6 +1,12 @@
-use super::*;
-use crate::{Fingerprint, Keeps, KeyDigest, OperationName, Scope, Started, Timestamp};
-use alloc::{string::ToString, vec::Vec};
+//! What an operator or a resolver may change, and what the trail says of it.
+
+use std::time::Duration;
+
+use onceward_core::{
+    Change, Digest, Effect, Execution, Fence, Fingerprint, Force, Keeps, KeyDigest, NoteKind,
+    OperationName, Outcome, Record, Repair, RepairError, RepairKind, Resolution, Scope, Started,
+    State, Status, Stored, Terms, Timestamp, Ttl,
+};
 
 const ID: Digest = Digest([7; 32]);
 const SECOND: Duration = Duration::from_secs(1);
@@ -307,7 +313,7 @@ fn every_status_has_its_answer() {
         (State::Succeeded(outcome()), YOUNG, OVER, not_at_all(Free(Status::Expired))),
     ] {
         let stored = stored(state, effect, ttl, 1100);
-        let case = alloc::format!("{:?} {effect:?}", stored.status());
+        let case = format!("{:?} {effect:?}", stored.status());
         assert_eq!(release(Force::No, Some("why"), &stored).err(), refusal, "{case}");
         match forced {
             None => {

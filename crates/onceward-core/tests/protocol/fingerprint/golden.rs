@@ -4,8 +4,7 @@
 //! failure here means that retries of requests in flight would be refused after an upgrade: do not
 //! correct a vector, make a new version.
 
-use super::{Fingerprint, RequestHead};
-use alloc::{format, string::String};
+use onceward_core::{Fingerprint, RequestHead};
 
 #[track_caller]
 fn check(head: &RequestHead<'_>, body: &[u8], expected: &str) {

@@ -1,11 +1,12 @@
-//! What the conformance suite cannot bring about with a store that works: races lost in a row.
+//! What the core decides without a store: what the conformance suite cannot bring about with one that works, as
+//! races lost in a row, and what needs none.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "admission/claims.rs"]
 mod claims;
-#[path = "admission/records.rs"]
+mod fingerprint;
+mod meaning;
 mod records;
-#[path = "admission/settlements.rs"]
+mod repair;
 mod settlements;
 
 use std::time::Duration;

@@ -1,16 +1,18 @@
 //! What replies mean, status by status and list by list.
 
-use super::*;
-use alloc::{format, string::ToString, vec::Vec};
-use core::{ops::RangeInclusive, time::Duration};
+use std::{ops::RangeInclusive, time::Duration};
 
-use Meaning::{FailedFinal, FailedRetryable, Released, Succeeded, Unknown};
+use onceward_core::{
+    Effect,
+    Meaning::{self, FailedFinal, FailedRetryable, Released, Succeeded, Unknown},
+    Policy, PolicyBuilder, Profile, Reply,
+};
 
 const REPEATABLE: Effect = Effect::Repeatable { within: Duration::from_secs(3600) };
 
 type Row = (RangeInclusive<u16>, Meaning);
 
-/// Rule 11, written out: the same for everybody, but for a 400 in profile stripe.
+/// Rule 11, written out: the same for every route, but for a 400 in profile stripe.
 const CLIENT_ERRORS: [Row; 19] = [
     (400..=400, FailedFinal),
     (401..=401, Released),
@@ -192,18 +194,18 @@ fn no_list_speaks_of_an_earlier_attempt_that_may_have_been_carried_out() {
         let policy = policy.released_statuses([409]).final_statuses([404, 429, 504]);
         let (plain, policy) =
             (Policy::of(effect).profile(profile).build().unwrap(), policy.build().unwrap());
-        let nobody_knows = policy.meaning(Reply::Incomplete);
+        let no_answer = policy.meaning(Reply::Incomplete);
         for status in 0..=1000 {
             let reply = Reply::Complete(status);
             let expected = match plain.meaning(reply) {
-                _ if [409, 529].contains(&status) => nobody_knows,
-                Released => nobody_knows,
-                Unknown | FailedRetryable if status == 504 => nobody_knows,
+                _ if [409, 529].contains(&status) => no_answer,
+                Released => no_answer,
+                Unknown | FailedRetryable if status == 504 => no_answer,
                 meaning => meaning,
             };
             assert_eq!(policy.meaning_in_doubt(reply), expected, "{profile:?}: {status}");
         }
-        assert_eq!(policy.meaning_in_doubt(Reply::Incomplete), nobody_knows);
+        assert_eq!(policy.meaning_in_doubt(Reply::Incomplete), no_answer);
     }
 }
 
