@@ -17,6 +17,7 @@ pub(crate) mod parked {
     pub(crate) const EXPIRED: i64 = 5;
     pub(crate) const DISCARDED: i64 = 6;
     /// No message has it.
+    #[cfg(feature = "sqlite")]
     pub(crate) const NONE: i64 = -1;
 }
 
