@@ -98,5 +98,7 @@ words! {
         Purge = "purge",
         /// An operator said that the store's clock is right: of no operation, see the admin API.
         TrustClock = "trust_clock",
+        /// An operator removed a sink: of no operation, see the admin API.
+        RemoveSink = "remove_sink",
     }
 }

@@ -14,7 +14,9 @@ mod redact;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use commands::{call, check, demo, doctor, init, keys, migrate, probe, serve, simulate};
+use commands::{
+    call, check, demo, doctor, init, keys, messages, migrate, probe, relay, serve, simulate,
+};
 
 /// A request makes and frees about a hundred small things, on one thread and on others.
 #[global_allocator]
@@ -39,8 +41,10 @@ enum Command {
     Doctor(doctor::Options),
     Init(init::Options),
     Keys(Box<keys::Options>),
+    Messages(Box<messages::Options>),
     Migrate(migrate::Options),
     Probe(Box<probe::Options>),
+    Relay(relay::Options),
     Serve(serve::Options),
     Simulate(simulate::Options),
 }
@@ -53,8 +57,10 @@ fn main() -> ExitCode {
         Command::Doctor(options) => doctor::run(&options),
         Command::Init(options) => init::run(&options),
         Command::Keys(options) => keys::run(&options),
+        Command::Messages(options) => messages::run(&options),
         Command::Migrate(options) => migrate::run(&options),
         Command::Probe(options) => probe::run(&options),
+        Command::Relay(options) => relay::run(&options),
         Command::Serve(options) => serve::run(&options),
         Command::Simulate(options) => simulate::run(&options),
     }

@@ -5,6 +5,7 @@ use std::{error::Error, future::ready, sync::Arc, time::Duration};
 use onceward::{
     StoreError,
     clock::Suspicion,
+    message::{InspectQueue, MessageId, MessageNote},
     seal::Keyring,
     store::{
         BoxFuture, Census, Cursor, Inspect, KeptRoute, Living, Spool, Trail,
@@ -40,6 +41,12 @@ pub(crate) trait Records: Inspect + Trail + Spool {
     /// An operator said that the store's clock is right; returns what was suspected.
     fn trust_clock(&self) -> BoxFuture<'_, Result<Option<Suspicion>, StoreError>>;
 
+    /// Its outbox, for relays and operators.
+    fn queue(&self) -> Arc<dyn InspectQueue>;
+
+    /// What operators changed of a message.
+    fn message_trail(&self, id: MessageId) -> BoxFuture<'_, Result<Vec<MessageNote>, StoreError>>;
+
     /// Whether there is room for new claims, as far as this process can see.
     fn check_room(&self) -> Result<(), StoreError>;
 }
@@ -74,6 +81,17 @@ macro_rules! records {
 
             fn trust_clock(&self) -> BoxFuture<'_, Result<Option<Suspicion>, StoreError>> {
                 $trust(self)
+            }
+
+            fn queue(&self) -> Arc<dyn InspectQueue> {
+                Arc::new(self.clone())
+            }
+
+            fn message_trail(
+                &self,
+                id: MessageId,
+            ) -> BoxFuture<'_, Result<Vec<MessageNote>, StoreError>> {
+                Box::pin(self.message_trail(id))
             }
 
             fn check_room(&self) -> Result<(), StoreError> {

@@ -209,7 +209,39 @@ pub enum RepairKind {
     Discard,
 }
 
+/// What an operator changed of a message, and why.
+///
+/// ```
+/// use onceward_core::message::MessageNote;
+///
+/// fn line(note: &MessageNote) -> String {
+///     format!("{} at {}: {}", note.kind.as_str(), note.sink, note.reason)
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MessageNote {
+    /// When, by the store's clock.
+    pub at: Timestamp,
+    /// At which sink.
+    pub sink: SinkName,
+    /// What was done.
+    pub kind: RepairKind,
+    /// The operator, if known.
+    pub actor: Option<String>,
+    /// Why, in a person's words.
+    pub reason: String,
+}
+
 impl RepairKind {
+    /// Both of them.
+    pub const ALL: [Self; 2] = [Self::Redrive, Self::Discard];
+
+    /// Reads the word.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
+    }
+
     /// One word for it, as in the trail and in JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -19,8 +19,8 @@ mod work;
 pub use content::{Aggregate, Lane, Message, MessageError, MessageId, NewMessage, SinkName, Topic};
 pub use delivery::{Delivery, Next, Sent, begin_delivery, decide_delivery};
 pub use inspect::{
-    Changed, InspectQueue, LaneCondition, MessageFilter, MessagePage, MessageState, QueueCondition,
-    RepairKind, RepairMessage, ShownMessage, SinkCondition,
+    Changed, InspectQueue, LaneCondition, MessageFilter, MessageNote, MessagePage, MessageState,
+    QueueCondition, RepairKind, RepairMessage, ShownMessage, SinkCondition,
 };
 pub use queue::{
     Advance, Cursor, Due, Enqueue, Fresh, LeaseRequest, Page, ParkChange, Parking, Place, Position,

@@ -115,7 +115,7 @@ fn effect(effect: Effect) -> &'static str {
     }
 }
 
-fn time(time: Timestamp) -> Option<String> {
+pub(super) fn time(time: Timestamp) -> Option<String> {
     Some(jiff::Timestamp::from_microsecond(time.unix_micros()).ok()?.to_string())
 }
 

@@ -6,10 +6,14 @@ mod access;
 mod clock;
 mod document;
 mod figures;
+mod messages;
+mod noted;
 mod refusal;
+mod relay;
 mod repair;
 mod requests;
 mod routes;
+mod sinks;
 
 use std::sync::{
     Arc,
@@ -34,6 +38,7 @@ use refusal::Refusal;
 use requests::ListQuery;
 
 pub(crate) use access::{ACTOR, Access, Operator};
+pub(crate) use relay::RelayAdmin;
 pub(crate) use repair::{InEffect, Repair};
 
 /// The largest request: an answer of 64 KiB, in base64, with its headers.
@@ -91,7 +96,7 @@ impl Admin {
     }
 }
 
-/// All that can be done with records, by an operator who is known already.
+/// All that can be done with records and messages, by an operator who is known already.
 pub(crate) fn local(repair: &Repair, operator: Operator) -> Router {
     let all = reading(repair).merge(resolving(repair)).merge(purging(repair));
     all.layer(Extension(operator))
@@ -102,6 +107,7 @@ fn reading(repair: &Repair) -> Router {
         .route("/v1/operations", get(list))
         .route("/v1/operations/search", post(search))
         .route("/v1/operations/{reference}", get(show))
+        .merge(messages::reading())
         .with_state(repair.clone())
 }
 
@@ -110,12 +116,13 @@ fn resolving(repair: &Repair) -> Router {
         .route("/v1/operations/{reference}/resolve", post(resolve))
         .route("/v1/operations/{reference}/release", post(release))
         .route("/v1/resolve", post(resolve_many))
+        .merge(messages::resolving())
         .with_state(repair.clone())
 }
 
 fn purging(repair: &Repair) -> Router {
     let router = Router::new().route("/v1/operations/{reference}/purge", post(purge));
-    router.with_state(repair.clone())
+    router.merge(messages::purging()).with_state(repair.clone())
 }
 
 /// Only of the process that watches the clock: not for a command on the store itself. What has ended may run
@@ -202,7 +209,11 @@ async fn capabilities(State(admin): State<Admin>) -> Response {
 }
 
 async fn config(State(admin): State<Admin>) -> Answer {
-    let config = admin.repair.config().ok_or_else(Refusal::not_found)?;
+    config_in_effect(State(admin.repair)).await
+}
+
+async fn config_in_effect(State(repair): State<Repair>) -> Answer {
+    let config = repair.config().ok_or_else(Refusal::not_found)?;
     Ok(done(&check::config_document(&config)))
 }
 

@@ -40,22 +40,7 @@ pub(super) struct ListQuery {
 impl ListQuery {
     /// From the query of a URL, which does not take keys: URLs are logged.
     pub(super) fn of_query(query: &str) -> Result<Self, Refusal> {
-        let mut members = serde_json::Map::new();
-        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-            let value = match &*name {
-                "key" => {
-                    let text = "a key does not belong into a URL: send it as JSON to \
-                                /v1/operations/search";
-                    return Err(Refusal::malformed(text));
-                }
-                "limit" => value.parse::<u32>().map_err(|_| bad_limit())?.into(),
-                _ => Value::from(&*value),
-            };
-            if members.insert(name.clone().into_owned(), value).is_some() {
-                return Err(Refusal::malformed(format!("`{name}` is there twice")));
-            }
-        }
-        read_value(members.into())
+        of_query(query)
     }
 
     pub(super) fn filter(&self) -> Result<Filter, Refusal> {
@@ -79,17 +64,37 @@ impl ListQuery {
     }
 }
 
+/// The members of the query of a URL, each once.
+pub(super) fn of_query<T: DeserializeOwned>(query: &str) -> Result<T, Refusal> {
+    let mut members = serde_json::Map::new();
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        let value = match &*name {
+            "key" => {
+                let text = "a key does not belong into a URL: send it as JSON to \
+                            /v1/operations/search";
+                return Err(Refusal::malformed(text));
+            }
+            "limit" => value.parse::<u32>().map_err(|_| bad_limit())?.into(),
+            _ => Value::from(&*value),
+        };
+        if members.insert(name.clone().into_owned(), value).is_some() {
+            return Err(Refusal::malformed(format!("`{name}` is there twice")));
+        }
+    }
+    read_value(members.into())
+}
+
 fn bad_limit() -> Refusal {
     Refusal::malformed(format!("`limit` is from 1 to {}", Filter::MAX_PAGE))
 }
 
 /// What a place in a list may look like; what it means is the store's own.
-fn is_cursor(text: &str) -> bool {
+pub(super) fn is_cursor(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_:.,~-".contains(&byte);
     (1..=MAX_CURSOR).contains(&text.len()) && text.bytes().all(is_plain)
 }
 
-fn parsed<'a, T, E: std::fmt::Display>(
+pub(super) fn parsed<'a, T, E: std::fmt::Display>(
     name: &str,
     text: Option<&'a str>,
     parse: impl FnOnce(&'a str) -> Result<T, E>,
@@ -112,7 +117,7 @@ fn order(text: &str) -> Result<Order, Refusal> {
     }
 }
 
-fn duration(text: &str) -> Result<Duration, Refusal> {
+pub(super) fn duration(text: &str) -> Result<Duration, Refusal> {
     config::duration(text).map_err(|help| Refusal::malformed(format!("`older`: {help}")))
 }
 

@@ -52,7 +52,7 @@ pub(super) fn read(file: &Path) -> Result<Vec<u8>, BoxError> {
 
 /// A configuration, as the environment of this process changes it.
 pub(super) fn load(file: &Path) -> Result<Config, Vec<Mistake>> {
-    Config::load(&Sources::gather(Some(file), Overrides::default())?)
+    Config::load_any(&Sources::gather(Some(file), Overrides::default())?)
 }
 
 /// The same for commands that need it for something else.

@@ -1,11 +1,9 @@
 //! `onceward serve`: the gateway as a process.
 
 use std::{
-    env,
     fmt::Display,
     future::Future,
     io,
-    net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
@@ -14,28 +12,24 @@ use std::{
 };
 
 use clap::Args;
-use http::Request;
-use hyper::body::Incoming;
 use onceward::{
-    Body, State, Sweeper,
+    State, Sweeper,
     protocol::{Found, Record, Unreadable},
     store::{Filter, Order},
     telemetry::event,
 };
 use tokio::{
-    net::TcpListener,
-    runtime::{Builder, Runtime},
     signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
-    task::JoinHandle,
 };
-use tokio_rustls::TlsAcceptor;
-use tower_service::Service as _;
 
-use super::terminal::{self, BoxError};
+use super::{
+    process::{bind, configuration, operators, runtime, url},
+    terminal::{self, BoxError},
+};
 use crate::{
     admin::{Access, Admin, InEffect, Repair},
-    config::{Config, Mistake, Overrides, Sources, USUAL_FILE},
+    config::{Config, Mistake, Overrides, Sources},
     descriptors::Descriptors,
     kept::{self, Refused, Settled},
     observe::{
@@ -43,7 +37,7 @@ use crate::{
         metrics::{self, Reloaded},
         tell,
     },
-    proxy::{self, Allowed, Counted, Entrance, Gateway},
+    proxy::{self, Counted, Entrance, Gateway},
     records::{self, Records, Tables},
 };
 
@@ -52,12 +46,6 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How many of the newest records show whether the key is right.
 const NEWEST: u32 = 100;
-
-/// How long an operator's last question may take when the gateway has ended.
-const GOODBYE: Duration = Duration::from_secs(1);
-
-/// How long an operator may take nothing of an answer.
-const STALL: Duration = Duration::from_secs(60);
 
 /// How often the store forgets records whose time is over.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -105,7 +93,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         Ok(observing) => observing,
         Err(error) => return failed(&error),
     };
-    let file = configuration(options);
+    let file = configuration(options.config.as_deref());
     let config = match load(file.as_deref(), options) {
         Ok(config) => config,
         Err(mistakes) => {
@@ -120,31 +108,6 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         .and_then(|runtime| runtime.block_on(serve(options, file, config, &observing)));
     observing.end();
     served.map_or_else(|error| failed(&error), |()| ExitCode::SUCCESS)
-}
-
-/// One thread for each processor, or as many as `TOKIO_WORKER_THREADS` says. One thread alone
-/// shares its work with no other.
-fn runtime() -> io::Result<Runtime> {
-    let said = env::var("TOKIO_WORKER_THREADS").ok().and_then(|said| said.parse().ok());
-    let threads = said.or_else(|| Some(thread::available_parallelism().ok()?.get()));
-    match threads {
-        Some(1) => Builder::new_current_thread().enable_all().build(),
-        _ => Runtime::new(),
-    }
-}
-
-/// The file that is read; `None`: flags and environment say everything.
-fn configuration(options: &Options) -> Option<PathBuf> {
-    if options.config.is_some() {
-        return options.config.clone();
-    }
-    let usual = Path::new(USUAL_FILE);
-    usual.exists().then(|| {
-        tell(&format!(
-            "the configuration is ./{USUAL_FILE}, because no --config names another one"
-        ));
-        usual.to_owned()
-    })
 }
 
 fn load(file: Option<&Path>, options: &Options) -> Result<Config, Vec<Mistake>> {
@@ -185,8 +148,8 @@ async fn serve(
     let admin = admin(&gateway, store.clone(), access);
     let (close, closed) = oneshot::channel();
     let places = descriptors.operators();
-    let operators =
-        for_operators.map(|listener| operators(listener, places, &admin, tls.clone(), closed));
+    let operators = for_operators
+        .map(|listener| operators(listener, places, admin.router(), tls.clone(), closed));
     // Before it says that it listens: a SIGHUP that the process does not expect ends it.
     let hangups = signal(SignalKind::hangup())?;
     let reloads =
@@ -266,52 +229,11 @@ fn is_sealed(record: &Record) -> bool {
     has_answer && record.fingerprint.version() >= 0x80
 }
 
-async fn bind(option: &str, address: SocketAddr) -> Result<TcpListener, BoxError> {
-    let refused = |error: io::Error| {
-        let is_taken = error.kind() == io::ErrorKind::AddrInUse;
-        let why = if is_taken { "another program does".to_owned() } else { error.to_string() };
-        format!("cannot listen on {address}: {why}; choose another address (`{option}`)")
-    };
-    Ok(TcpListener::bind(address).await.map_err(refused)?)
-}
-
-fn url(listener: &TcpListener, tls: Option<&TlsAcceptor>) -> io::Result<String> {
-    let scheme = if tls.is_some() { "https" } else { "http" };
-    Ok(format!("{scheme}://{}", listener.local_addr()?))
-}
-
 fn admin(gateway: &Gateway, store: Arc<dyn Records>, access: Access) -> Admin {
     let of = gateway.clone();
     let in_effect: InEffect = Arc::new(move || Some(of.config()));
     let repair = Repair::new(gateway.engine().clone(), store, in_effect);
     Admin::new(gateway.clone(), repair, access)
-}
-
-/// Serves operators until the gateway has ended, so that they can see how it does. A listener
-/// for this machine alone has no TLS: no other machine can reach it.
-fn operators(
-    listener: TcpListener,
-    connections: usize,
-    admin: &Admin,
-    tls: Option<TlsAcceptor>,
-    closed: oneshot::Receiver<()>,
-) -> io::Result<JoinHandle<()>> {
-    let tls = tls.filter(|_| listener.local_addr().is_ok_and(|at| !at.ip().is_loopback()));
-    tell(&format!("operators on {}", url(&listener, tls.as_ref())?));
-    let router = admin.router();
-    let answer = move |request: Request<Incoming>, _| {
-        let answering = router.clone().call(request);
-        async {
-            let Ok(response) = answering.await;
-            response.map(Body::new)
-        }
-    };
-    let closed = async {
-        let _ = closed.await;
-    };
-    let allowed = |_| Allowed { share: 1.0, stall: STALL };
-    let entrance = Entrance { counted: Counted::No, connections, allowed };
-    Ok(tokio::spawn(proxy::serve(listener, tls, answer, (closed, GOODBYE), entrance)))
 }
 
 /// Reads the configuration again with every SIGHUP. A wrong one changes nothing.

@@ -19,7 +19,7 @@ pub(crate) use {
         names::{Names, is_of_path, template_of},
     },
     parse::{
-        source::{Overrides, Sources, USUAL_FILE},
+        source::{NamedSink, Overrides, Sources, USUAL_FILE},
         units::{parse_duration as duration, show_duration},
     },
     schema::{
@@ -29,6 +29,7 @@ pub(crate) use {
         options::Route,
         postgres::PostgresUrl,
         process::Config,
+        sinks::Sink,
         table::{Described, Group, Reference, Shown},
     },
     shown::show_url,

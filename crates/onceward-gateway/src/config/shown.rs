@@ -3,6 +3,7 @@
 use std::fmt;
 
 use http::header::AUTHORIZATION;
+use onceward::outbox::{DeadLetters, OtherTopics, StartFrom};
 
 use super::{
     Authorize, Config, Guarantee, InFlightRule, KeyRule, RetryRule, Role, Route, RouteEffect,
@@ -92,6 +93,14 @@ words! {
     RouteProfile { Standard = "standard", Strict = "strict", Stripe = "stripe", Rerun = "rerun" }
     Unmatched { Pass = "pass", Refuse = "refuse" }
 }
+
+/// Words for variants of the library's own types.
+pub(crate) const DEAD_LETTERS: [(&str, DeadLetters); 2] =
+    [("block", DeadLetters::Block), ("skip", DeadLetters::Skip)];
+pub(crate) const START_FROM: [(&str, StartFrom); 2] =
+    [("now", StartFrom::Now), ("oldest", StartFrom::Oldest)];
+pub(crate) const OTHER_TOPICS: [(&str, OtherTopics); 2] =
+    [("die", OtherTopics::Die), ("pass", OtherTopics::Pass)];
 
 impl RouteEffect {
     pub(crate) fn as_str(self) -> &'static str {

@@ -26,6 +26,7 @@ fn sources(file: Option<&str>, environment: &[(&str, &str)], overrides: Override
         file: file.map(|text| (PathBuf::from("o.toml"), own(text))),
         environment: environment.iter().map(|(name, value)| (own(name), own(value))).collect(),
         overrides,
+        sinks: Vec::new(),
     }
 }
 

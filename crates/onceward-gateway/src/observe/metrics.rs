@@ -15,6 +15,7 @@ labels! {
 
     pub(crate) enum OperatorChange: "action" {
         Resolve = "resolve", Release = "release", Purge = "purge", TrustClock = "trust_clock",
+        Redrive = "redrive", Discard = "discard", RemoveSink = "remove_sink",
     }
 
     pub(crate) enum Unmatched: "result" { Passed = "passed", Refused = "refused" }

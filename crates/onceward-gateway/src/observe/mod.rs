@@ -6,7 +6,7 @@
 mod collector;
 mod lines;
 pub(crate) mod metrics;
-mod traces;
+pub(crate) mod traces;
 
 use std::{
     env,

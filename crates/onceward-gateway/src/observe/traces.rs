@@ -4,6 +4,7 @@
 //! gets into them but what `onceward::telemetry` names: no key, header, body, path or query.
 
 use std::{
+    collections::HashMap,
     env,
     sync::{
         OnceLock,
@@ -13,7 +14,11 @@ use std::{
 };
 
 use http::{HeaderMap, Method, Request, Response, StatusCode};
-use onceward::telemetry::{Answered, Route, event, span};
+use onceward::{
+    message::{Message, Sent},
+    outbox::{Attempt, DeliverySpan},
+    telemetry::{Answered, Route, event, span},
+};
 use opentelemetry::{
     Context, KeyValue,
     propagation::TextMapPropagator as _,
@@ -192,6 +197,40 @@ impl Drop for UpstreamSpan {
     fn drop(&mut self) {
         self.0.span().end();
     }
+}
+
+/// Whether deliveries are traced.
+pub(crate) fn are_on() -> bool {
+    TRACES.get().is_some()
+}
+
+/// Begins the span of an attempt to deliver a message, as a child of its producer's.
+pub(crate) fn begin_delivery(message: &Message, attempt: &Attempt) -> DeliverySpan {
+    let Some(traces) = TRACES.get() else {
+        return DeliverySpan::new(attempt.traceparent.clone().unwrap_or_default(), |_| ());
+    };
+    let mut lines = HashMap::new();
+    lines.extend(message.trace.clone().map(|trace| ("traceparent".to_owned(), trace)));
+    let parent = traces.propagator.extract_with_context(&Context::new(), &lines);
+    let attributes = vec![
+        KeyValue::new(span::SINK, attempt.sink.to_string()),
+        KeyValue::new(span::MESSAGE, message.id.to_string()),
+        KeyValue::new(span::ATTEMPT, i64::from(attempt.number)),
+    ];
+    let builder = SpanBuilder::from_name(format!("send {}", attempt.sink))
+        .with_kind(SpanKind::Producer)
+        .with_attributes(attributes);
+    let own = parent.with_span(traces.tracer.build_with_context(builder, &parent));
+    lines.clear();
+    traces.propagator.inject_context(&own, &mut lines);
+    let traceparent = lines.remove("traceparent").unwrap_or_default();
+    DeliverySpan::new(traceparent, move |sent| {
+        let own = own.span();
+        if *sent != Sent::Accepted {
+            own.set_status(Status::error(""));
+        }
+        own.end();
+    })
 }
 
 /// What the client said of its trace is replaced, all lines of it.

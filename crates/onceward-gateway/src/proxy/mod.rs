@@ -57,7 +57,7 @@ use upstream::state::UpstreamStates;
 
 pub(crate) use listener::{Allowed, Counted, Entrance, serve};
 pub(crate) use tls::acceptor;
-pub(crate) use upstream::{Lane, Upstream};
+pub(crate) use upstream::{Lane, Upstream, sink_client};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 

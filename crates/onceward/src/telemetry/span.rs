@@ -17,3 +17,7 @@ pub const RESULT: &str = "onceward.result";
 pub const OPERATION: &str = "onceward.operation";
 /// Which run of the operation this is.
 pub const ATTEMPT: &str = "onceward.attempt";
+/// To which sink a message is sent.
+pub const SINK: &str = "onceward.sink";
+/// The id of a message.
+pub const MESSAGE: &str = "onceward.message";

@@ -4,7 +4,8 @@ use onceward::server::Errors;
 use serde_json::{Map, Value, json};
 
 use crate::config::{
-    Config, Jwt, JwtKeys, Route, RouteEffect, Tls, fallback_document, priority_text, show_duration,
+    Config, Jwt, JwtKeys, Route, RouteEffect, Sink, Tls, fallback_document, priority_text,
+    show_duration,
 };
 
 /// What is in effect, without the names of environment variables: an operator may have written the secret
@@ -20,12 +21,14 @@ pub(crate) fn config_document(config: &Config) -> Value {
         ("listen", config.listen.to_string().into()),
         ("admin", config.admin.map(|admin| admin.to_string()).into()),
         ("admin_tokens", tokens.into()),
-        ("upstream", upstream(config).into()),
+        ("upstream", config.serves.then(|| upstream(config)).into()),
         ("store", config.store.to_string().into()),
         ("tls", config.tls.as_ref().map(tls_document).into()),
         ("jwt", config.jwt.as_ref().map(jwt_document).into()),
         ("encryption", config.encryption.is_some().into()),
         ("routes", config.routes.iter().map(route_document).collect()),
+        ("relay", config.relay.document()),
+        ("sinks", config.sinks.iter().map(Sink::document).collect()),
     ]));
     document.into()
 }

@@ -52,7 +52,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         return written.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
     }
     let sources = Sources::gather(Some(&options.file), Overrides::default());
-    let result = sources.and_then(|sources| Config::load(&sources));
+    let result = sources.and_then(|sources| Config::load_any(&sources));
     let file = options.file.display().to_string();
     let written = match (&result, options.json) {
         (result, true) => writeln!(io::stdout(), "{:#}", document(&file, result.as_ref())),
@@ -77,23 +77,26 @@ pub(crate) fn refusal(out: &mut dyn Write, file: &str, mistakes: &[Mistake]) -> 
 fn summary(out: &mut dyn Write, file: &str, config: &Config) -> io::Result<()> {
     let guarantee = config.guarantee.as_str();
     writeln!(out, "{file}: valid")?;
-    writeln!(
-        out,
-        "  listen    {}{}",
-        config.listen,
-        if config.tls.is_some() { " (TLS)" } else { "" }
-    )?;
+    if config.serves {
+        let tls = if config.tls.is_some() { " (TLS)" } else { "" };
+        writeln!(out, "  listen    {}{tls}", config.listen)?;
+    }
     match config.admin {
         Some(admin) => writeln!(out, "  admin     {admin}")?,
         None => writeln!(out, "  admin     none")?,
     }
-    writeln!(out, "  upstream  {}", document::upstream(config))?;
+    if config.serves {
+        writeln!(out, "  upstream  {}", document::upstream(config))?;
+    }
     writeln!(out, "  store     {} ({guarantee})", config.store)?;
     if config.encryption.is_some() {
         writeln!(out, "  encryption on")?;
     }
     for route in &config.routes {
         writeln!(out, "  route     {}", route_line(route))?;
+    }
+    for sink in &config.sinks {
+        writeln!(out, "  sink      {sink}")?;
     }
     for note in &config.notes {
         writeln!(out, "{note}")?;

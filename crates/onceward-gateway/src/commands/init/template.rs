@@ -3,7 +3,7 @@
 use crate::config::{Described, Group, Reference, Shown};
 
 const INTRODUCTION: &str = "\
-# The configuration of `onceward serve`. Check it with: onceward check onceward.toml
+# The configuration of `onceward serve` and `onceward relay`. Check it with: onceward check onceward.toml
 #
 # A line that starts with `#` and a word, as `#listen = …`, shows an option with its default: remove
 # the `#` to change it. A line that starts with `# ` shows an example. Durations are written \"300ms\",

@@ -41,7 +41,7 @@ pub(crate) enum AdminClient {
 }
 
 impl AdminClient {
-    pub(super) async fn open(place: &StoreLocation) -> Result<Self, BoxError> {
+    pub(crate) async fn open(place: &StoreLocation) -> Result<Self, BoxError> {
         let StoreLocation { config, store, defaults, admin, token_env, .. } = place;
         match (config, store, admin) {
             (_, _, Some(url)) => Self::there(url, token_env),

@@ -20,6 +20,7 @@ use serde_json::Value;
 use super::terminal::{self, BoxError};
 use crate::config;
 pub(crate) use admin_client::{AdminClient, DEFAULT_TOKEN};
+pub(super) use table::{seconds, text};
 
 /// Finds operations and repairs them.
 ///
@@ -71,25 +72,25 @@ Example:
 /// Where to ask.
 #[derive(Args, Clone)]
 #[command(group = ArgGroup::new("place").args(["config", "store", "admin"]))]
-struct StoreLocation {
+pub(super) struct StoreLocation {
     /// The store of this configuration, and how long its routes keep things.
     #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    pub(super) config: Option<PathBuf>,
     /// This store, as `sqlite://onceward.db` or `postgres://user@host/database`.
     #[arg(long, value_name = "URL")]
-    store: Option<String>,
+    pub(super) store: Option<String>,
     /// With --store: flags alone started its gateway, without a configuration, so the built-in times count.
     #[arg(long, requires = "store")]
-    defaults: bool,
+    pub(super) defaults: bool,
     /// The operators' listener of a gateway, as `http://127.0.0.1:8081`.
     #[arg(long, value_name = "URL")]
-    admin: Option<String>,
+    pub(super) admin: Option<String>,
     /// The environment variable that holds the token for `--admin`.
     #[arg(long, value_name = "NAME", default_value = DEFAULT_TOKEN)]
-    token_env: String,
+    pub(super) token_env: String,
     /// Writes JSON to standard output; everything for people goes to standard error.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// Which operations.
@@ -216,6 +217,6 @@ fn show_one(document: &Value, is_json: bool) -> Result<(), BoxError> {
 }
 
 /// To standard output. The command ends if no program reads that any more.
-fn print(text: &str) -> Result<(), BoxError> {
+pub(super) fn print(text: &str) -> Result<(), BoxError> {
     Ok(writeln!(io::stdout(), "{text}")?)
 }

@@ -26,12 +26,12 @@ fn cell(name: &str, value: &Value) -> String {
     }
 }
 
-pub(super) fn seconds(time: &str) -> &str {
+pub(in crate::commands) fn seconds(time: &str) -> &str {
     time.split_once('.').map_or(time, |(whole, _)| whole)
 }
 
 /// A value as a person reads it. What came from outside cannot move the cursor.
-pub(super) fn text(value: &Value) -> String {
+pub(in crate::commands) fn text(value: &Value) -> String {
     let plain = match value {
         Value::Null => "-".to_owned(),
         Value::String(text) => text.clone(),

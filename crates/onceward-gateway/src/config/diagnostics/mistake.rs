@@ -13,6 +13,13 @@ pub(crate) struct Mistake {
     pub(crate) help: Option<String>,
 }
 
+impl Mistake {
+    /// One that is all there is to say.
+    pub(crate) fn error(place: SourceLocation, message: String, help: &str) -> Self {
+        Self { place, severity: Severity::Error, message, help: Some(help.to_owned()) }
+    }
+}
+
 /// Where something was said.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SourceLocation {

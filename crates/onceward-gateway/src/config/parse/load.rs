@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use onceward::server::Errors;
+
 use super::{
     reader::{Placed, Reader, Section, Setting},
     source::Sources,
@@ -14,18 +16,44 @@ use crate::config::{
         process::{CheckedParts, ProcessOptions},
         routes,
         scope::{Commits, Offered},
-        sections, store,
+        sections, sinks, store,
     },
 };
+
+/// What a configuration is read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// To serve: it must say where requests go.
+    Serve,
+    /// To relay: nothing need be said of requests.
+    Relay,
+    /// For anything else: it may be for `onceward relay` alone.
+    Any,
+}
 
 impl Config {
     /// Reads and checks everything; all mistakes at once, by line, and warnings with them.
     ///
     /// What is allowed and should be known is in [`Config::notes`].
     pub(crate) fn load(sources: &Sources) -> Result<Self, Vec<Mistake>> {
+        Self::load_for(Purpose::Serve, sources)
+    }
+
+    /// The same of a file that may be for `onceward relay` alone: it has `[[sink]]` and neither upstream nor routes.
+    pub(crate) fn load_any(sources: &Sources) -> Result<Self, Vec<Mistake>> {
+        Self::load_for(Purpose::Any, sources)
+    }
+
+    /// The same for `onceward relay`, whatever else the file is for.
+    pub(crate) fn load_to_relay(sources: &Sources) -> Result<Self, Vec<Mistake>> {
+        Self::load_for(Purpose::Relay, sources)
+    }
+
+    fn load_for(purpose: Purpose, sources: &Sources) -> Result<Self, Vec<Mistake>> {
         let mut mistakes = Mistakes::default();
-        let config =
-            sources.merged(&mut mistakes).and_then(|section| read(section, sources, &mut mistakes));
+        let config = sources
+            .merged(&mut mistakes)
+            .and_then(|section| read(section, sources, purpose, &mut mistakes));
         let is_right = mistakes.errors() == 0;
         let found = mistakes.into_sorted();
         match config {
@@ -35,12 +63,25 @@ impl Config {
     }
 }
 
-fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<Config> {
+fn read(
+    section: Section,
+    sources: &Sources,
+    purpose: Purpose,
+    mistakes: &mut Mistakes,
+) -> Option<Config> {
     let directory = sources.directory();
     let whole = sources.whole();
+    let has_requests = ["upstream", "route", "defaults"].iter().any(|option| section.has(option));
+    let serves = match purpose {
+        Purpose::Serve => true,
+        Purpose::Relay => has_requests,
+        Purpose::Any => has_requests || !section.has("sink"),
+    };
     let mut reader = Reader::new(section, mistakes);
     let options = ProcessOptions::read(&mut reader);
-    let addresses = Addresses::of(&options, &directory, &whole, reader.mistakes);
+    let addresses = Addresses::of(&options, &directory, &whole, serves, reader.mistakes);
+    let relay = sinks::relay(&mut reader);
+    let sinks = sinks::sinks(&mut reader, relay.as_ref(), &sources.environment);
     let tls_section = reader.table("tls");
     let jwt_section = reader.table("jwt");
     let admin_tokens = reader.table("admin_tokens").then(|section, place| {
@@ -71,7 +112,10 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
         trusted_proxies: has_proxies,
         commits: commits(addresses.store.as_ref(), encryption.is_missing()),
     };
-    let (mut routes, errors) = routes::read(&mut reader, &sources.overrides, offered, &whole);
+    let (mut routes, errors) = match serves {
+        true => routes::read(&mut reader, &sources.overrides, offered, &whole),
+        false => (Vec::new(), Errors::Problem),
+    };
     let is_cookie = |part: &ScopePart| matches!(part, ScopePart::Cookie(_));
     let needs_cookies = routes.iter().any(|route| route.scope.iter().any(is_cookie));
     origins::check(&options.cors_origins, needs_cookies, reader.mistakes);
@@ -90,7 +134,10 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
     options.complete(CheckedParts {
         listen: addresses.listen?,
         admin: addresses.admin.map(|admin| admin.value),
-        upstream: addresses.upstream?,
+        upstream: match serves {
+            true => addresses.upstream?,
+            false => http::Uri::from_static(NOWHERE),
+        },
         store: addresses.store?,
         tls: tls.given().map(|tls| tls.value.clone()),
         jwt: jwt.given().map(|jwt| jwt.value.clone()),
@@ -99,9 +146,15 @@ fn read(section: Section, sources: &Sources, mistakes: &mut Mistakes) -> Option<
         errors,
         accepts_identity_change,
         routes,
+        serves,
+        sinks: sinks?,
+        relay: relay?,
         notes: Vec::new(),
     })
 }
+
+/// Where no request goes, because none is served.
+const NOWHERE: &str = "http://nowhere.invalid";
 
 struct Addresses {
     listen: Option<std::net::SocketAddr>,
@@ -115,6 +168,7 @@ impl Addresses {
         options: &ProcessOptions,
         directory: &Path,
         whole: &SourceLocation,
+        serves: bool,
         mistakes: &mut Mistakes,
     ) -> Self {
         let mut listener = |option, setting: &Setting<String>| {
@@ -126,14 +180,14 @@ impl Addresses {
         let upstream = options.upstream.clone();
         let upstream = upstream.then(|text, place| addresses::upstream(text, place, mistakes));
         let store = store(&options.store, directory, whole, mistakes);
-        if listen.is_missing() {
+        if listen.is_missing() && serves {
             let text = format!(
                 "`listen` is not said: {}, which only this machine can reach",
                 limits::DEFAULT_LISTEN
             );
             mistakes.note(whole, text);
         }
-        if upstream.is_missing() {
+        if upstream.is_missing() && serves {
             let help = "write upstream = \"http://127.0.0.1:3000\", or say --upstream";
             mistakes.error(whole, "`upstream` is missing: where requests go", help);
         }

@@ -40,6 +40,33 @@ pub(crate) struct Sources {
     pub(crate) file: Option<(PathBuf, String)>,
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) overrides: Overrides,
+    /// What `onceward relay` was told of sinks; they replace those of the file.
+    pub(crate) sinks: Vec<NamedSink>,
+}
+
+/// `--sink NAME=URL`, with what `--topics` says of it.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedSink {
+    pub(crate) name: String,
+    pub(crate) url: String,
+    pub(crate) topics: Vec<String>,
+}
+
+impl NamedSink {
+    fn section(&self) -> Placed<Value> {
+        let place = SourceLocation::Argument("--sink");
+        let mut section = Section::empty(place.clone());
+        section.replace("name", place.clone(), Value::Text(self.name.clone()));
+        section.replace("url", place.clone(), Value::Text(self.url.clone()));
+        if !self.topics.is_empty() {
+            let place = SourceLocation::Argument("--topics");
+            let topic =
+                |text: &String| Placed { value: Value::Text(text.clone()), place: place.clone() };
+            let topics = self.topics.iter().map(topic).collect();
+            section.replace("topics", place.clone(), Value::List(topics));
+        }
+        Placed { value: Value::Table(section), place }
+    }
 }
 
 /// What the command line says; it wins over the environment and the file.
@@ -81,7 +108,7 @@ impl Sources {
             None => None,
             Some(path) => Some((path.to_owned(), read(path).map_err(|mistake| vec![mistake])?)),
         };
-        Ok(Self { file, environment, overrides })
+        Ok(Self { file, environment, overrides, sinks: Vec::new() })
     }
 
     /// The place for what is said nowhere.
@@ -118,6 +145,13 @@ impl Sources {
                     SourceLocation::Argument(argument),
                     Value::Text(value.clone()),
                 );
+            }
+        }
+        if !self.sinks.is_empty() {
+            let sinks = self.sinks.iter().map(NamedSink::section).collect();
+            let place = SourceLocation::Argument("--sink");
+            if section.replace("sink", place.clone(), Value::List(sinks)) {
+                mistakes.note(&place, "it replaces every [[sink]] of the file");
             }
         }
         Some(section)

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use onceward::{
     Engine,
+    outbox::Relay,
     server::{Errors, Idempotency, IdempotencyBuilder},
 };
 
@@ -67,6 +68,30 @@ pub(crate) const LIMIT: Bounds<usize> = Bounds { least: 1, most: 1_000_000 };
 pub(crate) const ATTEMPTS: Bounds<usize> = Bounds { least: 1, most: 20 };
 /// Less than a fifth of all that comes are retries, unless something is wrong: rule 27.
 pub(crate) const DEFAULT_RETRY_SHARE: f64 = IdempotencyBuilder::DEFAULT_RETRY_SHARE;
+
+/// What is kept for less than a minute is gone before an operator looks; ten years are "for ever".
+pub(crate) const MESSAGE_RETAIN: Bounds<Duration> =
+    Bounds { least: Duration::from_secs(60), most: TEN_YEARS };
+/// The library says why.
+pub(crate) const RELAY_LEASE: Bounds<Duration> =
+    Bounds { least: Relay::MIN_LEASE, most: Relay::MAX_LEASE };
+/// None is a choice; no init system waits for longer than an hour.
+pub(crate) const DRAIN: Bounds<Duration> =
+    Bounds { least: Duration::ZERO, most: Duration::from_secs(3600) };
+/// One must be possible; each holds a connection and a file descriptor.
+pub(crate) const SINK_IN_FLIGHT: Bounds<usize> = Bounds { least: 1, most: 4096 };
+/// As many as the library sends to one sink at once.
+pub(crate) const DEFAULT_SINK_IN_FLIGHT: usize = 64;
+/// After a thousand attempts a person has to look.
+pub(crate) const DELIVERY_ATTEMPTS: Bounds<usize> = Bounds { least: 1, most: 1000 };
+pub(crate) const DEFAULT_DELIVERY_ATTEMPTS: usize = 20;
+pub(crate) const DEFAULT_DELIVERY_TIMEOUT: Duration = Duration::from_secs(15);
+/// The longest wait before another attempt.
+pub(crate) const MAX_WAIT: Bounds<Duration> = Bounds { least: SECOND, most: DAY };
+pub(crate) const DEFAULT_MAX_WAIT: Duration = Duration::from_secs(3 * 3600);
+/// From a second before the second attempt up to an hour before the last.
+pub(crate) const DEFAULT_DELIVERY_BACKOFF: (Duration, Duration) =
+    (SECOND, Duration::from_secs(3600));
 
 /// Only this machine can reach it: a listener that is open to others is a choice.
 pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:8080";

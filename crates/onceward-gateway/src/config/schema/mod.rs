@@ -15,6 +15,7 @@ pub(super) mod process;
 pub(super) mod routes;
 pub(super) mod scope;
 pub(super) mod sections;
+pub(super) mod sinks;
 pub(super) mod statuses;
 pub(super) mod store;
 pub(super) mod table;

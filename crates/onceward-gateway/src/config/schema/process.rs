@@ -10,6 +10,7 @@ use super::{
     encryption::Encryption,
     kinds::{as_text, choice, count, duration, flag, list, share, size, text},
     limits, origins,
+    sinks::{RelayTerms, Sink},
     table::{options, settings},
 };
 use crate::config::{
@@ -42,6 +43,12 @@ options! {
         accepts_identity_change: bool,
         /// First match wins.
         routes: Vec<Route>,
+        /// Whether there is anything for `onceward serve` to do; not in a file for `onceward relay` alone.
+        serves: bool,
+        /// Where messages go.
+        sinks: Vec<Sink>,
+        /// How they get there.
+        relay: RelayTerms,
         /// What is allowed and should be known: warnings and notes, by line.
         notes: Vec<Mistake>,
     }

@@ -136,7 +136,7 @@ fn not_empty(
 }
 
 /// Never quotes the value: an operator may have written the secret itself.
-fn check_variable(
+pub(super) fn check_variable(
     option: &str,
     name: &str,
     place: &SourceLocation,

@@ -15,6 +15,7 @@
 use super::{
     options::{HeadOptions, RouteOptions},
     process::{EncryptionOptions, JwtOptions, ProcessOptions, TlsOptions, TokenOptions},
+    sinks::{RelayOptions, SinkOptions},
 };
 
 /// An option, as the reference and the template of `onceward init` describe it.
@@ -59,6 +60,8 @@ impl Reference {
             JwtOptions::described(),
             EncryptionOptions::described(),
             TokenOptions::described(),
+            RelayOptions::described(),
+            SinkOptions::described(),
         ];
         Self {
             process: ProcessOptions::described(),

@@ -388,6 +388,20 @@ fn is_of_client(error: &(dyn Error + 'static)) -> bool {
 }
 
 /// Connections of TCP that count.
+/// Sends messages to a sink at this address. It follows nothing and repeats nothing.
+pub(crate) fn sink_client(
+    url: &Uri,
+) -> Result<Client<HttpsConnector<Bounded>, Body>, Box<dyn Error + Send + Sync>> {
+    let sockets = Sockets::new(Semaphore::MAX_PERMITS);
+    let connector = connector(trust(url)?, Protocol::Http1, tcp(&sockets));
+    Ok(Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE)
+        .retry_canceled_requests(false)
+        .http1_max_buf_size(MAX_READ)
+        .build(connector))
+}
+
 fn tcp(sockets: &Sockets) -> Bounded {
     let mut tcp = HttpConnector::new();
     tcp.set_nodelay(true);

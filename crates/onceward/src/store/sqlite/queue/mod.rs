@@ -26,9 +26,9 @@ use std::{
 use onceward_core::{
     StoreError, StoreFuture, Timestamp,
     message::{
-        Changed, Cursor, InspectQueue, Lane, LeaseRequest, MessageFilter, MessageId, MessagePage,
-        Page, Position, Queue, QueueCondition, RelayId, RepairMessage, Settled, Settlement,
-        ShownMessage, SinkId, SinkName, StartFrom, Sweep,
+        Changed, Cursor, InspectQueue, Lane, LeaseRequest, MessageFilter, MessageId, MessageNote,
+        MessagePage, Page, Position, Queue, QueueCondition, RelayId, RepairMessage, Settled,
+        Settlement, ShownMessage, SinkId, SinkName, StartFrom, Sweep,
     },
 };
 use rusqlite::Connection;
@@ -38,6 +38,7 @@ use super::{
     error::stopped,
     session::{Applied, QueueChange, Work, Wrote},
 };
+use crate::store::sql::messages::ListPlace;
 
 impl Queue for SqliteStore {
     fn open_sink<'a>(&'a self, name: &'a SinkName, from: StartFrom) -> StoreFuture<'a, SinkId> {
@@ -95,7 +96,7 @@ impl Queue for SqliteStore {
 impl InspectQueue for SqliteStore {
     fn list<'a>(&'a self, filter: &'a MessageFilter) -> StoreFuture<'a, MessagePage> {
         Box::pin(async move {
-            let (after, filter) = (inspect::ListPlace::after(filter)?, filter.clone());
+            let (after, filter) = (ListPlace::after(filter)?, filter.clone());
             self.look(move |connection, now| inspect::list(connection, &filter, after, now)).await
         })
     }
@@ -140,6 +141,11 @@ impl<T> Made<T> {
 }
 
 impl SqliteStore {
+    /// What operators changed of a message, the newest thousand entries; also after it was swept.
+    pub async fn message_trail(&self, id: MessageId) -> Result<Vec<MessageNote>, StoreError> {
+        self.inner.readers.messages(move |connection, _| inspect::trail(connection, id)).await
+    }
+
     /// Lets the writer make a change, in one commit with whatever else it writes at the time.
     async fn change<T: Send + 'static>(
         &self,

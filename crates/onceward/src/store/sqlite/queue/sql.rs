@@ -266,6 +266,11 @@ pub(super) const DISCARD: &str = "
 pub(super) const NOTE: &str = "
     INSERT INTO onceward_message_trail (id, sink, at, kind, actor, reason) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
+pub(super) const TRAIL: &str = "
+    SELECT at, sink, kind, actor, reason FROM (
+        SELECT * FROM onceward_message_trail WHERE id = ?1 ORDER BY seq DESC LIMIT ?2)
+    ORDER BY seq";
+
 pub(super) const REMOVE_SINK: [&str; 4] = [
     "DELETE FROM onceward_sink WHERE sink = ?1",
     "DELETE FROM onceward_lane WHERE sink = ?1",
