@@ -146,6 +146,19 @@ impl Delivery {
 
 /// Asks for leave to make an attempt.
 ///
+/// ```
+/// use core::time::Duration;
+/// use onceward_core::{message::*, retry::{Rules, Target}};
+///
+/// let rules = Rules::patient();
+/// let (mut target, now) = (Target::new(&rules), Duration::ZERO);
+/// let mut delivery = Delivery::new(&rules, 0, now);
+/// match begin_delivery(&rules, &mut target, &mut delivery, now, 1) {
+///     Ok(permit) => assert_eq!(permit.timeout, Duration::from_secs(30)), // send it
+///     Err(instead) => unreachable!("the sink is well: {instead:?}"),     // tell `LaneWork::sent`
+/// }
+/// ```
+///
 /// # Errors
 ///
 /// The attempt is not made: what is to be done instead.
@@ -167,6 +180,19 @@ pub fn begin_delivery(
 }
 
 /// What an attempt means, by rules that count attempts, budget and breaker.
+///
+/// ```
+/// use core::time::Duration;
+/// use onceward_core::{message::*, retry::{Rules, Target}};
+///
+/// let rules = Rules::patient();
+/// let (mut target, now) = (Target::new(&rules), Duration::ZERO);
+/// let mut delivery = Delivery::new(&rules, 7, now);
+/// begin_delivery(&rules, &mut target, &mut delivery, now, 1).expect("the sink is well");
+/// let sent = Sent::Failed { why: "500".into() };
+/// let next = decide_delivery(&rules, &mut target, &mut delivery, sent, now, 2);
+/// assert!(matches!(next, Next::Die { .. }), "it was the last of eight attempts");
+/// ```
 pub fn decide_delivery(
     rules: &Rules,
     target: &mut Target,

@@ -5,6 +5,7 @@
 mod between;
 mod consumer;
 mod ending;
+mod example;
 mod failures;
 mod file;
 mod health;

@@ -2,7 +2,7 @@
 //!
 //! A backend gives a [`QueueBench`] and gets one `#[test]` for each rule:
 //!
-//! ```ignore
+//! ```
 //! onceward_core::queue_conformance!(MyBench::new(), block_on);
 //! onceward_core::inbox_conformance!(MyBench::new(), block_on); // if it has `Receive`
 //! ```
@@ -102,6 +102,12 @@ pub trait InboxBench: QueueBench {
 
 /// Makes one `#[test]` for each rule of [`Queue`](crate::message::Queue) and
 /// [`InspectQueue`](crate::message::InspectQueue).
+///
+/// ```
+/// use onceward_core::queue_conformance;
+///
+/// queue_conformance!(MyBench::new(), block_on); // a `QueueBench`, and what runs a future to its end
+/// ```
 #[macro_export]
 macro_rules! queue_conformance {
     ($bench:expr, $block_on:path) => {
@@ -160,6 +166,12 @@ macro_rules! queue_conformance {
 }
 
 /// Makes one `#[test]` for each rule of [`Receive`](crate::message::Receive).
+///
+/// ```
+/// use onceward_core::inbox_conformance;
+///
+/// inbox_conformance!(MyBench::new(), block_on); // an `InboxBench`, and what runs a future to its end
+/// ```
 #[macro_export]
 macro_rules! inbox_conformance {
     ($bench:expr, $block_on:path) => {
