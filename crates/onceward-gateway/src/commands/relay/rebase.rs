@@ -38,7 +38,7 @@ pub(crate) struct RebaseOptions {
     /// This store, as `postgres://user@host/database`.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// The numbers of transactions were kept, as by pg_upgrade: only the identity of the database is new.
+    /// The numbers of transactions were kept, as by `pg_upgrade`: only the identity of the database is new.
     #[arg(long)]
     keep: bool,
     /// Why; it is kept in the trail.

@@ -367,12 +367,9 @@ fn usual_backoff() -> BackoffRule {
 
 fn topic(value: &Value, place: &SourceLocation, mistakes: &mut Mistakes) -> Option<String> {
     let help = "write a name as \"order.placed\", or a prefix and a star as \"order.*\"";
-    let text = match value {
-        Value::Text(text) => text,
-        _ => {
-            mistakes.error(place, "`topics` has an item that is not a text", help);
-            return None;
-        }
+    let Value::Text(text) = value else {
+        mistakes.error(place, "`topics` has an item that is not a text", help);
+        return None;
     };
     let name = text.strip_suffix('*').unwrap_or(text);
     if text.is_empty()
