@@ -9,7 +9,8 @@ use onceward::{
     seal::Keyring,
     store::{
         BoxFuture, Census, Cursor, Inspect, KeptRoute, Living, Spool, Trail,
-        postgres::PostgresStore, sqlite::SqliteStore,
+        postgres::{PostgresStore, Rebase, Rebased},
+        sqlite::SqliteStore,
     },
 };
 
@@ -141,6 +142,22 @@ pub(crate) async fn open(
         }
         StoreUrl::Postgres(url) => postgres(url, keys, tables, guarantee).await,
     }
+}
+
+/// Mends the outbox of a restored database.
+pub(crate) async fn rebase(
+    url: &PostgresUrl,
+    guarantee: Guarantee,
+    how: Rebase,
+    actor: &str,
+    reason: &str,
+) -> Result<Rebased, BoxError> {
+    let mut builder = PostgresStore::builder(url.with_password())?.without_migrations();
+    if guarantee == Guarantee::Relaxed {
+        builder = builder.accept_relaxed();
+    }
+    let store = builder.open().await.map_err(|error| format!("{url}: {error}"))?;
+    Ok(store.rebase(how, Some(actor), reason).await?)
 }
 
 async fn postgres(

@@ -64,7 +64,7 @@ async fn the_document_is_what_is_served() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("Tested: 15"), "{said}");
+    assert!(said.contains("Tested: 22"), "{said}");
 }
 
 #[tokio::test]

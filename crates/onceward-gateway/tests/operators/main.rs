@@ -7,3 +7,4 @@ mod doctor;
 #[path = "../gateway_support/mod.rs"]
 mod gateway_support;
 mod keys;
+mod messages;

@@ -5,6 +5,7 @@
 mod gateway_support;
 mod kill;
 mod languages;
+mod messages;
 mod operators;
 mod serve;
 mod support;

@@ -14,7 +14,7 @@ const OTHERS_READ: u32 = 0o004;
 const OTHERS_WRITE: u32 = 0o022;
 
 pub(super) fn examine(config: &Config, findings: &mut Findings) {
-    if config.unmatched == Unmatched::Pass {
+    if config.unmatched == Unmatched::Pass && config.serves {
         let texts = texts(
             "a write with a key that matches no route passes",
             "it is not protected, each of its retries runs again: as /Charges and /charges/, where the \

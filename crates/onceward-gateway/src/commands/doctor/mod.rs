@@ -104,7 +104,9 @@ fn examine(options: &Options, config: Config) -> Report {
     }
     if !options.offline {
         reach::examine(&config, &mut findings);
-        clock::examine(options, &config, &mut findings);
+        if config.serves {
+            clock::examine(options, &config, &mut findings);
+        }
     }
     Report { file: file.display().to_string(), config, store, findings: findings.into_sorted() }
 }

@@ -53,7 +53,11 @@ fn means(role: &str) -> &'static str {
 }
 
 fn addresses(config: &Config) -> Vec<(&'static str, &Uri)> {
-    let mut addresses = vec![("upstream", &config.upstream)];
+    let mut addresses = Vec::new();
+    if config.serves {
+        addresses.push(("upstream", &config.upstream));
+    }
+    addresses.extend(config.sinks.iter().map(|sink| ("sink", &sink.url)));
     for route in config.routes.iter().filter(|route| route.takes_keys()) {
         if let Authorize::Url(uri) = &route.authorize {
             addresses.push(("authorize", uri));

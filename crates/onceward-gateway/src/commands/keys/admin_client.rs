@@ -132,7 +132,7 @@ impl AdminClient {
     async fn ask(&self, method: Method, path: &str, body: Body) -> Result<Value, BoxError> {
         let mut request = Request::new(body);
         *request.method_mut() = method;
-        *request.uri_mut() = path.parse().map_err(|_| "this is not a reference of an operation")?;
+        *request.uri_mut() = path.parse().map_err(|_| "this is not a reference")?;
         let json = HeaderValue::from_static("application/json");
         request.headers_mut().insert(header::CONTENT_TYPE, json);
         let (status, body) = match self {
@@ -212,7 +212,7 @@ fn understood(status: StatusCode, body: &[u8]) -> Result<Value, BoxError> {
 }
 
 /// Who is at the keyboard, for the trail: by name, or else by number.
-fn user() -> Option<String> {
+pub(crate) fn user() -> Option<String> {
     let named = ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|name| env::var(name).ok());
     let is_plain = |said: &String| {
         (1..=64).contains(&said.len()) && said.bytes().all(|byte| byte.is_ascii_graphic())

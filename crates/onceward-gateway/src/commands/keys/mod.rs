@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use super::terminal::{self, BoxError};
 use crate::config;
-pub(crate) use admin_client::{AdminClient, DEFAULT_TOKEN};
+pub(crate) use admin_client::{AdminClient, DEFAULT_TOKEN, user};
 pub(super) use table::{seconds, text};
 
 /// Finds operations and repairs them.
@@ -72,7 +72,7 @@ Example:
 /// Where to ask.
 #[derive(Args, Clone)]
 #[command(group = ArgGroup::new("place").args(["config", "store", "admin"]))]
-pub(super) struct StoreLocation {
+pub(crate) struct StoreLocation {
     /// The store of this configuration, and how long its routes keep things.
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,

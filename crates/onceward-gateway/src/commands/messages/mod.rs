@@ -157,7 +157,7 @@ struct Repair {
     place: OutboxLocation,
 }
 
-/// Follows what becomes of messages that are stuck, and how far each sink is.
+/// Follows what becomes of messages that are not delivered yet.
 #[derive(Args)]
 struct Watch {
     #[command(flatten)]

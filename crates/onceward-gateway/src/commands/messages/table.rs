@@ -5,7 +5,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 pub(super) use crate::commands::keys::{seconds, text};
-use crate::{commands::terminal::columns, config::show_duration};
+use crate::{
+    commands::terminal::{columns, counted},
+    config::show_duration,
+};
 
 const COLUMNS: [(&str, &str); 8] = [
     ("MESSAGE", "message"),
@@ -85,9 +88,11 @@ pub(super) fn whole(document: &Value) -> String {
         let of = |name: &str| text(&one[name]);
         let due = one["due_at"].as_str().map(|due| format!(", due {}", seconds(due)));
         let why = Some(of("why")).filter(|why| !why.is_empty()).map(|why| format!(": {why}"));
-        let (sink, state, attempts) = (of("sink"), of("state"), of("attempts"));
+        let attempts = usize::try_from(one["attempts"].as_u64().unwrap_or_default());
+        let attempts = counted(attempts.unwrap_or(usize::MAX), "failed attempt");
+        let (sink, state) = (of("sink"), of("state"));
         let [due, why] = [due, why].map(Option::unwrap_or_default);
-        lines.push(("sink", format!("{sink} {state}, {attempts} attempts failed{due}{why}")));
+        lines.push(("sink", format!("{sink} {state}, {attempts}{due}{why}")));
     }
     for entry in document["trail"].as_array().into_iter().flatten() {
         let of = |name: &str| text(&entry[name]);

@@ -1,6 +1,7 @@
 //! `onceward relay`: delivers what is in the outbox, as a process.
 
 mod options;
+mod rebase;
 
 use std::{env, fmt::Display, process::ExitCode, sync::Arc};
 
@@ -22,9 +23,17 @@ use crate::{
     proxy::{acceptor, sink_client},
     records::{self, Records, Tables},
 };
+use options::Command;
 pub(crate) use options::Options;
 
 pub(crate) fn run(options: &Options) -> ExitCode {
+    match &options.command {
+        Some(Command::Rebase(options)) => rebase::run(options),
+        None => deliver(options),
+    }
+}
+
+fn deliver(options: &Options) -> ExitCode {
     let failed = |error: &dyn Display| {
         tell(&format!("error: {error}"));
         ExitCode::FAILURE

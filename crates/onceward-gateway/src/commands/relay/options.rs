@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
+use super::rebase::RebaseOptions;
 use crate::{
     config::{Config, Mistake, NamedSink, Overrides, SourceLocation, Sources},
     observe::LogFormat,
@@ -15,15 +16,20 @@ use crate::{
 /// operators `admin` and `[admin_tokens]`. Without a file, `--store` and `--sink` are enough. Several relays on one
 /// store share its messages, and take over from one that dies. SIGTERM and Ctrl-C let attempts under way end.
 #[derive(Args)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
 Examples:
   onceward relay --store sqlite://shop.db --sink billing=http://127.0.0.1:8080/events
   onceward relay --store postgres://shop@db/shop --sink billing=https://billing.example/events \\
                  --sink mail=https://mail.example/events --topics billing=order.* --topics mail=order.placed,user.*
   onceward relay --config relay.toml     the store and every [[sink]] of that file
 
-Then: onceward messages sinks, onceward messages list --state dead. All options of a sink: onceward check --options")]
+Then: onceward messages sinks, onceward messages list --state dead. All options of a sink: onceward check --options"
+)]
 pub(crate) struct Options {
+    #[command(subcommand)]
+    pub(super) command: Option<Command>,
     /// The configuration, ./onceward.toml if not said.
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
@@ -43,6 +49,11 @@ pub(crate) struct Options {
     /// The form of the log on standard error; `ONCEWARD_LOG_FORMAT` sets it too.
     #[arg(long, value_name = "FORMAT")]
     pub(super) log_format: Option<LogFormat>,
+}
+
+#[derive(Subcommand)]
+pub(super) enum Command {
+    Rebase(RebaseOptions),
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {

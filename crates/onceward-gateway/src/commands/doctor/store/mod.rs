@@ -1,5 +1,6 @@
 //! Looks into the store as it is: how durable, how full, what is open, whether the clock fits.
 
+mod messages;
 mod names;
 mod postgres;
 mod sqlite;
@@ -11,6 +12,7 @@ use std::{
 
 use onceward::{
     Status, StoreError, Timestamp,
+    message::QueueCondition,
     protocol::{Found, Unreadable},
     store::{Census, Filter, Order},
 };
@@ -41,6 +43,8 @@ pub(super) struct StoreFindings {
     pub(super) oldest_unknown: Option<Duration>,
     pub(super) oldest_in_progress: Option<Duration>,
     pub(super) unreadable: Vec<Unreadable>,
+    /// `None`: this store has no outbox, or did not say how it is.
+    pub(super) outbox: Option<QueueCondition>,
 }
 
 pub(super) enum Promised {
@@ -104,6 +108,9 @@ async fn look_into(config: &Config, file: &Path, findings: &mut Findings) -> Opt
         StoreUrl::Postgres(url) => postgres::examine(url, config, keys, findings).await,
     }?;
     check_clock(seen.census.last_write, now, findings);
+    if let Some(condition) = &seen.outbox {
+        messages::examine(config, &file.display().to_string(), condition, findings);
+    }
     check_open(&seen, longest_run(config), file, findings);
     check_unreadable(&seen.unreadable, findings);
     Some(seen)
@@ -142,6 +149,7 @@ async fn ask(store: &dyn Records, promised: Promised) -> Result<StoreFindings, S
         oldest_unknown: oldest(store, Status::Unknown).await?,
         oldest_in_progress: oldest(store, Status::InProgress).await?,
         unreadable: unreadable(store).await?,
+        outbox: store.queue().condition().await.ok(),
     })
 }
 
@@ -297,6 +305,7 @@ mod tests {
                 oldest_unknown: None,
                 oldest_in_progress: Some(age),
                 unreadable: Vec::new(),
+                outbox: None,
             };
             let file = Path::new("onceward.toml");
             assert_eq!(
