@@ -101,7 +101,8 @@ pub enum Next {
 /// One message on its way: what is known of its earlier attempts.
 ///
 /// It dies when the attempts of the rules are used up, however long that takes: a sink that is down, a breaker
-/// that is open and a budget that is spent kill nothing. The deadline of the rules is the longest wait
+/// that is open and a budget that is spent kill nothing, and an attempt that shows only that a breaker must
+/// stay open is not counted. The deadline of the rules is the longest wait
 /// before another attempt.
 ///
 /// ```
@@ -181,7 +182,14 @@ pub fn decide_delivery(
             return Next::Pause { wait: after };
         }
     };
-    match decide(&mut context, observation, now, random) {
+    let is_of_message = observation.alive || !observation.class.is_failure();
+    let action = decide(&mut context, observation, now, random);
+    // Whatever its messages, the sink fails: none of them pays for that with an attempt.
+    if !is_of_message && context.target.circuit(now) == Circuit::Open {
+        context.forgo();
+        return Next::Pause { wait: None };
+    }
+    match action {
         Action::Succeed => Next::Delivered,
         Action::Attempt { wait } => Next::Park { wait, why },
         Action::Stop(stop) => stopped(rules, delivery, stop.reason(), why, random),
@@ -211,4 +219,41 @@ fn stopped(
 fn learn(context: &mut Context<'_>, class: Class, now: Moment, random: u64) {
     let _ = decide(context, class.into(), now, random);
     context.forgo();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::retry::Breaker;
+
+    #[test]
+    fn while_a_breaker_is_open_no_message_pays_for_its_trials() {
+        let rules = Rules::patient().to_builder().attempts(20).breaker(Breaker::standard());
+        let rules = rules.build().expect("they fit together");
+        let mut target = Target::new(&rules);
+        let sent = || Sent::Retry { after: None, why: "503".into() };
+        let mut attempt = |failures, now| {
+            let mut delivery = Delivery::new(&rules, failures, now);
+            let leave = begin_delivery(&rules, &mut target, &mut delivery, now, 1);
+            target.landed();
+            leave.map(|_| decide_delivery(&rules, &mut target, &mut delivery, sent(), now, 2))
+        };
+        let mut parked = 0;
+        let mut now = Duration::ZERO;
+        while let Ok(Next::Park { .. }) = attempt(0, now) {
+            parked += 1;
+            now += Duration::from_millis(10);
+        }
+        assert!((50..100).contains(&parked), "{parked} paid until it opened");
+        let mut trials = 0;
+        for minute in 2..200 {
+            // Its last attempt: if it were counted, the message would be dead.
+            match attempt(19, Duration::from_secs(60 * minute)) {
+                Ok(Next::Pause { wait: None }) => trials += 1,
+                Err(Next::Pause { wait: Some(_) }) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(trials > 50, "{trials}");
+    }
 }

@@ -26,4 +26,4 @@ pub use queue::{
     Advance, Cursor, Due, Enqueue, Fresh, LeaseRequest, Page, ParkChange, Parking, Place, Position,
     Queue, Receive, RelayId, Settled, Settlement, SinkId, StartFrom, Sweep,
 };
-pub use work::{DeadLetters, LaneWork, Token, TopicRule};
+pub use work::{DeadLetters, LaneWork, NO_SINK, Token, TopicRule};

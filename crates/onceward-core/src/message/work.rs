@@ -51,7 +51,11 @@ pub enum DeadLetters {
 }
 
 /// Why a message is dead whose topic no sink takes.
-const NO_SINK: &str = "no sink takes this topic";
+///
+/// ```
+/// assert_eq!(onceward_core::message::NO_SINK, "no sink takes this topic");
+/// ```
+pub const NO_SINK: &str = "no sink takes this topic";
 
 /// Names one message of a page while it is sent.
 ///

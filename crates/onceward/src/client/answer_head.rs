@@ -24,9 +24,9 @@ const DOCUMENTED: &str = "https://docs.rs/onceward/";
 
 /// What the head of an answer says. It counts also when the server never sends the whole body.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Head {
+pub(crate) struct Head {
     status: StatusCode,
-    pub(super) hint: Option<Duration>,
+    pub(crate) hint: Option<Duration>,
     bound: bool,
     /// It names an operation and a status URL of ours.
     is_accepted: bool,
@@ -41,7 +41,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    pub(super) fn read(status: StatusCode, headers: &HeaderMap, uri: &Uri) -> Self {
+    pub(crate) fn read(status: StatusCode, headers: &HeaderMap, uri: &Uri) -> Self {
         let is = |name, word: &str| headers.get(name).is_some_and(|value| value == word);
         let names_operation = headers.contains_key(OPERATION);
         let is_ours =
@@ -64,7 +64,7 @@ impl Head {
     }
 
     /// Whether the body says more.
-    pub(super) fn asks_for_body(&self) -> bool {
+    pub(crate) fn asks_for_body(&self) -> bool {
         self.is_accepted || self.may_refuse()
     }
 
@@ -73,7 +73,7 @@ impl Head {
     }
 
     /// What the answer shows with this body, if all of it was read.
-    pub(super) fn observation(&self, body: Option<&[u8]>, rules: &Rules) -> Observation {
+    pub(crate) fn observation(&self, body: Option<&[u8]>, rules: &Rules) -> Observation {
         let said = body.filter(|_| self.may_refuse()).map(|body| self.refusal(body));
         let said = said.unwrap_or_default();
         let code = said.code.as_deref();
@@ -106,6 +106,14 @@ impl Head {
             last: self.forbids_repeat,
             ..Observation::from(class)
         }
+    }
+
+    /// The code of a refusal, if this is its body, and it is a word.
+    #[cfg(feature = "relay")]
+    pub(crate) fn code(&self, body: &[u8]) -> Option<String> {
+        let is_word =
+            |code: &String| code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_graphic());
+        self.refusal(body).code.filter(|code| self.may_refuse() && is_word(code))
     }
 
     fn refusal(&self, body: &[u8]) -> RefusalFields {

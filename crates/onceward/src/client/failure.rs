@@ -63,7 +63,7 @@ impl Error for Later {
     }
 }
 
-pub(super) fn class(error: &(dyn Error + 'static)) -> Class {
+pub(crate) fn class(error: &(dyn Error + 'static)) -> Class {
     for cause in causes(error) {
         if cause.is::<CutShort>() || cause.is::<Later>() {
             return Class::Ambiguous;
@@ -112,7 +112,7 @@ fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn
 }
 
 /// A failure with everything that led to it, in one line.
-pub(super) fn text(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn text(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();
     for cause in causes(error).map(ToString::to_string) {
         // Many errors repeat their cause.

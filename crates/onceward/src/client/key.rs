@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use onceward_core::Key;
 use uuid::Uuid;
 
-pub(super) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+pub(crate) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Whether a call carries a key; makes one where its method needs it and the caller has none.
 ///

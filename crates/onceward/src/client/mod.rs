@@ -28,7 +28,7 @@ pub mod driver;
 mod error;
 mod etag;
 mod event;
-mod failure;
+pub(crate) mod failure;
 mod follow;
 mod key;
 mod remember;
@@ -46,10 +46,14 @@ pub use adapters::middleware::RetryMiddleware;
 pub use adapters::reqwest::{ReqwestService, SendWith, redirects, reqwest_client};
 pub use adapters::tower::{RetryLayer, Retrying};
 pub use answer_body::AnswerBody;
+#[cfg(feature = "relay")]
+pub(crate) use answer_head::Head;
 pub use conditional::{Conditional, ConditionalError, Current, Next, Updated};
 pub use error::CallError;
 pub use etag::{ETag, NoETag};
 pub use event::Event;
+#[cfg(feature = "relay")]
+pub(crate) use key::KEY;
 pub use report::{Attempt, Report};
 #[cfg(feature = "sqlite")]
 pub use resume::{Pending, Resume, ResumeError};

@@ -16,6 +16,8 @@
 //! }
 //! ```
 
+#[cfg(feature = "sqlite")]
+mod blocking;
 mod builder;
 
 use std::time::Duration;

@@ -18,16 +18,38 @@
 //! }
 //! ```
 
+#[cfg(feature = "sqlite")]
+mod blocking;
 mod error;
+#[cfg(feature = "relay")]
+mod http_sink;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod json;
+#[cfg(feature = "relay")]
+mod relay;
+#[cfg(feature = "relay")]
+mod sink;
+#[cfg(feature = "relay")]
+mod spans;
 
 use crate::{engine::Transaction, message::Enqueue};
 
 pub use crate::message::{Aggregate, Message, MessageError, MessageId, NewMessage, Topic};
+#[cfg(feature = "relay")]
+pub use crate::message::{DeadLetters, Sent, SinkName, StartFrom};
 pub use error::EnqueueError;
+#[cfg(feature = "relay")]
+pub use http_sink::{HttpSink, HttpSinkError};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use json::{JsonError, json};
+#[cfg(feature = "relay")]
+pub use relay::{
+    OtherTopics, Relay, RelayBuildError, RelayBuilder, RelayError, SinkOptions, Waker,
+};
+#[cfg(feature = "relay")]
+pub use sink::{Attempt, Sink};
+#[cfg(feature = "relay")]
+pub use spans::DeliverySpan;
 
 /// Puts messages into a queue, inside transactions of the caller's own.
 ///

@@ -73,3 +73,18 @@ pub const OPERATOR_REFUSED: &str = "operator_refused";
 pub const OUTCOME_UNKNOWN: &str = "outcome_unknown";
 /// What a gateway says when it starts, stops or reads its configuration again.
 pub const NOTICE: &str = "notice";
+
+/// The outbox does not answer a relay, or fails, and is asked again.
+pub const OUTBOX_TROUBLE: &str = "outbox_trouble";
+/// The outbox may be relayed again.
+pub const OUTBOX_GOES_ON: &str = "outbox_goes_on";
+/// A sink is down, or its breaker is open: nothing is sent to it for a while.
+pub const SINK_DOWN: &str = "sink_down";
+/// A sink takes messages again.
+pub const SINK_UP: &str = "sink_up";
+/// A relay made an attempt to deliver a message.
+pub const DELIVERY: &str = "delivery";
+/// A message became a dead letter, or is held.
+pub const DELIVERY_GIVEN_UP: &str = "delivery_given_up";
+/// A lane is another relay's now.
+pub const LANE_LOST: &str = "lane_lost";

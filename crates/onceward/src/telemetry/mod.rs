@@ -15,6 +15,8 @@
 mod client;
 pub mod event;
 mod metric;
+#[cfg(feature = "relay")]
+mod relay;
 #[cfg(feature = "tower")]
 mod requests;
 pub mod span;
@@ -33,6 +35,8 @@ pub use metric::{
     Begun, Counters, Family, Histograms, Labels, LevelGuard, Levels, SECONDS, disable, labels,
     metrics, registry,
 };
+#[cfg(feature = "relay")]
+pub(crate) use relay::*;
 #[cfg(feature = "tower")]
 pub(crate) use requests::log_request;
 #[cfg(feature = "tower")]
@@ -97,8 +101,10 @@ pub static CLOCK_JUMPED: Alarm = Alarm::new("clock_jumped");
 pub static SETTLEMENT_ABANDONED: Alarm = Alarm::new("settlement_abandoned");
 /// A request ran without a record, because the store was down and its route allows that.
 pub static UNPROTECTED: Alarm = Alarm::new("unprotected");
+/// The outbox must not be relayed as it is: its database is a restored copy, say.
+pub static OUTBOX_STOPPED: Alarm = Alarm::new("outbox_stopped");
 
-static ALARMS: [&Alarm; 7] = [
+static ALARMS: [&Alarm; 8] = [
     &RECORD_UNREADABLE,
     &STORE_CORRUPT,
     &STORE_REPLACED,
@@ -106,6 +112,7 @@ static ALARMS: [&Alarm; 7] = [
     &CLOCK_JUMPED,
     &SETTLEMENT_ABANDONED,
     &UNPROTECTED,
+    &OUTBOX_STOPPED,
 ];
 
 // What the values mean is in docs/metrics.md.
@@ -321,6 +328,10 @@ pub fn prometheus() -> String {
     #[cfg(feature = "client")]
     if LazyLock::get(&CLIENT_ATTEMPTS).is_some() {
         show_client();
+    }
+    #[cfg(feature = "relay")]
+    if LazyLock::get(&RELAY_SETTLEMENTS).is_some() {
+        show_relays();
     }
     let families = registry().gather();
     TextEncoder::new().encode_to_string(&families).expect("a family that is gathered has a series")

@@ -16,8 +16,8 @@ use onceward::{
 };
 use testbed::Process;
 
-const ROLE: &str = "ONCEWARD_TEST_ROLE";
-const FILE: &str = "ONCEWARD_TEST_FILE";
+pub(crate) const ROLE: &str = "ONCEWARD_TEST_ROLE";
+pub(crate) const FILE: &str = "ONCEWARD_TEST_FILE";
 const KEYS: u32 = 500;
 
 fn request(number: u32) -> Request {
@@ -34,20 +34,24 @@ fn answer(number: u32) -> Outcome {
     Outcome::inline(201, number.to_string().into_bytes())
 }
 
-/// Starts this program again; it runs `a_child_of_another_test` alone, in that role.
 fn child(role: &str, path: &Path) -> Process {
+    child_of("processes::a_child_of_another_test", role, path)
+}
+
+/// Starts this program again; it runs this test alone, in that role.
+pub(crate) fn child_of(test: &str, role: &str, path: &Path) -> Process {
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", "processes::a_child_of_another_test", "--nocapture"]);
+    command.args(["--exact", test, "--nocapture"]);
     Process::start(command.env(ROLE, role).env(FILE, path)).unwrap()
 }
 
 /// What a child has for its parent; the test harness prints other lines, and may begin the first.
-fn lines(child: &Process) -> impl Iterator<Item = String> {
+pub(crate) fn lines(child: &Process) -> impl Iterator<Item = String> {
     let lines = std::iter::from_fn(|| child.stdout.next_line().unwrap());
     lines.filter_map(|line| line.split_once("> ").map(|(_, said)| said.to_owned()))
 }
 
-fn say(line: impl std::fmt::Display) {
+pub(crate) fn say(line: impl std::fmt::Display) {
     let mut output = std::io::stdout().lock();
     // The parent may have killed the one it reads from; there is nobody left to tell.
     let _ = writeln!(output, "> {line}").and_then(|()| output.flush());

@@ -16,6 +16,8 @@ pub(crate) mod parked {
     pub(crate) const SKIPPED: i64 = 4;
     pub(crate) const EXPIRED: i64 = 5;
     pub(crate) const DISCARDED: i64 = 6;
+    /// No message has it.
+    pub(crate) const NONE: i64 = -1;
 }
 
 /// What a parked message becomes, as columns; a wait is counted from the change on.

@@ -32,8 +32,10 @@ pub(super) enum Work {
 /// A change of the outbox. It is made once more if another change of the same transaction fails.
 pub(super) struct QueueChange {
     pub(super) bytes: usize,
-    pub(super) make: Box<dyn Fn(&Connection, Timestamp) -> rusqlite::Result<Wrote> + Send>,
+    pub(super) make: MakeChange,
 }
+
+type MakeChange = Box<dyn Fn(&Connection, Timestamp) -> rusqlite::Result<Wrote> + Send>;
 
 /// Whether a change of the outbox has written anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,13 +12,14 @@ pub(super) const OF_RECORDS: [&str; 8] =
     [INSERT, UPDATE, CLAIM_AFRESH, READ, DELETE, NOTE, PUT_CHUNK, DISCARD_CHUNKS];
 
 /// What the sweeper prepares before its first step.
-pub(super) const OF_SWEEPS: [&str; 8] = [
+pub(super) const OF_SWEEPS: [&str; 9] = [
     SWEEPABLE,
     DELETE_SWEPT,
     KEEP_UNREADABLE,
     DISCARD_CHUNKS,
     OLD_CHUNKS,
     DELETE_CHUNK,
+    SWEEP_INBOX,
     SUSPECT_CLOCK,
     CLOCK_SUSPECTED,
 ];
@@ -112,6 +113,12 @@ pub(super) const CLOCK_SUSPECTED: &str = "
     SELECT EXISTS (SELECT 1 FROM onceward_clock WHERE abs(suspected_at - ?1) < ?2)";
 
 pub(super) const DELETE_CHUNK: &str = "DELETE FROM onceward_spool WHERE seq = ?1";
+
+pub(super) const SWEEP_INBOX: &str = "
+    DELETE FROM onceward_inbox
+    WHERE (consumer, message_id) IN (
+        SELECT consumer, message_id FROM onceward_inbox INDEXED BY onceward_inbox_expiry
+        WHERE expires_at < ?1 ORDER BY expires_at LIMIT ?2)";
 
 /// One line of a list.
 pub(super) const LIST_ROW: &str = "

@@ -40,6 +40,9 @@ const BUSY_STEP_ROWS: u32 = 256;
 /// How many old chunks one sweep looks at: the next one goes on behind them.
 const MAX_CHUNKS: u32 = 2048;
 
+/// How many entries of the inbox one sweep deletes at most.
+const MAX_RECEIPTS: u32 = 65_536;
+
 /// The age at which a chunk without a record was forgotten by its writer.
 const ORPHAN_AGE: Duration = Duration::from_secs(3600);
 
@@ -47,17 +50,19 @@ const ORPHAN_AGE: Duration = Duration::from_secs(3600);
 pub(super) struct Sweep {
     records_left: u32,
     chunks_left: u32,
+    receipts_left: u32,
     deleted: u32,
     reply: oneshot::Sender<Result<u32, StoreError>>,
 }
 
 impl Sweep {
     pub(super) fn new(limit: u32, reply: oneshot::Sender<Result<u32, StoreError>>) -> Self {
-        Self { records_left: limit, chunks_left: MAX_CHUNKS, deleted: 0, reply }
+        let (chunks_left, receipts_left) = (MAX_CHUNKS, MAX_RECEIPTS);
+        Self { records_left: limit, chunks_left, receipts_left, deleted: 0, reply }
     }
 
     fn is_done(&self) -> bool {
-        self.records_left == 0 && self.chunks_left == 0
+        self.records_left == 0 && self.chunks_left == 0 && self.receipts_left == 0
     }
 
     fn answer(self, answer: Result<u32, StoreError>) {
@@ -119,11 +124,16 @@ impl<'c> Sweeper<'c> {
         let rows = if is_busy { BUSY_STEP_ROWS } else { STEP_ROWS };
         codec.watch().look();
         let trusted = codec.watch().check_for_sweep();
-        let stepped = transactions.run(|now| match (&trusted, sweep.records_left) {
+        let stepped = transactions.run(|now| match (&trusted, &sweep) {
             (Err(_), _) => sweep_clock.suspect(now).map(|()| None),
             (Ok(()), _) if sweep_clock.is_suspected(now)? => Ok(None),
-            (Ok(()), 0) => sweep_clock.sweep_chunks(sweep.chunks_left.min(rows), now).map(Some),
-            (Ok(()), left) => sweep_clock.sweep_records(left.min(rows), now).map(Some),
+            (Ok(()), Sweep { records_left: left @ 1.., .. }) => {
+                sweep_clock.sweep_records(rows.min(*left), now).map(Some)
+            }
+            (Ok(()), Sweep { chunks_left: left @ 1.., .. }) => {
+                sweep_clock.sweep_chunks(rows.min(*left), now).map(Some)
+            }
+            (Ok(()), _) => sweep_clock.sweep_inbox(rows, now).map(Some),
         });
         let stepped = stepped.map_err(Trouble::into_error);
         let done = match trusted.and_then(|()| stepped?.ok_or_else(suspected_elsewhere)) {
@@ -133,12 +143,13 @@ impl<'c> Sweeper<'c> {
                 return None;
             }
         };
-        let left = match sweep.records_left {
-            0 => &mut sweep.chunks_left,
-            _ => {
-                sweep.deleted += done.deleted;
-                &mut sweep.records_left
+        let left = match &mut sweep {
+            Sweep { records_left: left @ 1.., deleted, .. } => {
+                *deleted += done.deleted;
+                left
             }
+            Sweep { chunks_left: left @ 1.., .. } => left,
+            Sweep { receipts_left, .. } => receipts_left,
         };
         *left = if done.is_last { 0 } else { left.saturating_sub(done.examined) };
         if sweep.is_done() {
@@ -253,6 +264,15 @@ impl<'c> SweepClock<'c> {
             self.next_chunk = SweepPosition::START;
         }
         Ok(Done { examined, deleted, is_last })
+    }
+
+    /// Deletes what consumers need not remember any more.
+    fn sweep_inbox(&mut self, limit: u32, now: Timestamp) -> rusqlite::Result<Done> {
+        let before = now.minus(SWEEP_MARGIN).unix_micros();
+        let mut delete = self.connection.prepare_cached(sql::SWEEP_INBOX)?;
+        let deleted = delete.execute(params![before, limit])?;
+        let deleted = u32::try_from(deleted).unwrap_or(u32::MAX);
+        Ok(Done { examined: deleted, deleted, is_last: deleted < limit })
     }
 }
 

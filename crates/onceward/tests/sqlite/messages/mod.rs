@@ -1,5 +1,10 @@
 //! Messages that leave with a commit, and messages that came.
 
 mod conformance;
-mod lanes;
+mod connections;
+mod damage;
+mod inbox;
+mod plain_sql;
+mod processes;
 mod support;
+mod transactions;

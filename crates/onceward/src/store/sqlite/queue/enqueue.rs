@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use onceward_core::{
-    StoreError,
+    StoreError, Timestamp,
     message::{Lane, MessageId, NewMessage},
 };
 use rusqlite::{Connection, ffi, params};
@@ -120,8 +120,8 @@ impl SqliteStore {
             lane: Lane::of(aggregate.as_bytes()).number(),
             aggregate,
             at: self.inner.inside.now().unix_micros(),
-            not_before: message.not_before.map(|time| time.unix_micros()),
-            expires_at: message.expires_at.map(|time| time.unix_micros()),
+            not_before: message.not_before.map(Timestamp::unix_micros),
+            expires_at: message.expires_at.map(Timestamp::unix_micros),
             headers: headers_text(&message.headers),
             message,
         })

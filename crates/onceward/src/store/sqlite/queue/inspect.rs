@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use onceward_core::{
     StoreError, Timestamp,
     message::{
-        Lane, LaneCondition, MessageFilter, MessageId, MessagePage, MessageState, QueueCondition,
-        RelayId, ShownMessage, SinkCondition, SinkId, SinkName,
+        Aggregate, Lane, LaneCondition, MessageFilter, MessageId, MessagePage, MessageState,
+        QueueCondition, RelayId, ShownMessage, SinkCondition, SinkId, SinkName, Topic,
     },
 };
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, Row, params, params_from_iter};
 
 use super::{super::reader::flat, lanes, page::MAX_PAGE_BYTES, rows::columns, sql};
 use crate::store::sql::messages::{damaged, parked, state_of};
@@ -55,17 +55,13 @@ pub(super) fn list(
     now: Timestamp,
 ) -> Result<MessagePage, StoreError> {
     let limit = if filter.limit == 0 { PAGE } else { filter.limit.min(MessageFilter::MAX_PAGE) };
-    let wanted = match Wanted::of(connection, filter, now)? {
-        Some(wanted) => wanted,
-        None => return Ok(MessagePage::default()),
+    let Some(wanted) = Wanted::of(connection, filter, now)? else {
+        return Ok(MessagePage::default());
     };
-    let (text, [one, other]) = wanted.statement();
+    let (text, parameters) = wanted.statement();
+    let parameters = std::iter::once(after.seq).chain(parameters);
     let mut statement = flat(connection.prepare_cached(text))?;
-    let mut rows = match statement.parameter_count() {
-        1 => flat(statement.query([after.seq]))?,
-        2 => flat(statement.query([after.seq, one]))?,
-        _ => flat(statement.query([after.seq, one, other]))?,
-    };
+    let mut rows = flat(statement.query(params_from_iter(parameters)))?;
     let (mut page, mut bytes, mut looked_at) = (MessagePage::default(), 0, 0);
     while let Some(row) = flat(rows.next())? {
         let place = ListPlace { seq: flat(row.get(0))?, sink: flat(row.get(1))? };
@@ -113,39 +109,37 @@ impl<'a> Wanted<'a> {
     }
 
     /// The shortest way to what is wanted, and its parameters behind the place.
-    fn statement(&self) -> (&'static str, [i64; 2]) {
-        const NONE: i64 = -1;
-        let of_lane = |lane: Lane| (sql::LIST_LANE, [i64::from(lane.number()), NONE]);
-        match self.filter.state {
-            Some(MessageState::Dead) => (sql::LIST_PARKED, [parked::DEAD, parked::SKIPPED]),
-            Some(MessageState::Held) => (sql::LIST_PARKED, [parked::HELD, NONE]),
-            Some(MessageState::Scheduled) => (sql::LIST_PARKED, [parked::SCHEDULED, NONE]),
-            Some(MessageState::Expired) => (sql::LIST_PARKED, [parked::EXPIRED, NONE]),
-            Some(MessageState::Discarded) => (sql::LIST_PARKED, [parked::DISCARDED, NONE]),
-            Some(MessageState::Waiting | MessageState::Delivered) | None => {
-                match &self.filter.aggregate {
-                    Some(aggregate) => of_lane(Lane::of(aggregate.as_str().as_bytes())),
-                    None => (sql::LIST, [NONE; 2]),
-                }
+    fn statement(&self) -> (&'static str, Vec<i64>) {
+        let parked = |one, other| (sql::LIST_PARKED, vec![one, other]);
+        match (self.filter.state, &self.filter.aggregate) {
+            (Some(MessageState::Dead), _) => parked(parked::DEAD, parked::SKIPPED),
+            (Some(MessageState::Held), _) => parked(parked::HELD, parked::NONE),
+            (Some(MessageState::Scheduled), _) => parked(parked::SCHEDULED, parked::NONE),
+            (Some(MessageState::Expired), _) => parked(parked::EXPIRED, parked::NONE),
+            (Some(MessageState::Discarded), _) => parked(parked::DISCARDED, parked::NONE),
+            (Some(MessageState::Waiting | MessageState::Delivered) | None, Some(aggregate)) => {
+                let lane = Lane::of(aggregate.as_str().as_bytes());
+                (sql::LIST_LANE, vec![lane.number().into()])
+            }
+            (Some(MessageState::Waiting | MessageState::Delivered) | None, None) => {
+                (sql::LIST, Vec::new())
             }
         }
     }
 
+    /// Takes a row of one of those statements.
     fn has(&self, row: &Row<'_>) -> Result<bool, StoreError> {
-        let Self { sink, filter, before } = self;
         let is = |index, wanted: Option<&str>| match wanted {
-            None => Ok(true),
-            Some(wanted) => flat(row.get_ref(index).map(|value| value.as_str() == Ok(wanted))),
+            Some(wanted) => Ok(flat(row.get_ref(index))?.as_str() == Ok(wanted)),
+            None => Ok::<_, StoreError>(true),
         };
-        Ok(sink.is_none_or(|sink| row.get(1) == Ok(sink.0))
-            && is(2, filter.topic.as_ref().map(|topic| topic.as_str()))?
-            && is(3, filter.aggregate.as_ref().map(|aggregate| aggregate.as_str()))?
-            && before
-                .is_none_or(|before| row.get(4).is_ok_and(|at: i64| at <= before.unix_micros()))
-            && match filter.state {
-                None => true,
-                Some(state) => state_in(row, 5)? == state,
-            })
+        let (sink, at): (i16, i64) = (flat(row.get(1))?, flat(row.get(4))?);
+        let state = state_in(row, 5)?;
+        Ok(self.sink.is_none_or(|wanted| sink == wanted.0)
+            && is(2, self.filter.topic.as_ref().map(Topic::as_str))?
+            && is(3, self.filter.aggregate.as_ref().map(Aggregate::as_str))?
+            && self.before.is_none_or(|before| at <= before.unix_micros())
+            && self.filter.state.is_none_or(|wanted| state == wanted))
     }
 }
 

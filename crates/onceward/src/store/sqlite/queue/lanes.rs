@@ -59,25 +59,18 @@ pub(super) fn lease(
     let relays: u32 =
         connection.prepare_cached(sql::COUNT_RELAYS)?.query_row([sink.0], |row| row.get(0))?;
     let share = u32::from(Lane::COUNT).div_ceil(relays.max(1)) as usize;
-    let mut held = lanes(connection, sql::HELD_LANES, &[&sink.0, relay.as_bytes()])?;
-    for lane in held.drain(share.min(held.len())..) {
-        execute(sql::GIVE_BACK_LANE, &[&sink.0, &lane.number()])?;
-    }
-    let mut positions = Vec::with_capacity(share);
-    for lane in &held {
-        let row = LaneRow::read(connection, sink, *lane)?;
-        positions.extend(row.map(|row| row.position(sink, *lane, relay)));
+    let mut held = LaneRow::find(connection, sql::HELD_LANES, sink, relay.as_bytes())?;
+    for mut row in held.drain(share.min(held.len())..) {
+        row.give_to(connection, None)?;
     }
     let wanted = i64::try_from(share - held.len()).unwrap_or_default();
-    for lane in lanes(connection, sql::FREE_LANES, &[&sink.0, &wanted])? {
-        execute(sql::TAKE_OVER, &[&sink.0, &lane.number(), relay.as_bytes()])?;
+    for mut row in LaneRow::find(connection, sql::FREE_LANES, sink, wanted)? {
+        row.give_to(connection, Some(relay))?;
         // Whatever the relay before still settles expects the step before this one.
-        if let Some(row) = LaneRow::read(connection, sink, lane)? {
-            let cursor = row.cursor;
-            let row = row.step(connection, (sink, lane), fresh_fence(), cursor)?;
-            positions.push(row.position(sink, lane, relay));
-        }
+        row.step(connection, fresh_fence(), row.cursor)?;
+        held.push(row);
     }
+    let positions = held.iter().map(|row| row.position(relay)).collect();
     Made::written(Ok(positions))
 }
 
@@ -114,17 +107,6 @@ pub(super) fn alarm(connection: &Connection, sink: SinkId) -> rusqlite::Result<O
 
 fn last_number(connection: &Connection) -> rusqlite::Result<i64> {
     connection.prepare_cached(sql::LAST_NUMBER)?.query_row([], |row| row.get(0))
-}
-
-fn lanes(
-    connection: &Connection,
-    text: &str,
-    parameters: &[&dyn rusqlite::ToSql],
-) -> rusqlite::Result<Vec<Lane>> {
-    let mut statement = connection.prepare_cached(text)?;
-    let numbers = statement.query_map(parameters, |row| row.get(0))?;
-    let numbers: rusqlite::Result<Vec<u8>> = numbers.collect();
-    Ok(numbers?.into_iter().filter_map(Lane::from_number).collect())
 }
 
 pub(super) fn give_back(

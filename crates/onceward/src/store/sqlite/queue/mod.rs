@@ -60,22 +60,16 @@ impl Queue for SqliteStore {
 
     fn waiting<'a>(&'a self, positions: &'a [Position]) -> StoreFuture<'a, Vec<Lane>> {
         Box::pin(async move {
-            let places: Result<Vec<_>, StoreError> = positions.iter().map(place_of).collect();
+            let places: Result<Arc<[_]>, StoreError> = positions.iter().map(place_of).collect();
             let places = places?;
-            self.give_lanes().await?;
-            let readers = &self.inner.readers;
-            readers.messages(move |connection, now| page::waiting(connection, &places, now)).await
+            self.look(move |connection, now| page::waiting(connection, &places, now)).await
         })
     }
 
     fn take<'a>(&'a self, position: &'a Position, limit: u32) -> StoreFuture<'a, Page> {
         Box::pin(async move {
             let place = place_of(position)?;
-            self.give_lanes().await?;
-            let readers = &self.inner.readers;
-            let taken =
-                readers.messages(move |connection, now| page::take(connection, place, limit, now));
-            taken.await
+            self.look(move |connection, now| page::take(connection, place, limit, now)).await
         })
     }
 
@@ -100,19 +94,12 @@ impl InspectQueue for SqliteStore {
     fn list<'a>(&'a self, filter: &'a MessageFilter) -> StoreFuture<'a, MessagePage> {
         Box::pin(async move {
             let (after, filter) = (inspect::ListPlace::after(filter)?, filter.clone());
-            self.give_lanes().await?;
-            let readers = &self.inner.readers;
-            let listed = readers
-                .messages(move |connection, now| inspect::list(connection, &filter, after, now));
-            listed.await
+            self.look(move |connection, now| inspect::list(connection, &filter, after, now)).await
         })
     }
 
     fn show(&self, id: MessageId) -> StoreFuture<'_, Vec<ShownMessage>> {
-        Box::pin(async move {
-            self.give_lanes().await?;
-            self.inner.readers.messages(move |connection, _| inspect::show(connection, id)).await
-        })
+        Box::pin(self.look(move |connection, _| inspect::show(connection, id)))
     }
 
     fn repair<'a>(&'a self, repair: &'a RepairMessage) -> StoreFuture<'a, Changed> {
@@ -130,7 +117,7 @@ impl InspectQueue for SqliteStore {
     }
 
     fn condition(&self) -> StoreFuture<'_, QueueCondition> {
-        Box::pin(self.inner.readers.messages(inspect::condition))
+        Box::pin(self.look(inspect::condition))
     }
 }
 
@@ -171,12 +158,23 @@ impl SqliteStore {
         given.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or_else(stopped)
     }
 
-    /// Gives their lanes to messages of producers that could not compute them.
-    async fn give_lanes(&self) -> Result<(), StoreError> {
-        while self.inner.readers.messages(|connection, _| page::has_no_lane(connection)).await? {
-            self.change(0, |connection, _| lanes::give_lanes(connection)).await?;
+    /// Reads, after it gave their lanes to messages of producers that cannot compute them. One that comes in
+    /// between is behind what is read.
+    async fn look<T: Send + 'static>(
+        &self,
+        question: impl Fn(&Connection, Timestamp) -> Result<T, StoreError> + Clone + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (readers, again) = (&self.inner.readers, question.clone());
+        let answer =
+            readers.messages(move |connection, now| match page::has_no_lane(connection)? {
+                true => Ok(None),
+                false => question(connection, now).map(Some),
+            });
+        if let Some(answer) = answer.await? {
+            return Ok(answer);
         }
-        Ok(())
+        self.change(0, |connection, _| lanes::give_lanes(connection)).await?;
+        readers.messages(again).await
     }
 }
 

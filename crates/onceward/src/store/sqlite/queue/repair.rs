@@ -55,10 +55,9 @@ pub(super) fn repair(
     set_head(connection, sink, &aggregate)?;
     // A relay that is at this lane reads again before it changes anything.
     if let Some(lane) = Lane::from_number(lane)
-        && let Some(row) = LaneRow::read(connection, sink, lane)?
+        && let Some(mut row) = LaneRow::read(connection, sink, lane)?
     {
-        let cursor = row.cursor;
-        row.step(connection, (sink, lane), fresh_fence(), cursor)?;
+        row.step(connection, fresh_fence(), row.cursor)?;
     }
     let RepairMessage { id, sink, kind, actor, reason } = repair;
     connection.prepare_cached(sql::NOTE)?.execute(params![

@@ -4,7 +4,7 @@ use onceward_core::{
     Fence, StoreError, Timestamp,
     message::{Lane, Message, Position, RelayId, SinkId},
 };
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 
 use super::{super::reader::flat, cursor_at, sql};
 use crate::store::sql::messages::MessageColumns;
@@ -37,8 +37,10 @@ pub(super) fn message(connection: &Connection, seq: i64) -> Result<Option<Messag
 /// steps of operators.
 const KNOWN_STEPS: usize = 8;
 
-/// A lane as it is stored.
+/// A lane of a sink as it is stored.
 pub(super) struct LaneRow {
+    sink: SinkId,
+    lane: Lane,
     step: i64,
     /// Those of the last steps, the newest first.
     fences: Vec<u8>,
@@ -54,15 +56,33 @@ impl LaneRow {
         lane: Lane,
     ) -> rusqlite::Result<Option<Self>> {
         let mut statement = connection.prepare_cached(sql::LANE)?;
-        let row = statement.query_row(params![sink.0, lane.number()], |row| {
-            Ok(Self {
-                step: row.get(0)?,
-                fences: row.get(1)?,
-                cursor: row.get(2)?,
-                relay: row.get::<_, Option<[u8; 16]>>(3)?.map(RelayId::from_random),
-            })
-        });
+        let row = statement.query_row(params![sink.0, lane.number()], |row| Self::of(row, sink));
         row.optional()
+    }
+
+    /// The lanes that a statement finds for a sink.
+    pub(super) fn find(
+        connection: &Connection,
+        text: &str,
+        sink: SinkId,
+        parameter: impl ToSql,
+    ) -> rusqlite::Result<Vec<Self>> {
+        let mut statement = connection.prepare_cached(text)?;
+        let rows = statement.query_map(params![sink.0, parameter], |row| Self::of(row, sink))?;
+        rows.collect()
+    }
+
+    fn of(row: &Row<'_>, sink: SinkId) -> rusqlite::Result<Self> {
+        let number: u8 = row.get(0)?;
+        let no_lane = || rusqlite::Error::IntegralValueOutOfRange(0, number.into());
+        Ok(Self {
+            sink,
+            lane: Lane::from_number(number).ok_or_else(no_lane)?,
+            step: row.get(1)?,
+            fences: row.get(2)?,
+            cursor: row.get(3)?,
+            relay: row.get::<_, Option<[u8; 16]>>(4)?.map(RelayId::from_random),
+        })
     }
 
     /// The fence of a step; `None`: it has not been made, or is long past.
@@ -74,24 +94,35 @@ impl LaneRow {
 
     /// Appends a step, which leaves the lane here.
     pub(super) fn step(
-        mut self,
+        &mut self,
         connection: &Connection,
-        (sink, lane): (SinkId, Lane),
         fence: Fence,
         cursor: i64,
-    ) -> rusqlite::Result<Self> {
+    ) -> rusqlite::Result<()> {
         (self.step, self.cursor) = (self.step + 1, cursor);
         self.fences.splice(0..0, *fence.as_bytes());
         self.fences.truncate(KNOWN_STEPS * fence.as_bytes().len());
         let mut step = connection.prepare_cached(sql::STEP)?;
-        step.execute(params![sink.0, lane.number(), self.fences, cursor])?;
-        Ok(self)
+        step.execute(params![self.sink.0, self.lane.number(), self.fences, cursor]).map(drop)
     }
 
-    pub(super) fn position(&self, sink: SinkId, lane: Lane, relay: RelayId) -> Position {
+    /// Gives the lane to a relay, or to none.
+    pub(super) fn give_to(
+        &mut self,
+        connection: &Connection,
+        relay: Option<RelayId>,
+    ) -> rusqlite::Result<()> {
+        self.relay = relay;
+        let bytes = relay.as_ref().map(RelayId::as_bytes);
+        let mut give = connection.prepare_cached(sql::GIVE_LANE_TO)?;
+        give.execute(params![self.sink.0, self.lane.number(), bytes]).map(drop)
+    }
+
+    pub(super) fn position(&self, relay: RelayId) -> Position {
         let step = u64::try_from(self.step).unwrap_or_default();
         // A lane has one fence at least, since its sink was opened.
         let fence = self.fence_of(step).unwrap_or(Fence::from_random([0; 16]));
-        Position { sink, lane, relay, step, fence, cursor: cursor_at(self.cursor) }
+        let (sink, lane, cursor) = (self.sink, self.lane, cursor_at(self.cursor));
+        Position { sink, lane, relay, step, fence, cursor }
     }
 }

@@ -30,10 +30,10 @@ pub(super) fn settle(
     now: Timestamp,
 ) -> rusqlite::Result<Made<Settled>> {
     let Settlement { from, fence, changes, .. } = settlement;
-    let Some(row) = LaneRow::read(connection, from.sink, from.lane)? else {
+    let Some(mut row) = LaneRow::read(connection, from.sink, from.lane)? else {
         return Made::unchanged(Settled::Fenced(None));
     };
-    let newest = row.position(from.sink, from.lane, from.relay);
+    let newest = row.position(from.relay);
     if row.fence_of(from.step + 1) == Some(*fence) {
         // Its reply was lost, and others may have made steps since. A lane that is another relay's by now is shown as it was:
         // what comes next from there misses.
@@ -58,8 +58,8 @@ pub(super) fn settle(
         set_head(connection, from.sink, aggregate)?;
     }
     let cursor = to.unwrap_or(row.cursor).max(row.cursor);
-    let row = row.step(connection, (from.sink, from.lane), *fence, cursor)?;
-    Made::written(Settled::Moved(row.position(from.sink, from.lane, from.relay)))
+    row.step(connection, *fence, cursor)?;
+    Made::written(Settled::Moved(row.position(from.relay)))
 }
 
 fn park(

@@ -42,27 +42,24 @@ pub(super) const FORGET_RELAY: &str = "DELETE FROM onceward_relay WHERE sink = ?
 pub(super) const COUNT_RELAYS: &str = "SELECT count(*) FROM onceward_relay WHERE sink = ?1";
 
 pub(super) const HELD_LANES: &str = "
-    SELECT lane FROM onceward_lane WHERE sink = ?1 AND relay = ?2 ORDER BY lane";
+    SELECT lane, step, fences, cursor, relay FROM onceward_lane WHERE sink = ?1 AND relay = ?2 ORDER BY lane";
 
 /// Relays that do not live any more were forgotten before.
 pub(super) const FREE_LANES: &str = "
-    SELECT lane FROM onceward_lane AS lane
+    SELECT lane, step, fences, cursor, relay FROM onceward_lane AS lane
     WHERE sink = ?1 AND NOT EXISTS (
         SELECT 1 FROM onceward_relay AS relay WHERE relay.sink = lane.sink AND relay.relay = lane.relay)
     ORDER BY lane
     LIMIT ?2";
 
-pub(super) const GIVE_BACK_LANE: &str = "
-    UPDATE onceward_lane SET relay = NULL WHERE sink = ?1 AND lane = ?2";
+pub(super) const GIVE_LANE_TO: &str = "
+    UPDATE onceward_lane SET relay = ?3 WHERE sink = ?1 AND lane = ?2";
 
 pub(super) const GIVE_BACK_ALL: &str = "
     UPDATE onceward_lane SET relay = NULL WHERE sink = ?1 AND relay = ?2";
 
-pub(super) const TAKE_OVER: &str = "
-    UPDATE onceward_lane SET relay = ?3 WHERE sink = ?1 AND lane = ?2";
-
 pub(super) const LANE: &str = "
-    SELECT step, fences, cursor, relay FROM onceward_lane WHERE sink = ?1 AND lane = ?2";
+    SELECT lane, step, fences, cursor, relay FROM onceward_lane WHERE sink = ?1 AND lane = ?2";
 
 pub(super) const STEP: &str = "
     UPDATE onceward_lane SET step = step + 1, fences = ?3, cursor = ?4
@@ -198,12 +195,13 @@ pub(super) const DELETE_MESSAGE: &str = "DELETE FROM onceward_message WHERE seq 
 pub(super) const FORGET_PARKED: &str = "
     DELETE FROM onceward_parked WHERE sink IN (SELECT sink FROM onceward_sink) AND seq = ?1";
 
-/// What a list goes through: each message once for every sink that it is for. The body is not read.
+/// What a list goes through: each message once for every sink that it is for. The body is not read. The tables are
+/// joined in this order, which is that of the list, so that no page sorts all.
 pub(super) const LIST: &str = "
     SELECT message.seq, sink.sink, message.topic, message.aggregate, message.at, lane.cursor >= message.seq, parked.state
     FROM onceward_message AS message
     CROSS JOIN onceward_sink AS sink
-    JOIN onceward_lane AS lane ON lane.sink = sink.sink AND lane.lane = message.lane
+    CROSS JOIN onceward_lane AS lane ON lane.sink = sink.sink AND lane.lane = message.lane
     LEFT JOIN onceward_parked AS parked ON parked.sink = sink.sink AND parked.seq = message.seq
     WHERE message.seq >= ?1 AND sink.begins_behind < message.seq
     ORDER BY message.seq, sink.sink";
@@ -212,7 +210,7 @@ pub(super) const LIST_LANE: &str = "
     SELECT message.seq, sink.sink, message.topic, message.aggregate, message.at, lane.cursor >= message.seq, parked.state
     FROM onceward_message AS message INDEXED BY onceward_message_lane
     CROSS JOIN onceward_sink AS sink
-    JOIN onceward_lane AS lane ON lane.sink = sink.sink AND lane.lane = message.lane
+    CROSS JOIN onceward_lane AS lane ON lane.sink = sink.sink AND lane.lane = message.lane
     LEFT JOIN onceward_parked AS parked ON parked.sink = sink.sink AND parked.seq = message.seq
     WHERE message.lane = ?2 AND message.seq >= ?1 AND sink.begins_behind < message.seq
     ORDER BY message.seq, sink.sink";
@@ -237,7 +235,7 @@ pub(super) const SHOWN: &str = "
         sink.name, lane.cursor >= message.seq, parked.state, parked.attempts, parked.due, parked.why
     FROM onceward_message AS message
     CROSS JOIN onceward_sink AS sink
-    JOIN onceward_lane AS lane ON lane.sink = sink.sink AND lane.lane = message.lane
+    CROSS JOIN onceward_lane AS lane ON lane.sink = sink.sink AND lane.lane = message.lane
     LEFT JOIN onceward_parked AS parked ON parked.sink = sink.sink AND parked.seq = message.seq
     WHERE message.seq = ?1 AND sink.sink = ?2";
 
@@ -253,7 +251,7 @@ pub(super) const FIND: &str = "
     SELECT message.seq, message.lane, message.aggregate, lane.cursor >= message.seq, parked.state
     FROM onceward_message AS message
     CROSS JOIN onceward_sink AS sink ON sink.begins_behind < message.seq
-    JOIN onceward_lane AS lane ON lane.sink = sink.sink AND lane.lane = message.lane
+    CROSS JOIN onceward_lane AS lane ON lane.sink = sink.sink AND lane.lane = message.lane
     LEFT JOIN onceward_parked AS parked ON parked.sink = sink.sink AND parked.seq = message.seq
     WHERE message.id = ?1 AND sink.sink = ?2";
 

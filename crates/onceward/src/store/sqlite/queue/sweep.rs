@@ -8,7 +8,7 @@ use rusqlite::{Connection, params};
 use super::{super::SqliteStore, Made, sql};
 
 /// How many messages one transaction looks at.
-const PIECE: u32 = 500;
+const PIECE: u32 = 250;
 
 /// What one piece of a sweep has done.
 struct Piece {

@@ -1,0 +1,51 @@
+//! How a page ends: one settlement, proposed again until its answer is known.
+
+use std::time::Duration;
+
+use onceward_core::message::{Position, Settled, Settlement};
+use tokio::time::sleep;
+
+use super::shared::RelayRun;
+use crate::{
+    engine::fresh_fence,
+    telemetry::{self, QueueCall, SettleResult},
+};
+
+/// The first and the longest wait before a settlement is proposed again that had no answer.
+const WAITS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+
+/// So many steps of others may come in between, each an operator's; then the lane is left and read anew.
+const MOST_FENCED: u32 = 100;
+
+/// Moves a lane on; `None`: it is another relay's, which goes on from the newest step.
+///
+/// A proposal without an answer is made again under the same fence, by which the outbox knows it if it was made.
+/// That goes on until there is an answer, also when the lease is over: whoever cannot write this down cannot
+/// take the lane over either, and a lane that nobody took over can still be moved. Given up, all of the page would be
+/// sent again.
+pub(super) async fn settle(run: &RelayRun, mut settlement: Settlement) -> Option<Position> {
+    let (mut wait, longest) = WAITS;
+    let mut fenced = 0;
+    loop {
+        match run.ask(QueueCall::Settle, run.queue.settle(&settlement)).await {
+            Ok(Settled::Moved(position)) => {
+                telemetry::RELAY_SETTLEMENTS.add(SettleResult::Moved);
+                return Some(position);
+            }
+            Ok(Settled::Fenced(Some(position))) if fenced < MOST_FENCED => {
+                telemetry::RELAY_SETTLEMENTS.add(SettleResult::Fenced);
+                fenced += 1;
+                settlement = Settlement { from: position, fence: fresh_fence(), ..settlement };
+            }
+            Ok(Settled::Fenced(_)) => {
+                telemetry::RELAY_SETTLEMENTS.add(SettleResult::Lost);
+                return None;
+            }
+            Err(_) => {
+                telemetry::RELAY_SETTLEMENTS.add(SettleResult::Failed);
+                sleep(wait).await;
+                wait = (wait * 2).min(longest);
+            }
+        }
+    }
+}
