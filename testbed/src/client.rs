@@ -93,6 +93,17 @@ impl Database {
     pub fn try_sql(&self, text: &str) -> Result<String, Trouble> {
         self.client.sql_at(&self.url, text)
     }
+
+    /// What `pg_dump` makes of it: statements for another database.
+    ///
+    /// # Panics
+    ///
+    /// With the words of the program when it fails.
+    #[track_caller]
+    pub fn dump(&self) -> String {
+        let mut pg_dump = bounded(&self.client.psql.with_file_name("pg_dump"));
+        run(pg_dump.args(["-d", &self.url]), "").unwrap_or_else(|trouble| panic!("{trouble}"))
+    }
 }
 
 impl Drop for Database {

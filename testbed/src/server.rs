@@ -44,8 +44,10 @@ pub struct Server {
 }
 
 /// What every server is told; a test's own settings come after them and win.
-const SETTINGS: [(&str, &str); 6] = [
+const SETTINGS: [(&str, &str); 7] = [
     ("max_connections", "300"),
+    // For transactions that outlive their connections.
+    ("max_prepared_transactions", "20"),
     ("timezone", "UTC"),
     // A server that was primary can follow the new one without being copied again.
     ("wal_log_hints", "on"),

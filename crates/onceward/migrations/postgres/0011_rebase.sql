@@ -15,6 +15,7 @@ DECLARE
     own xid8;
     moment timestamptz := clock_timestamp();
     new_base pg_snapshot;
+    parked_now jsonb;
 BEGIN
     renewed := 0;
     waiting := 0;
@@ -34,30 +35,37 @@ BEGIN
         -- It lists this transaction, as one that is open and whose messages are to come.
         new_base := (pg_snapshot_xmin(now_at.place)::text || ':' || own::text::bigint + 1 || ':' || concat_ws(',',
             nullif(split_part(now_at.place::text, ':', 3), ''), own::text))::pg_snapshot;
-        CREATE TEMPORARY TABLE not_got ON COMMIT DROP AS
-            SELECT m.lane, m.seq, l.sink FROM onceward.lane l CROSS JOIN LATERAL (
-                SELECT s.* FROM onceward.step s WHERE s.sink = l.sink AND s.lane = l.lane ORDER BY s.step DESC LIMIT 1
-            ) newest JOIN onceward.message m ON m.lane = l.lane
-            -- What has a larger number than the floor may be of this server, whose transactions the place does not know.
-            WHERE (m.seq > newest.floor OR NOT pg_visible_in_snapshot(m.xid, newest.base))
-                AND NOT coalesce(m.seq <= newest.done AND pg_visible_in_snapshot(m.xid, newest.target), false)
-                AND NOT EXISTS (SELECT FROM onceward.parked p WHERE p.sink = l.sink AND p.seq = m.seq);
-        UPDATE onceward.message m SET xid = CASE WHEN missed.is_by_all THEN own ELSE '1' END
-            FROM (
-                SELECT m.lane, m.seq, coalesce(n.count = (SELECT count(*) FROM onceward.sink), false) AS is_by_all
-                    FROM onceward.message m
-                    LEFT JOIN (SELECT g.seq, count(*) FROM pg_temp.not_got g GROUP BY g.seq) n ON n.seq = m.seq
-            ) missed
-            WHERE m.lane = missed.lane AND m.seq = missed.seq AND (missed.is_by_all OR NOT pg_visible_in_snapshot(m.xid, new_base));
-        INSERT INTO onceward.parked AS p (sink, seq, lane, state, attempts, due, try_at, at, id, aggregate, why)
-            SELECT g.sink, m.seq, m.lane, 0, 0, moment, NULL, moment, m.id, m.aggregate, ''
-                FROM pg_temp.not_got g JOIN onceward.message m ON m.lane = g.lane AND m.seq = g.seq
-                WHERE m.xid <> own;
-        GET DIAGNOSTICS waiting = ROW_COUNT;
-        SELECT count(*) INTO renewed FROM onceward.message m WHERE m.xid = own;
-        PERFORM onceward.set_heads(g.sink, array_agg(DISTINCT m.aggregate::text))
-            FROM pg_temp.not_got g JOIN onceward.message m ON m.lane = g.lane AND m.seq = g.seq
-            WHERE m.xid <> own GROUP BY g.sink;
+        WITH not_got AS MATERIALIZED (
+            SELECT m.lane, m.seq, l.sink, count(*) OVER (PARTITION BY m.seq) AS sinks
+                FROM onceward.lane l CROSS JOIN LATERAL (
+                    SELECT s.* FROM onceward.step s WHERE s.sink = l.sink AND s.lane = l.lane ORDER BY s.step DESC LIMIT 1
+                ) newest JOIN onceward.message m ON m.lane = l.lane
+                -- A larger number than the floor may be of this server, whose transactions the place does not know.
+                WHERE (m.seq > newest.floor OR NOT pg_visible_in_snapshot(m.xid, newest.base))
+                    AND NOT coalesce(m.seq <= newest.done AND pg_visible_in_snapshot(m.xid, newest.target), false)
+                    AND NOT EXISTS (SELECT FROM onceward.parked p WHERE p.sink = l.sink AND p.seq = m.seq)
+        ), stamped AS (
+            UPDATE onceward.message m SET xid = CASE WHEN missed.is_by_all THEN own ELSE '1' END
+                FROM (
+                    SELECT n.lane, n.seq, coalesce(bool_or(g.sinks = (SELECT count(*) FROM onceward.sink)), false) AS is_by_all
+                        FROM onceward.message n LEFT JOIN not_got g ON g.seq = n.seq GROUP BY n.lane, n.seq
+                ) missed
+                WHERE m.lane = missed.lane AND m.seq = missed.seq
+                    AND (missed.is_by_all OR NOT pg_visible_in_snapshot(m.xid, new_base))
+                RETURNING missed.is_by_all
+        ), kept_waiting AS (
+            INSERT INTO onceward.parked AS p (sink, seq, lane, state, attempts, due, try_at, at, id, aggregate, why)
+                SELECT g.sink, m.seq, m.lane, 0, 0, moment, NULL, moment, m.id, m.aggregate, ''
+                    FROM not_got g JOIN onceward.message m ON m.lane = g.lane AND m.seq = g.seq
+                    WHERE g.sinks < (SELECT count(*) FROM onceward.sink)
+                RETURNING p.sink, p.aggregate
+        )
+        SELECT (SELECT count(*) FROM stamped s WHERE s.is_by_all), (SELECT count(*) FROM kept_waiting),
+            (SELECT jsonb_object_agg(k.sink, k.aggregates) FROM (
+                SELECT w.sink, jsonb_agg(DISTINCT w.aggregate) AS aggregates FROM kept_waiting w GROUP BY w.sink) k)
+            INTO renewed, waiting, parked_now;
+        PERFORM onceward.set_heads(of_sink.key::smallint, ARRAY(SELECT jsonb_array_elements_text(of_sink.value)))
+            FROM jsonb_each(parked_now) AS of_sink;
         INSERT INTO onceward.step (sink, lane, step, fence, base, floor, at)
             SELECT l.sink, l.lane, newest.step + 1, gen_random_uuid(), new_base, now_at.floor, moment
                 FROM onceward.lane l CROSS JOIN LATERAL (

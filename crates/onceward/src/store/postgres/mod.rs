@@ -55,6 +55,7 @@ pub use client::OwnTransaction;
 pub(crate) use client::commit_error;
 pub use error::OpenError;
 pub(crate) use error::describe;
+pub use queue::{Rebase, Rebased};
 pub use schema::{Durability, MIGRATIONS, Tables};
 #[cfg(feature = "sqlx")]
 pub(crate) use sqlx::{depth, sqlx_commit_error};

@@ -4,10 +4,11 @@ use std::{future::Future, time::Duration};
 
 use onceward_core::{
     StoreError, StoreFuture, Timestamp,
-    message::{Enqueue, MessageId, NewMessage, Receive},
+    message::{Aggregate, Enqueue, MessageId, NewMessage, Receive},
 };
 use tokio_postgres::{
     Client, Row, Transaction,
+    error::SqlState,
     types::{FromSql, ToSql, Type},
 };
 use uuid::Uuid;
@@ -38,7 +39,7 @@ impl<'a> EnqueueCall<'a> {
         message.check().map_err(|error| StoreError::Refused(error.to_string()))?;
         Ok(Self {
             message,
-            aggregate: message.aggregate.as_ref().map(|aggregate| aggregate.as_str()),
+            aggregate: message.aggregate.as_ref().map(Aggregate::as_str),
             headers: headers_text(&message.headers),
             id: message.id.map(|id| Uuid::from_bytes(*id.as_bytes())),
             operation: message.operation.map(|operation| operation.to_string()),
@@ -178,7 +179,7 @@ async fn call_on<T: for<'r> FromSql<'r>>(
 ) -> Result<T, StoreError> {
     let answered = client.query_typed_one(text, parameters).await;
     answered.and_then(|row: Row| row.try_get(0)).map_err(|error| {
-        let code = error.code().map(|code| code.code());
+        let code = error.code().map(SqlState::code);
         explained(code, describe(&error)).unwrap_or_else(|| store_error(&error))
     })
 }

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 use onceward_core::{
     StoreError, StoreFuture,
     message::{
-        Changed, InspectQueue, Lane, LaneCondition, MessageFilter, MessageId, MessagePage,
-        MessageState, QueueCondition, RelayId, RepairMessage, ShownMessage, SinkCondition, SinkId,
-        SinkName,
+        Aggregate, Changed, InspectQueue, Lane, LaneCondition, MessageFilter, MessageId,
+        MessagePage, MessageState, QueueCondition, RelayId, RepairMessage, ShownMessage,
+        SinkCondition, SinkId, SinkName, Topic,
     },
 };
 use tokio_postgres::{
@@ -114,10 +114,10 @@ impl<'a> Asked<'a> {
         };
         Ok(Self {
             id: None,
-            sink: filter.sink.as_ref().map(|sink| sink.as_str()),
+            sink: filter.sink.as_ref().map(SinkName::as_str),
             states: filter.state.map(numbers_of),
-            topic: filter.topic.as_ref().map(|topic| topic.as_str()),
-            aggregate: filter.aggregate.as_ref().map(|aggregate| aggregate.as_str()),
+            topic: filter.topic.as_ref().map(Topic::as_str),
+            aggregate: filter.aggregate.as_ref().map(Aggregate::as_str),
             older: filter.older.map(|older| Interval(micros(older))),
             after,
             limit: filter.limit,

@@ -9,6 +9,7 @@ mod cursor;
 mod idle;
 mod inside;
 mod inspect;
+mod rebase;
 mod rows;
 mod settle;
 mod sql;
@@ -26,6 +27,8 @@ use onceward_core::{
     },
 };
 use uuid::Uuid;
+
+pub use rebase::{Rebase, Rebased};
 
 use super::{
     PostgresStore,

@@ -4,7 +4,7 @@ use onceward_core::{StoreError, Timestamp};
 use sqlx::{
     Encode, PgConnection, Postgres, Type,
     encode::IsNull,
-    error::BoxDynError,
+    error::{BoxDynError, DatabaseError},
     postgres::{PgArgumentBuffer, PgTypeInfo, types::PgInterval},
 };
 use uuid::Uuid;
@@ -44,7 +44,7 @@ impl MessageConnection for PgConnection {
 }
 
 fn inside_error(error: &sqlx::Error) -> StoreError {
-    let code = error.as_database_error().and_then(|error| error.code());
+    let code = error.as_database_error().and_then(DatabaseError::code);
     explained(code.as_deref(), error.to_string()).unwrap_or_else(|| store_error(error))
 }
 
