@@ -23,7 +23,7 @@ use crate::{
 pub(crate) const RATE: u32 = 50;
 
 /// How long the last message may take.
-const LAST: Duration = Duration::from_secs(2);
+const LAST: Duration = Duration::from_secs(1);
 
 /// Who delivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
