@@ -14,7 +14,7 @@ use crate::{
         peers::{Peer, PeerName},
     },
     postgres::{
-        script::{CENTS, CHARGE, CUSTOMER, INSERT_CHARGE},
+        script::{CENTS, CUSTOMER, INSERT_CHARGE},
         site::Site,
     },
 };
@@ -60,9 +60,6 @@ pub(crate) fn run(
 ) -> Result<Vec<Row>, Failure> {
     let own = Own::new(site)?;
     let graphile = peers.iter().find(|peer| peer.name == PeerName::GraphileWorker);
-    if let Some(graphile) = graphile {
-        graphile.place.sql(CHARGE)?;
-    }
     let mut rows: Vec<_> = [Who::Own, Who::OwnWoken]
         .into_iter()
         .chain(graphile.map(|_| Who::Graphile))
