@@ -418,6 +418,7 @@ mod tests {
             ("onceward-gateway", Integration, "operators", "operators"),
             ("onceward-gateway", Integration, "admin_openapi", "operators, as others read them"),
             ("onceward-bench", Binary, "onceward-bench", "tooling"),
+            ("onceward-bench", Integration, "postgres_messages", "PostgreSQL"),
             ("xtask", Binary, "xtask", "tooling"),
             ("testbed", Library, "testbed", "tooling"),
             ("testbed", Integration, "postgres_servers", "PostgreSQL"),
