@@ -159,6 +159,7 @@ macro_rules! queue_conformance {
             a_sink_keeps_its_place
             a_removed_sink_is_forgotten
             a_sweep_deletes_what_every_sink_has_passed
+            without_a_sink_nothing_is_swept
             a_sweep_keeps_the_retention_and_its_limit
             a_sweep_keeps_what_is_parked
         }

@@ -95,6 +95,8 @@ pub(crate) enum Mistake {
     RemovedSinkStays,
     /// The sweep deletes what one sink has passed.
     SweepByOneSink,
+    /// Without sinks the sweep deletes everything.
+    SweepWithoutSinks,
     /// The sweep deletes what is younger than the retention.
     SweepOfYoung,
     /// The sweep deletes all at once.

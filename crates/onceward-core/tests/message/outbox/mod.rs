@@ -218,14 +218,15 @@ impl Outbox {
 
     /// What is committed now.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let (next, open) = (self.next_xid, self.open.keys().copied());
-        match self.mistake {
-            Some(Mistake::DirtyRead) => Snapshot { xmax: next, open: BTreeSet::new() },
+        let (next, mut open) = (self.next_xid, self.open.keys().copied());
+        let (xmax, open) = match self.mistake {
+            Some(Mistake::DirtyRead) => (next, BTreeSet::new()),
             Some(Mistake::WaitsForOpenTransactions) => {
-                Snapshot { xmax: open.min().unwrap_or(next), open: BTreeSet::new() }
+                (open.next().unwrap_or(next), BTreeSet::new())
             }
-            _ => Snapshot { xmax: next, open: open.collect() },
-        }
+            _ => (next, open.collect()),
+        };
+        Snapshot { xmax, open, floor: self.next_seq - 1 }
     }
 
     fn row(&self, id: MessageId) -> Option<&Row> {

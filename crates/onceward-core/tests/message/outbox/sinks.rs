@@ -93,6 +93,9 @@ impl Outbox {
 
     /// No sink will send it any more.
     fn is_over(&self, row: &Row) -> bool {
+        if self.sinks.is_empty() {
+            return self.makes(Mistake::SweepWithoutSinks);
+        }
         let mut sinks = self.sinks.values();
         let is_over_at = |sink: &Sink| {
             let lane = &sink.lanes[&row.lane];
@@ -129,32 +132,27 @@ impl Outbox {
         self.next_xid = 1;
     }
 
-    /// Gives what may be undelivered a number of this cluster, and begins every lane before it, in one transaction
-    /// with the producers locked out.
-    ///
-    /// What the old cursors have passed was delivered, unless this cluster may have written it after the
-    /// restore: that is delivered again.
+    /// Gives what is undelivered a number of this cluster, and begins every lane before it, in one transaction with
+    /// the producers locked out. What this cluster has written since the restore counts as undelivered, although the old
+    /// cursors seem to have passed it.
     pub(crate) fn rebase(&mut self) {
         self.home = self.cluster;
         let own = self.next_xid;
         self.next_xid += 1;
-        let is_delivered = |row: &Row| {
-            let mut sinks = self.sinks.values();
-            let passed =
-                sinks.all(|sink| self.has_passed(&sink.lanes[&row.lane].newest().1.mark, row));
-            passed && row.xid >= own
+        let is_dealt_with = |row: &Row| {
+            self.sinks.values().all(|sink| {
+                let lane = &sink.lanes[&row.lane];
+                let mark = &lane.newest().1.mark;
+                let is_known = row.seq <= mark.base.floor.max(mark.done);
+                (is_known && self.has_passed(mark, row)) || lane.parked.contains_key(&row.seq)
+            })
         };
-        let delivered: Vec<_> =
-            self.rows.values().filter(|row| is_delivered(row)).map(|row| row.seq).collect();
-        let parked: Vec<_> = {
-            let lanes = self.sinks.values().flat_map(|sink| sink.lanes.values());
-            lanes.flat_map(|lane| lane.parked.keys().copied()).collect()
-        };
+        let old = self.rows.values().filter(|row| is_dealt_with(row)).map(|row| row.seq);
+        let old: Vec<_> = old.collect();
         for row in self.rows.values_mut() {
-            let is_passed = delivered.contains(&row.seq) || parked.contains(&row.seq);
-            row.xid = if is_passed { 0 } else { own };
+            row.xid = if old.contains(&row.seq) { 0 } else { own };
         }
-        let base = Snapshot { xmax: own, open: self.open.keys().copied().collect() };
+        let base = Snapshot { xmax: own, ..self.snapshot() };
         for lane in self.sinks.values_mut().flat_map(|sink| sink.lanes.values_mut()) {
             let number = lane.newest().0;
             lane.append(Mark::at(base.clone()), own_fence(4, number), self.now);
