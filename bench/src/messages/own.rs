@@ -21,7 +21,7 @@ use tokio_postgres::{Client, NoTls};
 use crate::{
     Failure,
     messages::monotonic_nanos,
-    postgres::site::{Lanes, Place, Site},
+    postgres::site::{BenchDatabase, Lanes, Site},
 };
 
 /// The sink of all relays.
@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(900);
 
 /// One database with an outbox.
 pub(crate) struct Own {
-    pub(crate) place: Place,
+    pub(crate) place: BenchDatabase,
     pub(crate) store: PostgresStore,
 }
 

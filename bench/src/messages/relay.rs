@@ -9,7 +9,7 @@ use crate::{
         own::Own,
         peers::{Peer, PeerName},
     },
-    postgres::site::{Cpu, Place, Site},
+    postgres::site::{BenchDatabase, Cpu, Site},
     progress::Progress,
 };
 
@@ -54,7 +54,7 @@ impl Row {
     fn turn(
         &mut self,
         site: &Site,
-        place: &Place,
+        place: &BenchDatabase,
         messages: u64,
         drain: impl FnOnce() -> Result<Duration, Failure>,
     ) -> Result<(), Failure> {
