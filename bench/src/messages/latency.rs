@@ -82,9 +82,12 @@ pub(crate) fn run(
 }
 
 fn of_own(site: &Site, own: &Own, number: u64, is_woken: bool) -> Result<Vec<Duration>, Failure> {
+    // The sink has its place before the first commit, however late the relay starts.
+    own.pass_all(site)?;
     let listening = own.listen(site)?;
     let waker = is_woken.then(|| listening.waker.clone());
     let committed = site.runtime.block_on(produce(own, number, waker))?;
+    listening.wait_for(number as usize);
     between(&committed, &listening.end(site)?)
 }
 

@@ -212,6 +212,15 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
+    /// Waits until so many messages came, or half a minute.
+    pub(crate) fn wait_for(&self, number: usize) {
+        let begun = Instant::now();
+        let count = || self.heard.lock().unwrap_or_else(PoisonError::into_inner).len();
+        while count() < number && begun.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// Ends it: which message came when.
     pub(crate) fn end(self, site: &Site) -> Result<Vec<(u64, u64)>, Failure> {
         let _ = self.stop.send(());
