@@ -4,7 +4,7 @@ mod bare;
 mod beside;
 mod client;
 mod exchange;
-mod install;
+pub(crate) mod install;
 mod peers;
 mod result;
 mod subjects;

@@ -8,6 +8,7 @@
 //! `gateway/client.rs` asks them, `gateway/result.rs` writes the result. `operators.rs` is the fourth, of lists
 //! and look-ups. `postgres.rs` is the plan of the fifth: `postgres/turns.rs` is who is measured beside
 //! `pgbench`, `postgres/site.rs` the server. `retry.rs` is the sixth: what a decision and the retrying layer cost.
+//! `messages.rs` is the seventh, of the outbox and its relay: `messages/own.rs` is our own, `messages/peers.rs` the others.
 
 mod append_log;
 mod gateway;
@@ -17,6 +18,7 @@ mod load;
 mod lookups;
 mod machine;
 mod measure;
+mod messages;
 mod operators;
 mod options;
 mod pairs;
@@ -59,6 +61,7 @@ enum Benchmark {
     Operators(operators::Arguments),
     Gateway(gateway::Arguments),
     Postgres(postgres::Arguments),
+    Messages(messages::Arguments),
     Retry(retry::Arguments),
     #[command(hide = true)]
     GatewayUpstream(gateway::UpstreamArguments),
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Benchmark::Operators(arguments) => operators::run(&arguments),
         Benchmark::Gateway(arguments) => gateway::run(&arguments),
         Benchmark::Postgres(arguments) => postgres::run(&arguments),
+        Benchmark::Messages(arguments) => messages::run(&arguments),
         Benchmark::Retry(arguments) => retry::run(&arguments),
         Benchmark::GatewayUpstream(arguments) => gateway::be_the_upstream(&arguments),
         Benchmark::GatewayBare(arguments) => gateway::be_the_bare_proxy(&arguments),

@@ -5,8 +5,8 @@ mod own;
 mod pgbench;
 mod purge;
 mod result;
-mod script;
-mod site;
+pub(crate) mod script;
+pub(crate) mod site;
 mod turns;
 
 use std::{

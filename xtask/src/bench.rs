@@ -16,7 +16,8 @@ use crate::failure::Failure;
                   gateway   measures `onceward serve` beside other proxies\n  \
                   operators measures lists and look-ups\n  \
                   postgres  measures the PostgreSQL store beside pgbench\n  \
-                  retry     measures the retry decision and the retrying layer\n\n\
+                  retry     measures the retry decision and the retrying layer\n  \
+                  messages  measures the outbox and its relay beside other queues\n\n\
                   Examples:\n  cargo xtask bench store          with the usual settings\n  \
                   cargo xtask bench store --help   what this benchmark can be told"
 )]

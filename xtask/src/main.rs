@@ -9,6 +9,7 @@ mod compare;
 mod dependencies;
 mod failure;
 mod mutants;
+mod package;
 mod purity;
 mod results;
 mod servers;
@@ -37,6 +38,7 @@ use crate::failure::Failure;
                   cargo xtask test --long   the same with the long suites\n  \
                   cargo xtask ci            what the continuous integration runs, in its order\n  \
                   cargo xtask bench store   measure the stores\n  \
+                  cargo xtask package       what is installed without Rust\n  \
                   cargo xtask compare       probe other implementations, and write docs/comparison.md"
 )]
 struct Arguments {
@@ -56,6 +58,7 @@ enum Task {
     Bench(bench::Arguments),
     Compare(compare::Arguments),
     Mutants(mutants::Arguments),
+    Package(package::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -83,5 +86,6 @@ fn run(task: &Task) -> Result<ExitCode, Failure> {
         Task::Bench(arguments) => bench::run(&root, arguments).map(|()| ExitCode::SUCCESS),
         Task::Compare(arguments) => compare::run(&root, arguments).map(|()| ExitCode::SUCCESS),
         Task::Mutants(arguments) => mutants::run(&root, arguments),
+        Task::Package(arguments) => package::run(&root, arguments).map(|()| ExitCode::SUCCESS),
     }
 }

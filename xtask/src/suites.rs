@@ -6,6 +6,7 @@
 
 use std::any::Any;
 
+use crate::package;
 use crate::servers;
 use crate::tools;
 use crate::workspace::{Kind, TestTarget, Workspace};
@@ -166,9 +167,9 @@ pub(crate) const SUITES: [Suite; 17] = [
                 && !is_postgres(target)
                 && !is_failover(target)
         },
-        against: |_| {
+        against: |workspace| {
             let text = "the built command; its demo on loopback sockets, with SQLite";
-            Against::Present(text.to_owned())
+            Against::Present(format!("{text}; {}", package::installers(workspace)))
         },
         load: Load::Waits,
         usual: ALL,
@@ -417,6 +418,7 @@ mod tests {
             ("onceward-gateway", Integration, "operators", "operators"),
             ("onceward-gateway", Integration, "admin_openapi", "operators, as others read them"),
             ("onceward-bench", Binary, "onceward-bench", "tooling"),
+            ("onceward-bench", Integration, "postgres_messages", "PostgreSQL"),
             ("xtask", Binary, "xtask", "tooling"),
             ("testbed", Library, "testbed", "tooling"),
             ("testbed", Integration, "postgres_servers", "PostgreSQL"),

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use testbed::Installation;
@@ -97,6 +97,39 @@ pub(crate) fn patroni() {
     if let Err(reason) = from_distribution(&["patroni", "etcd-server"]) {
         println!("Patroni, which a long test needs: {reason}");
     }
+}
+
+/// The compiler of C for commands that need no library of the machine.
+pub(crate) fn musl_compiler() -> Result<(), String> {
+    let runs = || Command::new("musl-gcc").arg("--version").output().is_ok();
+    if runs() {
+        return Ok(());
+    }
+    from_distribution(&["musl-tools"])?;
+    runs().then_some(()).ok_or_else(|| "it was installed but does not run".to_owned())
+}
+
+/// What makes wheels, and what reads the compose file.
+const PYTHON_PACKAGING: &str = "wheel==0.48.0 pyyaml==6.0.3";
+
+/// The Python of an environment with that, below `target/tools`.
+pub(crate) fn packaging(workspace: &Workspace) -> Result<PathBuf, String> {
+    let place = workspace.target_directory().join("tools/packaging");
+    let python = place.join("bin/python");
+    install_once(&place, "packages.txt", PYTHON_PACKAGING, || {
+        virtual_environment(&place)?;
+        let mut install = Command::new(&python);
+        install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+        quietly(install.args(PYTHON_PACKAGING.split(' ')))
+    })?;
+    Ok(python)
+}
+
+/// An environment of Python at this place, with nothing in it.
+pub(crate) fn virtual_environment(place: &Path) -> Result<(), String> {
+    let make = || quietly(Command::new("python3").args(["-m", "venv"]).arg(place));
+    // Debian has the module in a package of its own.
+    make().or_else(|_| from_distribution(&["python3-venv"]).and_then(|()| make()))
 }
 
 /// What holds the programs of PostgreSQL 18: all of them, unlike most packages for embedding it.
@@ -198,9 +231,7 @@ pub(crate) fn python(workspace: &Workspace) -> Result<String, String> {
     }
     println!("installing {listed} into an environment of its own");
     let _ = fs::remove_dir_all(&place);
-    let environment = || quietly(Command::new("python3").args(["-m", "venv"]).arg(&place));
-    // Debian has the module in a package of its own.
-    environment().or_else(|_| from_distribution(&["python3-venv"]).and_then(|()| environment()))?;
+    virtual_environment(&place)?;
     let mut install = Command::new(place.join("bin/python"));
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
     quietly(install.args(wanted))?;
@@ -299,7 +330,7 @@ fn install_once(
     if fs::read_to_string(&file).is_ok_and(|known| known == wanted) {
         return Ok(());
     }
-    println!("installing what tests of the gateway need into {}", place.display());
+    println!("installing into {}", place.display());
     fs::create_dir_all(place).map_err(|error| format!("{}: {error}", place.display()))?;
     install()?;
     write(&file, wanted)

@@ -42,13 +42,11 @@ pub(crate) fn version(program: &str, flag: &str) -> Option<String> {
 /// The directory with these packages of npm, below `target/`; installed when they are absent.
 pub(crate) fn from_npm(packages: &[(&str, &str)]) -> Result<PathBuf, Failure> {
     version("npm", "--version").ok_or("npm is not installed")?;
-    let program = std::env::current_exe()?;
-    let target = program.parent().and_then(Path::parent).ok_or("the program is in no directory")?;
     let names: Vec<_> = packages
         .iter()
         .map(|(name, version)| format!("{}-{version}", name.replace(['@', '/'], "-")))
         .collect();
-    let directory = target.join("bench-peers").join(names.join("_").trim_matches('-'));
+    let directory = kept()?.join(names.join("_").trim_matches('-'));
     let stamp = directory.join("installed");
     if stamp.exists() {
         return Ok(directory);
@@ -63,6 +61,32 @@ pub(crate) fn from_npm(packages: &[(&str, &str)]) -> Result<PathBuf, Failure> {
     finish(command.args(&pinned).current_dir(&directory))?;
     std::fs::write(stamp, "")?;
     Ok(directory)
+}
+
+/// A program of Go, below `target/`; built from these files when it is absent or they are others.
+pub(crate) fn from_go(name: &str, files: &[(&str, &str)]) -> Result<PathBuf, Failure> {
+    let directory = kept()?.join(name);
+    let program = directory.join("peer");
+    let is_same = |(file, text): &(&str, &str)| {
+        std::fs::read_to_string(directory.join(file)).is_ok_and(|written| written == *text)
+    };
+    if program.exists() && files.iter().all(is_same) {
+        return Ok(program);
+    }
+    eprintln!("building with go: {name}");
+    std::fs::create_dir_all(&directory)?;
+    for (file, text) in files {
+        std::fs::write(directory.join(file), text)?;
+    }
+    finish(Command::new("go").args(["build", "-o", "peer", "."]).current_dir(&directory))?;
+    Ok(program)
+}
+
+/// Where programs of others are kept.
+fn kept() -> Result<PathBuf, Failure> {
+    let program = std::env::current_exe()?;
+    let target = program.parent().and_then(Path::parent).ok_or("the program is in no directory")?;
+    Ok(target.join("bench-peers"))
 }
 
 /// Runs a command to its end.

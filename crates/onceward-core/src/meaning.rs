@@ -28,7 +28,7 @@
 use alloc::collections::BTreeSet;
 use core::{error::Error, fmt};
 
-use crate::Effect;
+use crate::{Effect, words::words};
 
 /// What came back from a run.
 ///
@@ -68,36 +68,26 @@ pub enum Meaning {
     Unknown,
 }
 
-/// How the replies that leave doubt are read: server errors and missing answers.
-///
-/// ```
-/// use onceward_core::{Effect, Policy, Profile};
-///
-/// assert_eq!(Policy::of(Effect::External).build()?.profile(), Some(Profile::Standard));
-/// let policy = Policy::of(Effect::External).profile(Profile::Stripe).build()?;
-/// assert_eq!(policy.profile(), Some(Profile::Stripe));
-/// # Ok::<(), onceward_core::PolicyError>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Profile {
-    /// Strict, except for a 503: the server says that it did not handle it, and the key is free.
-    Standard,
-    /// A server error is final if the server itself made it; behind a proxy it is unknown.
-    Strict,
-    /// Every complete answer is final, as Stripe's clients expect; a 400 gives the key back.
-    Stripe,
-    /// Every failure is run again: only for an effect that may be repeated.
-    Rerun,
-}
-
-impl Profile {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Standard => "standard",
-            Self::Strict => "strict",
-            Self::Stripe => "stripe",
-            Self::Rerun => "rerun",
-        }
+words! {
+    /// How the replies that leave doubt are read: server errors and missing answers.
+    ///
+    /// ```
+    /// use onceward_core::{Effect, Policy, Profile};
+    ///
+    /// assert_eq!(Policy::of(Effect::External).build()?.profile(), Some(Profile::Standard));
+    /// let policy = Policy::of(Effect::External).profile(Profile::Stripe).build()?;
+    /// assert_eq!(policy.profile(), Some(Profile::Stripe));
+    /// # Ok::<(), onceward_core::PolicyError>(())
+    /// ```
+    pub enum Profile {
+        /// Strict, except for a 503: the server says that it did not handle it, and the key is free.
+        Standard = "standard",
+        /// A server error is final if the server itself made it; behind a proxy it is unknown.
+        Strict = "strict",
+        /// Every complete answer is final, as Stripe's clients expect; a 400 gives the key back.
+        Stripe = "stripe",
+        /// Every failure is run again: only for an effect that may be repeated.
+        Rerun = "rerun",
     }
 }
 

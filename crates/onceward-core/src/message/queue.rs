@@ -45,7 +45,8 @@ pub trait Queue: Send + Sync + 'static {
     /// settlement's fence, it was made.
     fn settle<'a>(&'a self, settlement: &'a Settlement) -> StoreFuture<'a, Settled>;
 
-    /// Deletes what every sink has passed, whose retention is over and that no parked entry names.
+    /// Deletes what every sink has passed, whose retention is over and that no entry names which may still be
+    /// sent; nothing while there is no sink.
     fn sweep(&self, retain: Duration, limit: u32) -> StoreFuture<'_, Sweep>;
 }
 

@@ -256,6 +256,10 @@ impl LaneWork {
             }
             Next::Hold { why } => self.park(index, Parking::Held { attempts, why }),
             Next::Die { why } => self.park(index, self.dead(attempts, why)),
+            Next::GiveWay { attempts, wait, why } => {
+                self.park(index, Parking::Waiting { attempts, wait, why });
+                self.paused = Some(self.paused.flatten());
+            }
             Next::Pause { wait } => {
                 self.paused = Some(self.paused.flatten().max(wait));
                 self.items[index].was_tried = false;

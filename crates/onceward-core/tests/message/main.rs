@@ -5,5 +5,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod conformance;
+mod content;
+mod delivery;
 mod memory;
+mod model;
 mod outbox;
+mod work;

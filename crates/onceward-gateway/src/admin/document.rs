@@ -4,7 +4,7 @@
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, header};
 use onceward::{
-    Digest, Effect, Execution, Outcome, State, Status, Timestamp,
+    Digest, Execution, Outcome, State, Status, Timestamp,
     protocol::{Found, Stored, StoredBody, Unreadable},
     server::cause_of,
     store::{Listed, TrailEntry},
@@ -24,7 +24,7 @@ pub(super) fn whole(id: Digest, found: &Found, trail: &[TrailEntry]) -> Value {
     let mut document = match found {
         Found::Record(stored) => {
             let mut document = readable(id, stored);
-            document["effect"] = effect(stored.record.effect).into();
+            document["effect"] = stored.record.effect.as_str().into();
             document["cause"] = cause_of(stored).into();
             document["execution"] = execution(id, stored.record.execution);
             document["answer"] = match &stored.record.state {
@@ -105,14 +105,6 @@ fn entry(id: Digest, entry: &TrailEntry) -> Value {
         "actor": entry.note.actor,
         "reason": entry.note.reason,
     })
-}
-
-fn effect(effect: Effect) -> &'static str {
-    match effect {
-        Effect::Transactional => "transactional",
-        Effect::External => "external",
-        Effect::Repeatable { .. } => "repeatable",
-    }
 }
 
 pub(super) fn time(time: Timestamp) -> Option<String> {

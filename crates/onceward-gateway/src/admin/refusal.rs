@@ -49,6 +49,10 @@ impl Refusal {
 
 impl From<StoreError> for Refusal {
     fn from(error: StoreError) -> Self {
+        // The operator's words, and not the store, are at fault.
+        if let StoreError::Refused(_) = error {
+            return Self::malformed(format!("{error}; nothing was changed"));
+        }
         let doubt = match error.is_definite() {
             true => "nothing was changed",
             false => "look again before you repeat it",

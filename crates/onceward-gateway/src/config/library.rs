@@ -4,14 +4,14 @@ use std::{convert::Infallible, future::ready};
 
 use http::{HeaderName, request::Parts};
 use onceward::{
-    Digest, Effect, Outcome, Profile, Scope, Store, StoreError,
-    protocol::{Found, Policy, PolicyBuilder, PolicyError, StoredBody},
+    Digest, Outcome, Scope, Store, StoreError,
+    protocol::{Found, StoredBody},
     server::{Idempotency, IdempotencyBuilder, InFlight, OptionsError},
     store::{BoxFuture, Change, Swap},
 };
 
 use super::{
-    InFlightRule, KeyRule, KeySource, Route, RouteEffect, RouteProfile, ScopePart, SourceLocation,
+    InFlightRule, KeyRule, KeySource, Route, ScopePart, SourceLocation,
     diagnostics::mistake::Mistakes, schema::options::RouteOptions,
 };
 
@@ -62,41 +62,11 @@ impl Route {
         }
     }
 
-    /// What answers to its keyed requests mean.
-    pub(crate) fn policy(&self) -> Result<Policy, PolicyError> {
-        let mut builder = Policy::of(self.effect())
-            .not_applied(self.not_applied.iter().copied())
-            .released_statuses(self.released.iter().copied())
-            .final_statuses(self.finals.iter().copied());
-        builder = self.profile().into_iter().fold(builder, PolicyBuilder::profile);
-        if self.hold_500 {
-            builder = builder.hold_500();
-        }
-        builder.build()
-    }
-
-    fn effect(&self) -> Effect {
-        match self.effect {
-            RouteEffect::External => Effect::External,
-            RouteEffect::Transactional => Effect::Transactional,
-            RouteEffect::Repeatable { within } => Effect::Repeatable { within },
-        }
-    }
-
-    fn profile(&self) -> Option<Profile> {
-        self.profile.map(|profile| match profile {
-            RouteProfile::Standard => Profile::Standard,
-            RouteProfile::Strict => Profile::Strict,
-            RouteProfile::Stripe => Profile::Stripe,
-            RouteProfile::Rerun => Profile::Rerun,
-        })
-    }
-
     /// The options of this route, as the library calls them.
     pub(crate) fn choose(&self, builder: IdempotencyBuilder) -> IdempotencyBuilder {
         let mut builder = builder
             .methods(self.methods.iter().cloned())
-            .effect(self.effect())
+            .effect(self.effect)
             .in_flight(match self.in_flight {
                 InFlightRule::Wait => InFlight::Wait(self.wait),
                 InFlightRule::Conflict => InFlight::Conflict,
@@ -136,7 +106,7 @@ impl Route {
         ] {
             builder = headers.iter().map(HeaderName::as_str).fold(builder, add);
         }
-        builder = self.profile().into_iter().fold(builder, IdempotencyBuilder::profile);
+        builder = self.profile.into_iter().fold(builder, IdempotencyBuilder::profile);
         let redact = self.redact();
         if !redact.is_empty() {
             builder = builder.redact(move |outcome| redact.apply(outcome));

@@ -9,7 +9,7 @@ mod shown;
 #[cfg(test)]
 mod tests;
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 #[allow(unused_imports, reason = "for `onceward serve`, which refuses such paths itself")]
 pub(crate) use schema::pattern::has_dot_segments;
@@ -171,24 +171,6 @@ pub(crate) enum Authorize {
     Mtls,
     None,
     Url(http::Uri),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RouteEffect {
-    External,
-    /// It ends in the commit of the service behind the gateway, and in no other way.
-    Transactional,
-    Repeatable {
-        within: Duration,
-    },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RouteProfile {
-    Standard,
-    Strict,
-    Stripe,
-    Rerun,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,11 +3,14 @@
 use std::fmt;
 
 use http::header::AUTHORIZATION;
-use onceward::outbox::{DeadLetters, OtherTopics, StartFrom};
+use onceward::{
+    Effect, Profile,
+    outbox::{DeadLetters, OtherTopics, StartFrom},
+};
 
 use super::{
-    Authorize, Config, Guarantee, InFlightRule, KeyRule, RetryRule, Role, Route, RouteEffect,
-    RouteProfile, ScopePart, StoreUrl, Unmatched,
+    Authorize, Config, Guarantee, InFlightRule, KeyRule, RetryRule, Role, Route, ScopePart,
+    StoreUrl, Unmatched,
     schema::{kinds::word, limits, options::EffectWord},
 };
 use crate::redact::Redact;
@@ -90,7 +93,6 @@ words! {
     KeyRule { Required = "required", Optional = "optional", Off = "off" }
     RetryRule { Off = "off", Standard = "standard", Patient = "patient" }
     Role { Read = "read", Resolve = "resolve", Purge = "purge" }
-    RouteProfile { Standard = "standard", Strict = "strict", Stripe = "stripe", Rerun = "rerun" }
     Unmatched { Pass = "pass", Refuse = "refuse" }
 }
 
@@ -101,25 +103,6 @@ pub(crate) const START_FROM: [(&str, StartFrom); 2] =
     [("now", StartFrom::Now), ("oldest", StartFrom::Oldest)];
 pub(crate) const OTHER_TOPICS: [(&str, OtherTopics); 2] =
     [("die", OtherTopics::Die), ("pass", OtherTopics::Pass)];
-
-impl RouteEffect {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::External => "external",
-            Self::Transactional => "transactional",
-            Self::Repeatable { .. } => "repeatable",
-        }
-    }
-
-    /// What is promised: the tiers of docs/guarantees.md.
-    pub(crate) fn tier(self) -> &'static str {
-        match self {
-            Self::External => "T3",
-            Self::Transactional => "T1",
-            Self::Repeatable { .. } => "T2",
-        }
-    }
-}
 
 impl Config {
     /// Whether what is acknowledged survives a crash. A server that may lose it is refused when the
@@ -136,7 +119,7 @@ impl Config {
     pub(crate) fn allows(&self, route: &Route) -> bool {
         let has_functions = matches!(&self.store, StoreUrl::Postgres(url) if !url.is_relative());
         let commits = has_functions && (self.encryption.is_none() || route.status_only);
-        route.effect != RouteEffect::Transactional || commits
+        route.effect != Effect::Transactional || commits
     }
 
     /// The routes whose operations have this name; they may differ in their scope.
@@ -159,17 +142,17 @@ impl Route {
 
     /// The profile that counts: the one that was said, or the effect's own (rule 12). A transactional
     /// effect has none: nothing is read from its answers.
-    pub(crate) fn profile_in_force(&self) -> Option<RouteProfile> {
+    pub(crate) fn profile_in_force(&self) -> Option<Profile> {
         self.profile.or(match self.effect {
-            RouteEffect::External => Some(RouteProfile::Standard),
-            RouteEffect::Transactional => None,
-            RouteEffect::Repeatable { .. } => Some(RouteProfile::Rerun),
+            Effect::External => Some(Profile::Standard),
+            Effect::Transactional => None,
+            Effect::Repeatable { .. } => Some(Profile::Rerun),
         })
     }
 
     /// That profile in a word.
     pub(crate) fn profile_text(&self) -> &'static str {
-        self.profile_in_force().map_or("none", RouteProfile::as_str)
+        self.profile_in_force().map_or("none", Profile::as_str)
     }
 
     /// Whether it does anything: a route that takes no keys only keeps later ones away.

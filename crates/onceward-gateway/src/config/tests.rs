@@ -5,8 +5,8 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use onceward::{Effect, protocol::Terms};
 
 use super::{
-    Authorize, Config, Guarantee, KeyRule, Mistake, Overrides, RouteEffect, ScopePart, Sources,
-    StoreUrl, schema::limits,
+    Authorize, Config, Guarantee, KeyRule, Mistake, Overrides, ScopePart, Sources, StoreUrl,
+    schema::limits,
 };
 use crate::commands::init::template;
 
@@ -86,7 +86,7 @@ fn three_arguments_are_enough_to_start() {
     assert_eq!(config.listen, address(8080));
     assert_eq!(config.store, StoreUrl::Sqlite("onceward.db".into()));
     let [route] = config.routes.as_slice() else { panic!("one route") };
-    assert_eq!((route.key, route.effect), (KeyRule::Optional, RouteEffect::External));
+    assert_eq!((route.key, route.effect), (KeyRule::Optional, Effect::External));
     assert_eq!(route.scope.len(), 2);
     for (method, path, matches) in [
         (http::Method::POST, "/", true),

@@ -96,7 +96,7 @@ impl Routes {
             };
             let layer =
                 root.with(|options| chosen(options).reject(move |parts| gate.rejects(parts)))?;
-            let service = layer.layer(Forward::new(policy.clone(), route.policy()?));
+            let service = layer.layer(Forward::new(policy.clone(), layer.policy().clone()));
             Ok(Planned { policy, covered: Some(Covered { route, service, counted }) })
         };
         let planned = config.routes.iter().map(plan).collect::<Result<Vec<_>, _>>()?;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Version, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use http_body::Body as _;
 use hyper::{
     body::Incoming,
@@ -35,12 +35,11 @@ impl Upgrade {
     /// What a head asks for, before the lines about its connection are gone; `None`: nothing that goes on.
     /// Only a GET may ask: no route takes keys with it.
     pub(super) fn asked(parts: &mut Parts, body: &Incoming, idle: Duration) -> Option<Self> {
+        // hyper offers it for HTTP/1.1 alone.
         let client = parts.extensions.remove::<OnUpgrade>()?;
         let is_meant =
             listed(&parts.headers, &header::CONNECTION).any(|name| name == header::UPGRADE);
-        let is_plain = parts.method == Method::GET
-            && parts.version == Version::HTTP_11
-            && body.is_end_stream();
+        let is_plain = parts.method == Method::GET && body.is_end_stream();
         let mut protocols = protocols(&parts.headers);
         protocols.retain(|protocol| !carries_requests(protocol));
         (is_meant && is_plain && !protocols.is_empty()).then_some(Self { protocols, client, idle })

@@ -5,4 +5,5 @@
 mod command;
 mod config;
 mod migrate;
+mod packages;
 mod words;

@@ -19,10 +19,10 @@ fn it_makes_the_tables_and_says_so_once() {
     let directory = tempfile::tempdir().unwrap();
     let first = migrate(&directory, &["--store", "sqlite://shop.db"]);
     assert!(first.is_success(), "{}", first.stderr);
-    assert_eq!(first.stdout, "shop.db: the tables have version 5 now, after 0\n");
+    assert_eq!(first.stdout, "shop.db: the tables have version 6 now, after 0\n");
     let second = migrate(&directory, &["--store", "shop.db"]);
     assert!(second.is_success());
-    assert_eq!(second.stdout, "shop.db: the tables are up to date (version 5)\n");
+    assert_eq!(second.stdout, "shop.db: the tables are up to date (version 6)\n");
     let contents = contents(&directory.path().join("shop.db"));
     let table = b"CREATE TABLE onceward_record";
     assert!(contents.windows(table.len()).any(|window| window == table));

@@ -32,10 +32,66 @@ BEGIN
 END
 $$;
 
+-- Entries of a lane that can be tried: of an aggregate those up to the first one that is not due. Callers pin the plans.
+CREATE FUNCTION onceward.due_messages(of_sink smallint, of_lane smallint, moment timestamptz, most integer)
+RETURNS TABLE (seq bigint, attempts integer)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT chain.seq, chain.attempts FROM (
+        SELECT p.aggregate FROM onceward.parked p
+            WHERE p.sink = of_sink AND p.lane = of_lane AND p.try_at <= moment AND p.state = 0
+            ORDER BY p.try_at LIMIT most
+    ) head CROSS JOIN LATERAL (
+        SELECT c.seq, c.attempts FROM (
+            SELECT p.seq, p.attempts, bool_and(p.state = 0 AND p.due <= moment) OVER (ORDER BY p.seq) AS is_due FROM (
+                SELECT q.seq, q.attempts, q.state, q.due FROM onceward.parked q
+                    WHERE q.sink = of_sink AND q.aggregate = head.aggregate AND q.state < 3
+                    ORDER BY q.sink, q.aggregate, q.seq LIMIT most
+            ) p
+        ) c WHERE c.is_due
+    ) chain
+    UNION ALL (
+        SELECT p.seq, p.attempts FROM onceward.parked p
+            WHERE p.sink = of_sink AND p.lane = of_lane AND p.try_at <= moment AND p.state = 3
+                AND onceward.is_free(of_sink, p.aggregate, moment)
+            ORDER BY p.try_at LIMIT most
+    )
+    ORDER BY seq LIMIT most;
+END
+$$;
+
+-- Sets the target of a step, or gives that which is set. The commit of this is a barrier: a standby that is promoted
+-- later has what the target sees. It is written in any case, for the commit of an earlier one may not have come there.
+CREATE FUNCTION onceward.open_target(
+    of_sink smallint, of_lane smallint, of_step bigint, of_fence uuid, OUT target pg_snapshot, OUT next_floor bigint
+)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    now_at record;
+BEGIN
+    IF current_setting('synchronous_standby_names') = '' THEN
+        -- If a crash undoes it, the settlement misses, and nothing is lost.
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    SELECT e.place, e.floor INTO now_at FROM onceward.end_of_outbox() e;
+    UPDATE onceward.step s SET
+        target = coalesce(s.target, now_at.place),
+        next_floor = CASE WHEN s.target IS NULL THEN now_at.floor ELSE s.next_floor END
+        WHERE s.sink = of_sink AND s.lane = of_lane AND s.step = of_step AND s.fence = of_fence
+        RETURNING s.target, s.next_floor INTO open_target.target, open_target.next_floor;
+    -- The row may be gone with its owner's lease; what is read then is settled in vain.
+    IF NOT FOUND THEN
+        open_target.target := now_at.place;
+        open_target.next_floor := now_at.floor;
+    END IF;
+END
+$$;
+
 -- What is next at a place: first a row that says with which target, then the parked messages that are due, then new
--- ones. If there are new ones and no target is set, this sets it, and the commit of that is a barrier: a standby that
--- is promoted later has the messages. It is written again where it was written before, because the commit of that may
--- not have come to the standby.
+-- ones. If there are new ones and no target is given, this opens one.
 CREATE FUNCTION onceward.take(
     of_sink smallint, of_lane smallint, of_step bigint, of_fence uuid, base text, floor bigint, target text,
     next_floor bigint, done bigint, most integer
@@ -53,49 +109,14 @@ DECLARE
     past pg_snapshot := take.base::pg_snapshot;
     present pg_snapshot := take.target::pg_snapshot;
     present_floor bigint := take.next_floor;
-    -- Their entries can be tried; of an aggregate, those up to the first one that is not due.
     due_seqs bigint[];
     due_attempts integer[];
-    earlier record;
 BEGIN
-    SELECT array_agg(d.seq ORDER BY d.seq), array_agg(d.attempts ORDER BY d.seq) INTO due_seqs, due_attempts FROM (
-        SELECT chain.seq, chain.attempts FROM (
-            SELECT p.aggregate FROM onceward.parked p
-                WHERE p.sink = of_sink AND p.lane = of_lane AND p.try_at <= moment AND p.state = 0
-                ORDER BY p.try_at LIMIT most
-        ) head CROSS JOIN LATERAL (
-            SELECT c.seq, c.attempts FROM (
-                SELECT p.seq, p.attempts, bool_and(p.state = 0 AND p.due <= moment) OVER (ORDER BY p.seq) AS is_due FROM (
-                    SELECT q.seq, q.attempts, q.state, q.due FROM onceward.parked q
-                        WHERE q.sink = of_sink AND q.aggregate = head.aggregate AND q.state < 3
-                        ORDER BY q.sink, q.aggregate, q.seq LIMIT most
-                ) p
-            ) c WHERE c.is_due
-        ) chain
-        UNION ALL (
-            SELECT p.seq, p.attempts FROM onceward.parked p
-                WHERE p.sink = of_sink AND p.lane = of_lane AND p.try_at <= moment AND p.state = 3
-                    AND onceward.is_free(of_sink, p.aggregate, moment)
-                ORDER BY p.try_at LIMIT most
-        )
-        ORDER BY seq LIMIT most
-    ) d;
+    SELECT array_agg(d.seq ORDER BY d.seq), array_agg(d.attempts ORDER BY d.seq) INTO due_seqs, due_attempts
+        FROM onceward.due_messages(of_sink, of_lane, moment, most) d;
     IF present IS NULL AND coalesce(cardinality(due_seqs), 0) < most AND onceward.is_behind(of_lane, past, take.floor) THEN
-        IF current_setting('synchronous_standby_names') = '' THEN
-            -- If a crash undoes it, the settlement misses, and nothing is lost.
-            PERFORM set_config('synchronous_commit', 'off', true);
-        END IF;
-        SELECT e.place, e.floor INTO present, present_floor FROM onceward.end_of_outbox() e;
-        -- The row may be gone with its owner's lease; what is read then is settled in vain.
-        UPDATE onceward.step s SET
-            target = coalesce(s.target, present),
-            next_floor = CASE WHEN s.target IS NULL THEN present_floor ELSE s.next_floor END
-            WHERE s.sink = of_sink AND s.lane = of_lane AND s.step = of_step AND s.fence = of_fence
-            RETURNING s.target, s.next_floor INTO earlier;
-        IF FOUND THEN
-            present := earlier.target;
-            present_floor := earlier.next_floor;
-        END IF;
+        SELECT o.target, o.next_floor INTO present, present_floor
+            FROM onceward.open_target(of_sink, of_lane, of_step, of_fence) o;
     END IF;
     opened := present::text;
     opened_floor := present_floor;

@@ -35,6 +35,54 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
         OR coalesce(of_seq <= newest.done AND pg_visible_in_snapshot(of_xid, newest.target), false)
 $$;
 
+-- Entries that a list looks at, in its order: messages and sinks. Without a state, and for what was delivered (7), all
+-- messages; else what is parked so, and for what waits (8) what is to come. The caller pins the plans.
+CREATE FUNCTION onceward.look_for(
+    of_id uuid, of_sink text, of_states smallint[], of_lane smallint, after_seq bigint, after_sink smallint, looks integer
+)
+RETURNS TABLE (seq bigint, sink smallint, lane smallint)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    looks_at_all boolean := of_states IS NULL OR 7 = ANY (of_states);
+BEGIN
+    RETURN QUERY
+    -- In the middle of a page a parked message has not been passed yet, and would be found twice.
+    SELECT DISTINCT found.seq, s.id AS sink, found.lane FROM onceward.sink s CROSS JOIN LATERAL (
+        SELECT m.seq, m.lane FROM onceward.message m WHERE m.id = of_id
+        UNION ALL
+        SELECT m.seq, l.lane FROM onceward.lane l CROSS JOIN LATERAL (
+            SELECT n.seq FROM onceward.message n
+                WHERE n.lane = l.lane AND n.seq >= after_seq ORDER BY n.lane, n.seq LIMIT looks
+        ) m WHERE of_id IS NULL AND looks_at_all AND l.sink = s.id AND l.lane = coalesce(of_lane, l.lane)
+        UNION ALL
+        SELECT p.seq, p.lane FROM unnest(of_states) AS wanted (state) CROSS JOIN LATERAL (
+            SELECT q.seq, q.lane FROM onceward.parked q
+                WHERE q.sink = s.id AND q.state = wanted.state AND q.seq >= after_seq
+                ORDER BY q.sink, q.state, q.seq LIMIT looks
+        ) p WHERE of_id IS NULL AND NOT looks_at_all
+        UNION ALL
+        SELECT f.seq, l.lane FROM onceward.lane l CROSS JOIN LATERAL (
+            SELECT n.* FROM onceward.step n WHERE n.sink = l.sink AND n.lane = l.lane ORDER BY n.step DESC LIMIT 1
+        ) newest CROSS JOIN LATERAL (
+            (SELECT m.seq FROM onceward.message m
+                WHERE m.lane = l.lane AND m.seq >= greatest(after_seq, newest.floor + 1)
+                    AND NOT pg_visible_in_snapshot(m.xid, newest.base)
+                ORDER BY m.lane, m.seq LIMIT looks)
+            UNION ALL
+            SELECT m.seq FROM pg_snapshot_xip(newest.base) AS late (xid) CROSS JOIN LATERAL (
+                SELECT n.seq FROM onceward.message n
+                    WHERE n.xid = late.xid AND n.lane = l.lane AND n.seq >= after_seq AND n.seq <= newest.floor
+                    ORDER BY n.xid, n.lane, n.seq LIMIT looks
+            ) m
+        ) f WHERE of_id IS NULL AND NOT looks_at_all AND 8 = ANY (of_states)
+            AND l.sink = s.id AND l.lane = coalesce(of_lane, l.lane)
+    ) found
+    WHERE (of_sink IS NULL OR s.name = of_sink) AND (found.seq, s.id) > (after_seq, after_sink)
+    ORDER BY found.seq, s.id LIMIT looks;
+END
+$$;
+
 -- One message at each sink, or a page of them: first a row that says up to where it was looked and whether there is
 -- more, then the messages, oldest first. `of_states` null: all.
 CREATE FUNCTION onceward.list_messages(
@@ -54,48 +102,13 @@ DECLARE
     looks integer := 1000;
     moment timestamptz := clock_timestamp();
     of_lane smallint := get_byte(sha256(convert_to(of_aggregate, 'UTF8')), 0) & 63;
-    -- Without a state, and for what was delivered, all messages are looked at, else what is parked and what is to come.
-    looks_at_all boolean := of_states IS NULL OR 7 = ANY (of_states);
     looked_seqs bigint[];
     looked_sinks smallint[];
     looked_lanes smallint[];
 BEGIN
     SELECT array_agg(w.seq ORDER BY w.seq, w.sink), array_agg(w.sink ORDER BY w.seq, w.sink), array_agg(w.lane ORDER BY w.seq, w.sink)
         INTO looked_seqs, looked_sinks, looked_lanes
-    FROM (
-        SELECT found.seq, s.id AS sink, found.lane FROM onceward.sink s CROSS JOIN LATERAL (
-            SELECT m.seq, m.lane FROM onceward.message m WHERE m.id = of_id
-            UNION ALL
-            SELECT m.seq, l.lane FROM onceward.lane l CROSS JOIN LATERAL (
-                SELECT n.seq FROM onceward.message n
-                    WHERE n.lane = l.lane AND n.seq >= after_seq ORDER BY n.lane, n.seq LIMIT looks
-            ) m WHERE of_id IS NULL AND looks_at_all AND l.sink = s.id AND l.lane = coalesce(of_lane, l.lane)
-            UNION ALL
-            SELECT p.seq, p.lane FROM unnest(of_states) AS wanted (state) CROSS JOIN LATERAL (
-                SELECT q.seq, q.lane FROM onceward.parked q
-                    WHERE q.sink = s.id AND q.state = wanted.state AND q.seq >= after_seq
-                    ORDER BY q.sink, q.state, q.seq LIMIT looks
-            ) p WHERE of_id IS NULL AND NOT looks_at_all
-            UNION ALL
-            SELECT f.seq, l.lane FROM onceward.lane l CROSS JOIN LATERAL (
-                SELECT n.* FROM onceward.step n WHERE n.sink = l.sink AND n.lane = l.lane ORDER BY n.step DESC LIMIT 1
-            ) newest CROSS JOIN LATERAL (
-                (SELECT m.seq FROM onceward.message m
-                    WHERE m.lane = l.lane AND m.seq >= greatest(after_seq, newest.floor + 1)
-                        AND NOT pg_visible_in_snapshot(m.xid, newest.base)
-                    ORDER BY m.lane, m.seq LIMIT looks)
-                UNION ALL
-                SELECT m.seq FROM pg_snapshot_xip(newest.base) AS late (xid) CROSS JOIN LATERAL (
-                    SELECT n.seq FROM onceward.message n
-                        WHERE n.xid = late.xid AND n.lane = l.lane AND n.seq >= after_seq AND n.seq <= newest.floor
-                        ORDER BY n.xid, n.lane, n.seq LIMIT looks
-                ) m
-            ) f WHERE of_id IS NULL AND NOT looks_at_all AND 8 = ANY (of_states)
-                AND l.sink = s.id AND l.lane = coalesce(of_lane, l.lane)
-        ) found
-        WHERE (of_sink IS NULL OR s.name = of_sink) AND (found.seq, s.id) > (after_seq, after_sink)
-        ORDER BY found.seq, s.id LIMIT looks
-    ) w;
+        FROM onceward.look_for(of_id, of_sink, of_states, of_lane, after_seq, after_sink, looks) w;
     is_full := cardinality(looked_seqs) >= looks;
     seq := looked_seqs[cardinality(looked_seqs)];
     sink := looked_sinks[cardinality(looked_seqs)];

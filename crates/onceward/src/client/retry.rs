@@ -193,7 +193,7 @@ impl Retry {
     /// use onceward::client::{Event, Retry};
     ///
     /// let retry = Retry::standard().observe(|event| match event {
-    ///     Event::Ended { attempt, .. } => println!("attempt {}: {attempt}", attempt.number()),
+    ///     Event::Ended { attempt, .. } => println!("attempt {}: {attempt}", attempt.number),
     ///     Event::Waiting { wait, budget_left } => println!("again in {wait:?} ({budget_left:?} left)"),
     ///     _ => {}
     /// });

@@ -9,7 +9,7 @@ use std::{
 };
 
 use http::request::Parts;
-use onceward_core::{Digest, OperationName, Outcome, Scope};
+use onceward_core::{Digest, OperationName, Outcome, Policy, Scope};
 use tower_layer::Layer;
 
 use super::{
@@ -139,6 +139,12 @@ impl Idempotency {
 
     pub(super) fn memory_for(&self, parts: &Parts) -> PeerMemory {
         self.memory_of(self.options.chosen.peers.as_ref().and_then(|peers| (peers.address)(parts)))
+    }
+
+    /// What the answers of its service mean for their keys.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.options.policy
     }
 
     /// The engine, to drain it at shutdown.

@@ -93,7 +93,7 @@ fn a_damaged_record_is_unknown_and_shows_nothing_of_its_content() {
     });
 }
 
-/// A checksum keeps nobody from writing nonsense who may write at all.
+/// A role that may write can write nonsense with a right checksum.
 #[test]
 fn whatever_a_record_holds_the_view_can_be_read() {
     block_on(async {

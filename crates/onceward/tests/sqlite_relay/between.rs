@@ -49,7 +49,7 @@ pub struct Between {
 }
 
 impl Between {
-    pub fn new(
+    pub fn over(
         inner: Arc<dyn InspectQueue>,
         decide: impl FnMut(Call) -> Fault + Send + 'static,
     ) -> Arc<dyn InspectQueue> {

@@ -65,7 +65,7 @@ async fn attempts_that_do_not_end_are_given_up_and_made_again_by_another_relay()
 
 #[tokio::test(start_paused = true)]
 async fn a_relay_that_is_stopped_before_its_outbox_answers_ends() {
-    let queue = crate::between::Between::new(Arc::new(MemoryQueue::new()), |_| {
+    let queue = crate::between::Between::over(Arc::new(MemoryQueue::new()), |_| {
         crate::between::Fault::Before
     });
     let running = start(relay(&queue, &Recorder::accepting()).build().unwrap());

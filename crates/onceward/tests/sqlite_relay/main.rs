@@ -5,6 +5,7 @@
 mod between;
 mod consumer;
 mod ending;
+mod example;
 mod failures;
 mod file;
 mod health;
@@ -16,4 +17,5 @@ mod order;
 mod settling;
 mod sharing;
 mod shown;
+mod storm;
 mod support;

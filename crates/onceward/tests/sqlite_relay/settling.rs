@@ -43,7 +43,7 @@ async fn settlements_whose_answers_are_lost_are_made_once_and_nothing_is_sent_tw
     for fault in [Fault::Before, Fault::After, Fault::Hang] {
         let memory = filled(4);
         let mut settlements = 0;
-        let queue = Between::new(Arc::new(memory), move |call| {
+        let queue = Between::over(Arc::new(memory), move |call| {
             settlements += usize::from(call == Call::Settle);
             // Two of three go wrong.
             if call == Call::Settle && !settlements.is_multiple_of(3) { fault } else { Fault::None }
@@ -72,7 +72,7 @@ async fn an_outbox_that_is_away_for_longer_than_a_lease_stops_everything_and_los
     let memory = filled(40);
     let is_away = Arc::new(AtomicBool::new(false));
     let away = is_away.clone();
-    let queue = Between::new(Arc::new(memory), move |_| {
+    let queue = Between::over(Arc::new(memory), move |_| {
         if away.load(Ordering::SeqCst) { Fault::Before } else { Fault::None }
     });
     let sink = Recorder::new(|_, _| (Duration::from_millis(20), Sent::Accepted));
@@ -96,7 +96,7 @@ async fn every_call_may_fail_now_and_then() {
         let memory = filled(6);
         let mut random = fastrand::Rng::with_seed(7);
         let queue =
-            Between::new(
+            Between::over(
                 Arc::new(memory),
                 move |_| {
                     if random.u8(..) < 50 { fault } else { Fault::None }
@@ -175,7 +175,7 @@ async fn an_outbox_that_says_so_is_not_relayed_until_it_is_in_order_again() {
 async fn an_outbox_that_cannot_be_used_ends_the_relay_and_one_that_is_away_does_not() {
     let memory: Arc<dyn InspectQueue> = Arc::new(filled(1));
     let mut opened = 0;
-    let away = Between::new(memory.clone(), move |call| {
+    let away = Between::over(memory.clone(), move |call| {
         opened += usize::from(call == Call::Open);
         if call == Call::Open && opened < 50 { Fault::Before } else { Fault::None }
     });
@@ -184,7 +184,7 @@ async fn an_outbox_that_cannot_be_used_ends_the_relay_and_one_that_is_away_does_
     until("all are there", async || sink.accepted().len() == 50).await;
     running.stop().await;
 
-    let queue = Between::new(memory, |_| Fault::Unusable);
+    let queue = Between::over(memory, |_| Fault::Unusable);
     let error = start(relay(&queue, &sink).build().unwrap()).error().await;
     assert!(
         error.to_string().contains("`billing`") && error.to_string().contains("standby"),

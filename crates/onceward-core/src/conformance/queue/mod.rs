@@ -2,7 +2,7 @@
 //!
 //! A backend gives a [`QueueBench`] and gets one `#[test]` for each rule:
 //!
-//! ```ignore
+//! ```
 //! onceward_core::queue_conformance!(MyBench::new(), block_on);
 //! onceward_core::inbox_conformance!(MyBench::new(), block_on); // if it has `Receive`
 //! ```
@@ -24,6 +24,7 @@ mod inbox;
 mod leases;
 mod operators;
 mod parked;
+mod relay;
 mod settlements;
 mod sinks;
 mod taking;
@@ -35,6 +36,8 @@ pub use parked::*;
 pub use settlements::*;
 pub use sinks::*;
 pub use taking::*;
+
+use relay::{Relay, relay};
 
 /// What the suite needs from the author of an outbox.
 pub trait QueueBench: Clone + Send + Sync + 'static {
@@ -99,6 +102,12 @@ pub trait InboxBench: QueueBench {
 
 /// Makes one `#[test]` for each rule of [`Queue`](crate::message::Queue) and
 /// [`InspectQueue`](crate::message::InspectQueue).
+///
+/// ```
+/// use onceward_core::queue_conformance;
+///
+/// queue_conformance!(MyBench::new(), block_on); // a `QueueBench`, and what runs a future to its end
+/// ```
 #[macro_export]
 macro_rules! queue_conformance {
     ($bench:expr, $block_on:path) => {
@@ -150,6 +159,7 @@ macro_rules! queue_conformance {
             a_sink_keeps_its_place
             a_removed_sink_is_forgotten
             a_sweep_deletes_what_every_sink_has_passed
+            without_a_sink_nothing_is_swept
             a_sweep_keeps_the_retention_and_its_limit
             a_sweep_keeps_what_is_parked
         }
@@ -157,6 +167,12 @@ macro_rules! queue_conformance {
 }
 
 /// Makes one `#[test]` for each rule of [`Receive`](crate::message::Receive).
+///
+/// ```
+/// use onceward_core::inbox_conformance;
+///
+/// inbox_conformance!(MyBench::new(), block_on); // an `InboxBench`, and what runs a future to its end
+/// ```
 #[macro_export]
 macro_rules! inbox_conformance {
     ($bench:expr, $block_on:path) => {
@@ -230,133 +246,6 @@ async fn enqueue<B: QueueBench>(
 ) {
     let id = bench.enqueue(queue, transaction, message).await.expect("the queue takes it");
     assert!(message.id.is_none_or(|wanted| wanted == id), "the producer chose its id");
-}
-
-/// A relay of the suite: it delivers pages by the answers that a case gives.
-struct Relay<Q> {
-    queue: Q,
-    sink: SinkId,
-    relay: RelayId,
-    lease: Duration,
-    dead_letters: DeadLetters,
-    held: BTreeMap<Lane, Position>,
-}
-
-/// A new relay that has leased what it gets, of the sink `billing` from the oldest message on.
-async fn relay<Q: InspectQueue + Clone>(queue: &Q) -> Relay<Q> {
-    let mut relay = Relay::new(queue, "billing", StartFrom::Oldest).await;
-    relay.renew().await;
-    relay
-}
-
-impl<Q: InspectQueue + Clone> Relay<Q> {
-    async fn new(queue: &Q, sink: &str, from: StartFrom) -> Self {
-        let sink = queue.open_sink(&sink_name(sink), from).await.expect("the queue answers");
-        Self {
-            queue: queue.clone(),
-            sink,
-            relay: RelayId::from_random(fresh_bytes()),
-            lease: HOUR * 24 * 7,
-            dead_letters: DeadLetters::Block,
-            held: BTreeMap::new(),
-        }
-    }
-
-    /// Leases as much as it gets.
-    async fn renew(&mut self) -> usize {
-        let request = LeaseRequest { sink: self.sink, relay: self.relay, lease: self.lease };
-        let positions = self.queue.lease(&request).await.expect("the queue answers");
-        self.held = positions.into_iter().map(|position| (position.lane, position)).collect();
-        let is_own =
-            |position: &Position| (position.sink, position.relay) == (self.sink, self.relay);
-        assert!(self.held.values().all(is_own), "a lease gives the relay's own lanes");
-        self.held.len()
-    }
-
-    fn at(&self, lane: Lane) -> &Position {
-        self.held.get(&lane).expect("the relay holds the lane")
-    }
-
-    async fn take(&self, lane: Lane, limit: u32) -> Page {
-        self.queue.take(self.at(lane), limit).await.expect("the queue answers")
-    }
-
-    /// What a page comes to, if the sink answers so.
-    fn work(
-        &self,
-        lane: Lane,
-        page: Page,
-        mut answer: impl FnMut(&Message) -> Next,
-    ) -> (Vec<Message>, Option<Settlement>) {
-        let position = self.at(lane).clone();
-        let mut work = LaneWork::new(position, page, self.dead_letters, |_| TopicRule::Send);
-        let mut sent = Vec::new();
-        while let Some(token) = work.next(Duration::ZERO) {
-            let message = work.message(token).clone();
-            let next = answer(&message);
-            sent.push(message);
-            work.sent(token, next);
-        }
-        (sent, work.settlement(fresh_fence()))
-    }
-
-    /// Takes a page and decides on it, without settling.
-    async fn open_page(
-        &self,
-        lane: Lane,
-        answer: impl FnMut(&Message) -> Next,
-    ) -> (Vec<Message>, Settlement) {
-        let page = self.take(lane, PAGE).await;
-        let (sent, settlement) = self.work(lane, page, answer);
-        (sent, settlement.expect("there was something to take"))
-    }
-
-    async fn settle(&mut self, settlement: &Settlement) -> Settled {
-        let settled = self.queue.settle(settlement).await.expect("the queue answers");
-        if let Settled::Moved(position) = &settled {
-            self.held.insert(position.lane, position.clone());
-        }
-        settled
-    }
-
-    /// Takes, sends and settles pages of this length until the lane has nothing to take.
-    async fn run_by(
-        &mut self,
-        lane: Lane,
-        limit: u32,
-        mut answer: impl FnMut(&Message) -> Next,
-    ) -> Vec<Message> {
-        let mut all = Vec::new();
-        for _ in 0..1_000 {
-            let page = self.take(lane, limit).await;
-            let (sent, settlement) = self.work(lane, page, &mut answer);
-            all.extend(sent);
-            let Some(settlement) = settlement else { return all };
-            let settled = self.settle(&settlement).await;
-            assert!(matches!(settled, Settled::Moved(_)), "the only owner settles: {settled:?}");
-        }
-        panic!("the lane has something to take for ever: {:?}", bodies(&all));
-    }
-
-    /// The bodies of everything that is sent until the lane has nothing to take.
-    async fn run(&mut self, lane: Lane, answer: impl FnMut(&Message) -> Next) -> Vec<String> {
-        bodies(&self.run_by(lane, PAGE, answer).await)
-    }
-
-    /// The same with a sink that takes everything.
-    async fn drain(&mut self, lane: Lane) -> Vec<String> {
-        self.run(lane, |_| Next::Delivered).await
-    }
-
-    /// The same over all lanes.
-    async fn drain_all(&mut self) -> Vec<String> {
-        let lanes: Vec<Lane> = self.held.keys().copied().collect();
-        let mut all = Vec::new();
-        for lane in lanes {
-            all.extend(self.drain(lane).await);
-        }
-        all
-    }
 }
 
 fn bodies(messages: &[Message]) -> Vec<String> {

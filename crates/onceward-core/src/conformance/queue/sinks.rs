@@ -134,6 +134,16 @@ pub async fn a_sweep_deletes_what_every_sink_has_passed<B: QueueBench>(bench: &B
     assert!(swept, "with the message its id is forgotten");
 }
 
+/// The first sink may come later than the first messages, and begin with the oldest.
+pub async fn without_a_sink_nothing_is_swept<B: QueueBench>(bench: &B) {
+    let queue = bench.open().await;
+    let Mates { lane, names: [a] } = mates();
+    put_one(bench, &queue, &a, "1").await;
+    bench.age(&queue, HOUR).await;
+    assert_eq!(sweep(&queue, MINUTE).await, 0);
+    assert_eq!(relay(&queue).await.drain(lane).await, ["1"]);
+}
+
 /// What is younger than the retention stays, and one sweep deletes no more than it is asked to.
 pub async fn a_sweep_keeps_the_retention_and_its_limit<B: QueueBench>(bench: &B) {
     let queue = bench.open().await;

@@ -77,7 +77,7 @@ impl Outbox {
         if !of_sink.lanes[&lane].is_free(now) {
             return None;
         }
-        take_over(of_sink, lane, relay, now, Duration::from_secs(60), mistake);
+        take_over(of_sink, lane, relay, now, Duration::from_secs(12 * 3600), mistake);
         Some(self.position(sink, lane, relay))
     }
 
@@ -104,7 +104,7 @@ impl Outbox {
         }
     }
 
-    pub(super) fn has_passed(&self, mark: &Mark, row: &Row) -> bool {
+    pub(crate) fn has_passed(&self, mark: &Mark, row: &Row) -> bool {
         match self.makes(Mistake::SequenceCursor) {
             false => mark.has_passed(row, self.place(row)),
             true => row.seq <= mark.done,
@@ -169,10 +169,16 @@ impl Outbox {
 
     fn is_blocked(&self, of_lane: &LaneState, row: &Row, due: &[i64]) -> bool {
         of_lane.parked.iter().any(|(seq, entry)| {
-            let is_mate = self.rows[seq].message.aggregate == row.message.aggregate;
+            let is_mate = self.are_mates(*seq, row.seq);
             let is_in_page = due.contains(seq) && !self.makes(Mistake::DueOnesBlock);
             is_mate && self.blocks(entry) && !is_in_page
         })
+    }
+
+    /// Whether two messages are there and of one aggregate.
+    fn are_mates(&self, one: i64, other: i64) -> bool {
+        let aggregate = |seq| self.rows.get(&seq).map(|row| &row.message.aggregate);
+        aggregate(one).is_some_and(|of_one| Some(of_one) == aggregate(other))
     }
 
     fn blocks(&self, entry: &Entry) -> bool {
@@ -199,18 +205,19 @@ impl Outbox {
         };
         let is_in_the_way = |entry: &Entry| self.blocks(entry) && !can_go(entry);
         let is_free = |seq: &i64, entry: &Entry| {
-            let aggregate = &self.rows[seq].message.aggregate;
             let is_scheduled = entry.state == MessageState::Scheduled;
             let comes_first = self.makes(Mistake::ScheduledOnePasses) && is_scheduled;
             !of_lane.parked.iter().any(|(other, in_the_way)| {
                 is_in_the_way(in_the_way)
                     && (other < seq || is_scheduled)
                     && !comes_first
-                    && self.rows[other].message.aggregate == *aggregate
+                    && self.are_mates(*other, *seq)
             })
         };
         let parked = of_lane.parked.iter();
-        let due = parked.filter(|(seq, entry)| can_go(entry) && is_free(seq, entry));
+        let is_there = |seq: &i64| self.rows.contains_key(seq);
+        let due =
+            parked.filter(|(seq, entry)| is_there(seq) && can_go(entry) && is_free(seq, entry));
         let mut due: Vec<_> = due.map(|(seq, _)| *seq).collect();
         if self.makes(Mistake::DueOutOfOrder) {
             due.reverse();

@@ -13,11 +13,13 @@ pub(crate) struct Snapshot {
     pub(crate) xmax: u64,
     /// Of those before it, these had not ended.
     pub(crate) open: BTreeSet<u64>,
+    /// The last number that a message had. What has a higher one is newer, or of another cluster.
+    pub(crate) floor: i64,
 }
 
 impl Snapshot {
     pub(crate) fn nothing() -> Self {
-        Self { xmax: 0, open: BTreeSet::new() }
+        Self { xmax: 0, open: BTreeSet::new(), floor: 0 }
     }
 
     pub(crate) fn sees(&self, xid: u64) -> bool {
@@ -26,13 +28,15 @@ impl Snapshot {
 
     fn write(&self) -> String {
         let open: Vec<_> = self.open.iter().map(u64::to_string).collect();
-        format!("{}:{}", self.xmax, open.join(","))
+        format!("{}:{}:{}", self.xmax, self.floor, open.join(","))
     }
 
     fn read(text: &str) -> Self {
-        let (xmax, open) = text.split_once(':').expect("a snapshot has two parts");
-        let open = open.split(',').filter(|xid| !xid.is_empty());
-        Self { xmax: number(xmax), open: open.map(number).collect() }
+        let mut parts = text.split(':');
+        let mut next = || parts.next().expect("a snapshot has three parts");
+        let (xmax, floor, open) = (number(next()), number(next()), next());
+        let open = open.split(',').filter(|xid| !xid.is_empty()).map(number).collect();
+        Self { xmax, open, floor }
     }
 }
 

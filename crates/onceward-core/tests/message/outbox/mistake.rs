@@ -95,6 +95,8 @@ pub(crate) enum Mistake {
     RemovedSinkStays,
     /// The sweep deletes what one sink has passed.
     SweepByOneSink,
+    /// Without sinks the sweep deletes everything.
+    SweepWithoutSinks,
     /// The sweep deletes what is younger than the retention.
     SweepOfYoung,
     /// The sweep deletes all at once.
@@ -103,6 +105,10 @@ pub(crate) enum Mistake {
     ParkedSwept,
     /// Nothing notices that the database is a restored copy.
     NoAlarm,
+    /// Only numbers of transactions are compared, not in which cluster they were given.
+    AlarmByNumbersOnly,
+    /// The consumer applies whatever it gets.
+    NoInbox,
     /// The inbox is no part of the consumer's transaction.
     InboxOutsideTransaction,
     /// The inbox is one for all consumers.

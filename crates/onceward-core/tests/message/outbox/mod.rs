@@ -32,8 +32,9 @@ pub(crate) struct Outbox {
     /// The number of the next transaction that writes.
     pub(crate) next_xid: u64,
     next_seq: i64,
-    /// Transactions that have written and are open.
-    pub(crate) open: BTreeSet<u64>,
+    /// Transactions that are open, and what each has written. After a restore an old message may have the number of
+    /// a new transaction.
+    pub(crate) open: BTreeMap<u64, Vec<i64>>,
     /// Messages by their number, those of open transactions too.
     pub(crate) rows: BTreeMap<i64, Row>,
     pub(crate) sinks: BTreeMap<i16, Sink>,
@@ -52,7 +53,7 @@ pub(crate) struct Row {
     pub(crate) message: Stored,
 }
 
-/// A stored message. It never changes, so its id stands for it.
+/// A stored message. It never changes, so its id and its time stand for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored(Arc<Message>);
 
@@ -66,7 +67,7 @@ impl Deref for Stored {
 
 impl PartialEq for Stored {
     fn eq(&self, other: &Self) -> bool {
-        self.id == other.id
+        (self.id, self.at) == (other.id, other.at)
     }
 }
 
@@ -74,7 +75,7 @@ impl Eq for Stored {}
 
 impl Hash for Stored {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
-        self.id.hash(hasher);
+        (self.id, self.at).hash(hasher);
     }
 }
 
@@ -133,7 +134,7 @@ impl Outbox {
             now: Timestamp::from_unix_micros(1_000_000_000_000_000),
             next_xid: 1,
             next_seq: 1,
-            open: BTreeSet::new(),
+            open: BTreeMap::new(),
             rows: BTreeMap::new(),
             sinks: BTreeMap::new(),
             next_sink: 1,
@@ -151,7 +152,7 @@ impl Outbox {
     pub(crate) fn begin(&mut self) -> u64 {
         let xid = self.next_xid;
         self.next_xid += 1;
-        self.open.insert(xid);
+        self.open.insert(xid, Vec::new());
         xid
     }
 
@@ -196,6 +197,7 @@ impl Outbox {
         self.next_seq += 1;
         let row = Row { seq, xid, lane: message.lane(), message: Stored(Arc::new(message)) };
         self.rows.insert(seq, row);
+        self.open.entry(xid).or_default().push(seq);
         Ok(id)
     }
 
@@ -204,18 +206,27 @@ impl Outbox {
     }
 
     pub(crate) fn roll_back(&mut self, xid: u64) {
-        self.open.remove(&xid);
-        self.rows.retain(|_, row| row.xid != xid);
+        for seq in self.open.remove(&xid).unwrap_or_default() {
+            self.rows.remove(&seq);
+        }
+    }
+
+    /// Whether the transaction that wrote it is open.
+    pub(crate) fn is_open(&self, row: &Row) -> bool {
+        self.open.get(&row.xid).is_some_and(|written| written.contains(&row.seq))
     }
 
     /// What is committed now.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let open = if self.makes(Mistake::DirtyRead) { BTreeSet::new() } else { self.open.clone() };
-        if self.makes(Mistake::WaitsForOpenTransactions) {
-            let first = open.first().copied().unwrap_or(self.next_xid);
-            return Snapshot { xmax: first, open: BTreeSet::new() };
-        }
-        Snapshot { xmax: self.next_xid, open }
+        let (next, mut open) = (self.next_xid, self.open.keys().copied());
+        let (xmax, open) = match self.mistake {
+            Some(Mistake::DirtyRead) => (next, BTreeSet::new()),
+            Some(Mistake::WaitsForOpenTransactions) => {
+                (open.next().unwrap_or(next), BTreeSet::new())
+            }
+            _ => (next, open.collect()),
+        };
+        Snapshot { xmax, open, floor: self.next_seq - 1 }
     }
 
     fn row(&self, id: MessageId) -> Option<&Row> {

@@ -78,7 +78,7 @@ impl Outbox {
     }
 
     fn committed(&self) -> impl Iterator<Item = &Row> {
-        self.rows.values().filter(|row| !self.open.contains(&row.xid))
+        self.rows.values().filter(|row| !self.is_open(row))
     }
 
     pub(crate) fn show(&self, id: MessageId) -> Vec<ShownMessage> {

@@ -1,11 +1,10 @@
 //! A configuration as JSON: every option in the words and units of the file, and no secret.
 
-use onceward::server::Errors;
+use onceward::{Effect, server::Errors};
 use serde_json::{Map, Value, json};
 
 use crate::config::{
-    Config, Jwt, JwtKeys, Route, RouteEffect, Sink, Tls, fallback_document, priority_text,
-    show_duration,
+    Config, Jwt, JwtKeys, Route, Sink, Tls, fallback_document, priority_text, show_duration,
 };
 
 /// What is in effect, without the names of environment variables: an operator may have written the secret
@@ -108,8 +107,8 @@ fn identity(route: &Route) -> Map<String, Value> {
 /// What several options say together.
 fn promise(route: &Route) -> Map<String, Value> {
     let within = match route.effect {
-        RouteEffect::External | RouteEffect::Transactional => None,
-        RouteEffect::Repeatable { within } => Some(show_duration(within)),
+        Effect::External | Effect::Transactional => None,
+        Effect::Repeatable { within } => Some(show_duration(within)),
     };
     let errors = match route.errors {
         Errors::Problem => "problem",

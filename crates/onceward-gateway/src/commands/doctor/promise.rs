@@ -1,6 +1,8 @@
 //! What is really promised to the callers of a route, and why.
 
-use crate::config::{KeyRule, Route, RouteEffect, RouteProfile, show_duration};
+use onceward::{Effect, Profile};
+
+use crate::config::{KeyRule, Route, show_duration};
 
 /// A tier of docs/guarantees.md, in words too.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,9 +22,9 @@ impl Promise {
         }
         let tier = route.effect.tier();
         let (promise, mut why) = match route.effect {
-            RouteEffect::External => ("at most once", external(route)),
-            RouteEffect::Transactional => ("exactly once", TRANSACTIONAL.to_owned()),
-            RouteEffect::Repeatable { within } => {
+            Effect::External => ("at most once", external(route)),
+            Effect::Transactional => ("exactly once", TRANSACTIONAL.to_owned()),
+            Effect::Repeatable { within } => {
                 ("effectively once", repeatable(route, &show_duration(within)))
             }
         };
@@ -51,14 +53,14 @@ const TRANSACTIONAL: &str = "effect = \"transactional\": the service commits its
 
 fn external(route: &Route) -> String {
     let unknown = match (route.profile_in_force(), route.hold_500) {
-        (Some(RouteProfile::Stripe), _) => "no answer",
-        (Some(RouteProfile::Standard), true) => "no answer, or 500, 502 or 504,",
-        (Some(RouteProfile::Standard), false) => "no answer, or 502 or 504,",
+        (Some(Profile::Stripe), _) => "no answer",
+        (Some(Profile::Standard), true) => "no answer, or 500, 502 or 504,",
+        (Some(Profile::Standard), false) => "no answer, or 502 or 504,",
         (_, true) => "no answer, or 500, 502, 503 or 504,",
         (_, false) => "no answer, or 502, 503 or 504,",
     };
     let trusted = match route.profile_in_force() {
-        Some(RouteProfile::Standard) => {
+        Some(Profile::Standard) => {
             "; a 503 frees the key, on the upstream's word that it did not handle the request"
         }
         _ => "",
@@ -71,7 +73,7 @@ fn external(route: &Route) -> String {
 
 fn repeatable(route: &Route, within: &str) -> String {
     let again = match route.profile_in_force() {
-        Some(RouteProfile::Rerun) => "without an answer, or with a server error, it is run again",
+        Some(Profile::Rerun) => "without an answer, or with a server error, it is run again",
         _ => "if the gateway dies, it is run again",
     };
     format!(

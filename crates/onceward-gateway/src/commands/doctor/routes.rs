@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use http::header;
+use onceward::{Effect, Profile};
 
 use super::finding::{Findings, texts};
-use crate::config::{
-    Authorize, KeyRule, KeySource, Route, RouteEffect, RouteProfile, ScopePart, show_duration,
-};
+use crate::config::{Authorize, KeyRule, KeySource, Route, ScopePart, show_duration};
 
 /// Clients of public APIs retry for so long; `check` lets no run be longer.
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -96,7 +95,7 @@ fn scope(route: &Route, about: &str, findings: &mut Findings) {
 }
 
 fn meaning(route: &Route, about: &str, findings: &mut Findings) {
-    if let RouteEffect::Repeatable { within } = route.effect {
+    if let Effect::Repeatable { within } = route.effect {
         let within = show_duration(within);
         let texts = texts(
             format!("it may be run again with the same key for {within}"),
@@ -108,21 +107,21 @@ fn meaning(route: &Route, about: &str, findings: &mut Findings) {
         findings.note("rerun-within", about, texts);
     }
     let profile = match route.profile_in_force() {
-        None | Some(RouteProfile::Strict) => None,
-        Some(RouteProfile::Standard) => Some((
+        None | Some(Profile::Strict) => None,
+        Some(Profile::Standard) => Some((
             "profile-standard",
             "profile \"standard\": a 503 frees the key",
             "the gateway trusts the upstream to send it only when it did not handle the request (RFC 9110): \
              if a proxy sends it after the upstream has begun, a retry doubles the effect",
             "profile = \"strict\", if there is such a proxy",
         )),
-        Some(RouteProfile::Rerun) => Some((
+        Some(Profile::Rerun) => Some((
             "profile-rerun",
             "profile \"rerun\": server errors and lost answers are run again",
             "no server error is ever final: a client that stops retrying leaves it undone",
             "profile = \"strict\", if the errors of the upstream are final",
         )),
-        Some(RouteProfile::Stripe) => Some((
+        Some(Profile::Stripe) => Some((
             "profile-stripe",
             "profile \"stripe\": every complete answer but a 400 is final, also 502, 503 and 504",
             "a proxy before the upstream may have sent it: the client sees a failure, though it may have \
@@ -161,7 +160,7 @@ fn meaning(route: &Route, about: &str, findings: &mut Findings) {
 }
 
 fn unknown(route: &Route, about: &str, has_operators: bool, findings: &mut Findings) {
-    if route.reconcile.is_some() || route.effect == RouteEffect::Transactional {
+    if route.reconcile.is_some() || route.effect == Effect::Transactional {
         return;
     }
     if !has_operators {
@@ -172,7 +171,7 @@ fn unknown(route: &Route, about: &str, has_operators: bool, findings: &mut Findi
             "admin = \"127.0.0.1:8081\", or reconcile = \"http://127.0.0.1:3000/did-it-happen\"",
         );
         findings.warning("no-way-out", about, texts);
-    } else if route.effect == RouteEffect::External {
+    } else if route.effect == Effect::External {
         let texts = texts(
             "the gateway asks no service what became of an unknown outcome",
             "each waits for a person (`onceward keys resolve`); until then the gateway refuses its retries",
@@ -233,9 +232,9 @@ fn times(route: &Route, about: &str, findings: &mut Findings) {
         };
         let (timeout, max_run) = (show_duration(timeout), show_duration(max_run));
         let means = match route.effect {
-            RouteEffect::External => "its outcome counts as unknown while it may still be running",
-            RouteEffect::Repeatable { .. } => "a second run may begin while the first is running",
-            RouteEffect::Transactional => {
+            Effect::External => "its outcome counts as unknown while it may still be running",
+            Effect::Repeatable { .. } => "a second run may begin while the first is running",
+            Effect::Transactional => {
                 "a second run may begin while the first is running, whose commit then fails"
             }
         };

@@ -4,12 +4,11 @@
 use std::time::Duration;
 
 use http::Method;
-use onceward::server::Errors;
+use onceward::{Effect, Profile, server::Errors};
 
 use super::{mistake::Mistakes, names::Names};
 use crate::config::{
-    Authorize, InFlightRule, KeyRule, Pattern, Route, RouteEffect, RouteProfile, ScopePart,
-    SourceLocation,
+    Authorize, InFlightRule, KeyRule, Pattern, Route, ScopePart, SourceLocation,
     parse::{
         reader::{Placed, Setting},
         units::show_duration,
@@ -185,7 +184,7 @@ fn times(options: &RouteOptions, place: &SourceLocation, mistakes: &mut Mistakes
     Some(Times { lease, max_run, retain })
 }
 
-type EffectAndProfile = (RouteEffect, Option<RouteProfile>);
+type EffectAndProfile = (Effect, Option<Profile>);
 
 /// Rule 12: which effect goes with which profile.
 fn effect(
@@ -205,13 +204,13 @@ fn effect(
         mistakes.error(&within.place, message, help);
     }
     let effect = match word.value {
-        EffectWord::External => Some(RouteEffect::External),
-        EffectWord::Transactional => return Some((RouteEffect::Transactional, None)),
+        EffectWord::External => Some(Effect::External),
+        EffectWord::Transactional => return Some((Effect::Transactional, None)),
         EffectWord::Repeatable => repeatable(options, times, &word.place, mistakes),
     };
     let profile = options.profile.optional()?;
     if let Some(given) = options.profile.given()
-        && given.value == RouteProfile::Rerun
+        && given.value == Profile::Rerun
         && word.value == EffectWord::External
     {
         let message = "`profile = \"rerun\"` runs failures again, and effect external never does";
@@ -228,7 +227,7 @@ fn repeatable(
     times: Option<&Times>,
     place: &SourceLocation,
     mistakes: &mut Mistakes,
-) -> Option<RouteEffect> {
+) -> Option<Effect> {
     if options.rerun_within.is_missing() {
         let message = "effect \"repeatable\" needs `rerun_within`: how long the service behind the \
                        gateway remembers a key";
@@ -245,7 +244,7 @@ fn repeatable(
         );
         mistakes.error(&within.place, message, "raise `rerun_within`, or shorten `lease`");
     }
-    Some(RouteEffect::Repeatable { within: within.value })
+    Some(Effect::Repeatable { within: within.value })
 }
 
 /// How requests are refused that no route speaks of: as `[defaults]` say. What is wrong there is reported with
@@ -256,9 +255,9 @@ pub(crate) fn errors_of(defaults: &RouteOptions) -> Errors {
 }
 
 /// An operator whose clients are of Stripe refuses in their words.
-fn usual_errors(profile: Option<RouteProfile>) -> Errors {
+fn usual_errors(profile: Option<Profile>) -> Errors {
     match profile {
-        Some(RouteProfile::Stripe) => Errors::Stripe,
+        Some(Profile::Stripe) => Errors::Stripe,
         _ => Errors::Problem,
     }
 }
@@ -266,11 +265,11 @@ fn usual_errors(profile: Option<RouteProfile>) -> Errors {
 fn check_hold(
     options: &RouteOptions,
     effect: EffectWord,
-    profile: Option<RouteProfile>,
+    profile: Option<Profile>,
     mistakes: &mut Mistakes,
 ) {
     let may_hold = match profile {
-        Some(profile) => matches!(profile, RouteProfile::Standard | RouteProfile::Strict),
+        Some(profile) => matches!(profile, Profile::Standard | Profile::Strict),
         None => effect == EffectWord::External,
     };
     if let Some(hold) = options.hold_500.given().filter(|hold| hold.value && !may_hold) {

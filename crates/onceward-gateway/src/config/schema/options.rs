@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderName, Method, Uri, uri::PathAndQuery};
 use onceward::{
+    Effect, Profile,
     retry::Priority,
     server::{Errors, Idempotency},
 };
@@ -22,8 +23,8 @@ use super::{
 };
 use crate::{
     config::{
-        Authorize, InFlightRule, KeyHeader, KeyRule, KeySource, Names, Pattern, Rebuild,
-        RouteEffect, RouteProfile, ScopePart, SourceLocation,
+        Authorize, InFlightRule, KeyHeader, KeyRule, KeySource, Names, Pattern, Rebuild, ScopePart,
+        SourceLocation,
         diagnostics::mistake::Mistakes,
         parse::reader::{Placed, Setting, Value},
         show_url,
@@ -64,8 +65,8 @@ options! {
         key_source: KeySource,
         scope: Vec<ScopePart>,
         authorize: Authorize,
-        effect: RouteEffect,
-        profile: Option<RouteProfile>,
+        effect: Effect,
+        profile: Option<Profile>,
         lease: Duration,
         max_run: Duration,
         retain: Duration,
@@ -122,7 +123,7 @@ options! {
             /// service to send it only when it did not handle the request. strict: the same without that trust,
             /// where a proxy may send a 503 after the service has begun. stripe: every complete answer is final, but
             /// a 400 gives the key free. rerun: run again, only with repeatable, whose default it is.
-            profile: RouteProfile = choice(&RouteProfile::WORDS), default RouteProfile::Standard;
+            profile: Profile = choice(&PROFILES), default Profile::Standard;
         }
         "Refusals" {
             /// How the gateway writes refusals. problem: application/problem+json. stripe: as Stripe's SDKs read them,
@@ -262,6 +263,13 @@ pub(crate) enum EffectWord {
     Transactional,
     Repeatable,
 }
+
+const PROFILES: [(&str, Profile); 4] = [
+    ("standard", Profile::Standard),
+    ("strict", Profile::Strict),
+    ("stripe", Profile::Stripe),
+    ("rerun", Profile::Rerun),
+];
 
 const ERRORS: [(&str, Errors); 2] = [("problem", Errors::Problem), ("stripe", Errors::Stripe)];
 

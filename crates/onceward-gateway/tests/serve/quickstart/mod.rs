@@ -242,22 +242,25 @@ fn the_configurations_of_the_page_are_right() {
     }
 }
 
-/// The gateway of the front page is the one of these pages, and so is its first request.
+/// The gateway of the front pages, that of the repository and that of the packages, is the one of these pages, and so is
+/// its first request.
 #[test]
 fn the_front_page_shows_the_same_commands() {
-    let front = fs::read_to_string(source("../../README.md")).unwrap();
-    let front = |start: &str| {
-        let line = |line: &&str| line.starts_with(start) && !line.contains(":3000/");
-        front.lines().find(line).expect("a command of the gateway").to_owned()
-    };
-    let (serve, curl) = (front("$ onceward serve "), front("$ curl "));
-    for name in ["fastapi", "django", "express", "go"] {
-        let steps = steps(&text(name, "README.md"));
-        let has = |line: &str| {
-            let command = line.trim_start_matches("$ ");
-            steps.iter().any(|step| step.command.split(" 2> ").next() == Some(command))
+    for page in ["../../README.md", "../../crates/onceward-gateway/README.md"] {
+        let front = fs::read_to_string(source(page)).unwrap();
+        let front = |start: &str| {
+            let line = |line: &&str| line.starts_with(start) && !line.contains(":3000/");
+            front.lines().find(line).expect("a command of the gateway").to_owned()
         };
-        assert!(has(&serve), "{name}: {serve}");
-        assert!(has(&curl), "{name}: {curl}");
+        let (serve, curl) = (front("$ onceward serve "), front("$ curl "));
+        for name in ["fastapi", "django", "express", "go"] {
+            let steps = steps(&text(name, "README.md"));
+            let has = |line: &str| {
+                let command = line.trim_start_matches("$ ");
+                steps.iter().any(|step| step.command.split(" 2> ").next() == Some(command))
+            };
+            assert!(has(&serve), "{page}, {name}: {serve}");
+            assert!(has(&curl), "{page}, {name}: {curl}");
+        }
     }
 }

@@ -35,7 +35,7 @@ use crate::client::{
 /// let response =
 ///     client.post("https://shop.example/charges").body("{\"cents\":500}").send_with(&retry).await?;
 /// let report: &Report = response.extensions().get().expect("there is one in every answer");
-/// println!("{} after {} attempts", response.status(), report.attempts().len());
+/// println!("{} after {} attempts", response.status(), report.attempts.len());
 /// # Ok(())
 /// # }
 /// ```

@@ -5,6 +5,15 @@ use std::{error::Error, fmt, io, iter, sync::Arc};
 use onceward_core::StoreError;
 
 /// Whatever a consumer fails with. What is no [`Outage`] counts against the delivery.
+///
+/// ```
+/// use onceward::inbox::ConsumeError;
+///
+/// fn amount(text: &str) -> Result<u32, ConsumeError> {
+///     Ok(text.parse()?)
+/// }
+/// assert!(amount("seven").is_err());
+/// ```
 pub type ConsumeError = Box<dyn Error + Send + Sync>;
 
 /// What the consumer needs is not there, and no delivery is to pay for that: the loop waits and tries again.

@@ -16,8 +16,6 @@ use tokio::time::timeout;
 use tower_service::Service;
 
 use super::{Attempt, Sink};
-#[cfg(feature = "reqwest")]
-use crate::client;
 use crate::{
     client::{Body, BoxError},
     http::{Read, read},
@@ -61,7 +59,7 @@ const MAX_READ: usize = 64 << 10;
 const REST: Duration = Duration::from_secs(1);
 
 #[cfg(feature = "reqwest")]
-impl HttpSink<client::ReqwestService> {
+impl HttpSink<crate::client::ReqwestService> {
     /// For how long a connection may take, until the sink counts as down.
     pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -71,11 +69,11 @@ impl HttpSink<client::ReqwestService> {
     ///
     /// It is no URL of HTTP, or no client can be made.
     pub fn new(url: &str) -> Result<Self, HttpSinkError> {
-        let client = client::reqwest_client()
+        let client = crate::client::reqwest_client()
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(Self::CONNECT_TIMEOUT);
         let client = client.build().map_err(|error| HttpSinkError::Client(error.to_string()))?;
-        Self::over(client::ReqwestService::new(client), url)
+        Self::over(crate::client::ReqwestService::new(client), url)
     }
 }
 

@@ -240,11 +240,15 @@ impl<'a> Sending<'a> {
                     "a message is not sent any more until an operator says so; later ones of its aggregate wait"
                 );
             }
-            Next::Park { .. } | Next::Postpone { .. } | Next::Pause { .. } => {}
+            Next::Park { .. }
+            | Next::Postpone { .. }
+            | Next::GiveWay { .. }
+            | Next::Pause { .. } => {}
         }
         match &next {
-            Next::Pause { wait } => {
-                if sink.health.rest(*wait, self.lane.run.now(), fastrand::u64(..)) {
+            Next::Pause { .. } | Next::GiveWay { .. } => {
+                let wait = if let Next::Pause { wait } = &next { *wait } else { None };
+                if sink.health.rest(wait, self.lane.run.now(), fastrand::u64(..)) {
                     tracing::warn!(
                         event = event::SINK_DOWN,
                         sink = sink.name(),

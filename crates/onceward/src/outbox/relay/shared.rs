@@ -141,7 +141,7 @@ impl RelayRun {
             let opened = self.queue.open_sink(&plan.name, plan.from);
             match self.ask(QueueCall::Open, opened).await {
                 Ok(id) => return Ok(Some(Arc::new(SinkRun::new(plan, id)))),
-                Err(error) if error.is_definite() => {
+                Err(error) if error.is_definite() && !self.is_alarmed().await => {
                     return Err(RelayError { sink: plan.name.clone(), error });
                 }
                 Err(_) => {}
@@ -151,6 +151,15 @@ impl RelayRun {
                 _ = stop.wait_for(|stop| *stop) => return Ok(None),
             }
         }
+    }
+
+    /// Whether the outbox must not be relayed as it is: an operator mends that while the relay waits.
+    async fn is_alarmed(&self) -> bool {
+        let condition = self.ask(QueueCall::Condition, self.queue.condition()).await;
+        condition.is_ok_and(|condition| {
+            self.note_alarm(condition.alarm.as_deref());
+            condition.alarm.is_some()
+        })
     }
 
     /// What a sink does with messages of a topic. Of those that nobody takes, the first sink says so.

@@ -9,8 +9,8 @@ use axum::{
 };
 use http::{Method, Response, StatusCode, header, request::Parts};
 use onceward_core::{
-    Digest, Effect, Found, Key, OperationId, OperationName, Record, Scope, State, Status, Stored,
-    Terms, Timestamp,
+    Digest, Found, Key, OperationId, OperationName, Record, Scope, State, Status, Stored, Terms,
+    Timestamp,
 };
 use serde_json::{Value, json};
 
@@ -222,12 +222,9 @@ fn capability(name: Option<&str>, methods: &[Method], options: Option<&Arc<Optio
     let (key, effect, tier) = match options {
         None => ("off", None, "none"),
         Some(options) => {
-            let (effect, tier) = match options.terms.effect() {
-                Effect::Transactional => ("transactional", "T1"),
-                Effect::Repeatable { .. } => ("repeatable", "T2"),
-                Effect::External => ("external", "T3"),
-            };
-            (if options.chosen.key_required { "required" } else { "optional" }, Some(effect), tier)
+            let effect = options.terms.effect();
+            let key = if options.chosen.key_required { "required" } else { "optional" };
+            (key, Some(effect.as_str()), effect.tier())
         }
     };
     let millis = |time: fn(&Terms) -> Duration| {

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use onceward_core::{
     Digest, StoreError, Timestamp,
-    message::{Aggregate, Message, MessageId, MessageState, Parking, Topic},
+    message::{
+        Aggregate, Message, MessageFilter, MessageId, MessageState, Parking, RepairKind, SinkName,
+        Topic,
+    },
 };
 
 /// The numbers of what became of a parked message, as in the schemas. Those below `SCHEDULED` block their aggregate.
@@ -17,6 +20,7 @@ pub(crate) mod parked {
     pub(crate) const EXPIRED: i64 = 5;
     pub(crate) const DISCARDED: i64 = 6;
     /// No message has it.
+    #[cfg(feature = "sqlite")]
     pub(crate) const NONE: i64 = -1;
 }
 
@@ -50,27 +54,73 @@ impl<'a> ParkedColumns<'a> {
     }
 }
 
-/// How much of what operators did to one message is shown.
-pub(crate) const MAX_TRAIL: i64 = 1000;
-
-/// Newer software wrote an entry of the trail.
-pub(crate) fn unknown_kind(kind: &str) -> StoreError {
-    StoreError::Newer(format!(
-        "the trail has an entry of the kind {kind:?}, which this software does not know; finish the upgrade of \
-         this process"
-    ))
-}
-
-/// What a number of the schema means to operators; `None`: newer software wrote it.
-pub(crate) fn state_of(number: i64) -> Option<MessageState> {
-    Some(match number {
+/// What a number of the schema means to operators.
+pub(crate) fn state_of(number: i64) -> Result<MessageState, StoreError> {
+    Ok(match number {
         parked::WAITING => MessageState::Waiting,
         parked::HELD => MessageState::Held,
         parked::DEAD | parked::SKIPPED => MessageState::Dead,
         parked::SCHEDULED => MessageState::Scheduled,
         parked::EXPIRED => MessageState::Expired,
         parked::DISCARDED => MessageState::Discarded,
-        _ => return None,
+        _ => {
+            return Err(StoreError::Newer(format!(
+                "a message is in state {number}, which this software does not know; finish the upgrade of this \
+                 process"
+            )));
+        }
+    })
+}
+
+/// A message and a sink, in the order of a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ListPlace {
+    pub(crate) seq: i64,
+    pub(crate) sink: i16,
+}
+
+impl ListPlace {
+    /// Where a page goes on behind another one.
+    pub(crate) fn after(filter: &MessageFilter) -> Result<Self, StoreError> {
+        let Some(after) = &filter.after else { return Ok(Self::default()) };
+        let numbers = after.split_once('.').map(|(seq, sink)| (seq.parse(), sink.parse()));
+        match numbers {
+            Some((Ok(seq), Ok(sink))) => Ok(Self { seq, sink }),
+            _ => Err(StoreError::Refused(format!(
+                "{after:?} is not where a page of this list ended; begin again without it"
+            ))),
+        }
+    }
+
+    /// What the next page is asked for with.
+    pub(crate) fn text(self) -> String {
+        format!("{}.{}", self.seq, self.sink)
+    }
+}
+
+/// How many messages one page of a list has.
+pub(crate) fn page_length(filter: &MessageFilter) -> u32 {
+    match filter.limit {
+        0 => 100,
+        limit => limit.min(MessageFilter::MAX_PAGE),
+    }
+}
+
+/// The name of a sink, as it is stored.
+pub(crate) fn sink_name(text: &str) -> Result<SinkName, StoreError> {
+    SinkName::new(text).map_err(|_| damaged("a sink"))
+}
+
+/// How much of what operators did to one message is shown.
+pub(crate) const MAX_TRAIL: i64 = 1000;
+
+/// What an entry of the trail says was done.
+pub(crate) fn kind_of(word: &str) -> Result<RepairKind, StoreError> {
+    RepairKind::parse(word).ok_or_else(|| {
+        StoreError::Newer(format!(
+            "the trail has an entry of the kind {word:?}, which this software does not know; finish the upgrade of \
+             this process"
+        ))
     })
 }
 

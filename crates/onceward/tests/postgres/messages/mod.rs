@@ -6,4 +6,6 @@ mod drivers;
 mod functions;
 mod histories;
 mod reads;
+#[cfg(feature = "relay")]
+mod relay;
 pub(crate) mod support;

@@ -1,9 +1,14 @@
 //! How much is read: what lies before and behind a page costs nothing.
 
-use onceward::{conformance::block_on, message::Lane};
+use std::time::Duration;
+
+use onceward::{
+    conformance::block_on,
+    message::{InspectQueue, Lane, MessageFilter, MessageState, Next},
+};
 use tokio_postgres::Client;
 
-use super::support::{Relay, Shop};
+use super::support::{Relay, Shop, order};
 
 const BACKLOG: usize = 5_000;
 const OPEN: usize = 500;
@@ -104,4 +109,41 @@ fn a_question_about_an_idle_lane_reads_nothing_old() {
         assert_eq!(after, before, "neither what is delivered nor what is still open is read again");
         drop(open);
     });
+}
+
+/// In the middle of a page, what is parked has not been passed yet.
+#[test]
+fn what_waits_in_the_middle_of_a_page_is_listed_once() {
+    block_on(async {
+        let shop = Shop::open().await;
+        let mut relay = Relay::open(&shop.store, "billing").await;
+        let mut mates = (0..).map(|number| format!("mate-{number}"));
+        let mate = mates.find(|mate| Lane::of(mate.as_bytes()) == lane()).unwrap();
+        shop.enqueue(&[order("order-7", "failed"), order(&mate, "not tried")]).await;
+        let got = relay.round(10, |message| match message.body.as_slice() {
+            b"failed" => Next::Park { wait: Duration::from_secs(60), why: "503".to_owned() },
+            _ => Next::Pause { wait: None },
+        });
+        assert_eq!(got.await, []);
+        let state = Some(MessageState::Waiting);
+        for limit in [1, 10] {
+            let filter = MessageFilter { state, limit, ..MessageFilter::default() };
+            let listed = list(&shop, filter).await;
+            assert_eq!(listed, ["failed", "not tried"], "pages of {limit}");
+        }
+    });
+}
+
+/// The bodies of a whole list.
+async fn list(shop: &Shop, mut filter: MessageFilter) -> Vec<String> {
+    let mut listed = Vec::new();
+    loop {
+        let page = InspectQueue::list(&shop.store, &filter).await.unwrap();
+        let bodies = page.messages.into_iter().map(|shown| shown.message.body);
+        listed.extend(bodies.map(|body| String::from_utf8(body).unwrap()));
+        filter.after = page.next;
+        if filter.after.is_none() {
+            return listed;
+        }
+    }
 }

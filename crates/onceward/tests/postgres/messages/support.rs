@@ -46,6 +46,7 @@ impl Shop {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "bodies are numbers and texts")]
 pub(crate) fn order(aggregate: &str, body: impl ToString) -> NewMessage {
     let message = NewMessage::new("order.placed", body.to_string()).unwrap();
     message.aggregate(aggregate).unwrap()

@@ -8,10 +8,12 @@ use super::support::{Shop, placed, random};
 /// As the documentation has it.
 const DOCUMENTATION: &str = include_str!("../../../../../docs/messages.md");
 
-/// A statement of the documentation, by its beginning.
+/// A statement of the documentation for other languages, by its beginning.
 fn statement(begins: &str) -> String {
-    let from = DOCUMENTATION.find(begins).expect("the documentation has the statement");
-    let text = &DOCUMENTATION[from..];
+    let (_, section) =
+        DOCUMENTATION.split_once("### Other languages on SQLite").expect("it is there");
+    let from = section.find(begins).expect("the documentation has the statement");
+    let text = &section[from..];
     text[..text.find(';').expect("it ends")].to_owned()
 }
 

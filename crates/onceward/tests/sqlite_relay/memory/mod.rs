@@ -75,6 +75,7 @@ impl MemoryQueue {
     }
 
     /// Commits one message.
+    #[expect(clippy::needless_pass_by_value, reason = "tests read better so")]
     pub fn put(&self, message: NewMessage) -> MessageId {
         let mut transaction = self.begin();
         let id = transaction.enqueue(&message).unwrap();

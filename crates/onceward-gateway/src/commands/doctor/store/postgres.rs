@@ -6,6 +6,7 @@ use std::{
 };
 
 use onceward::{
+    Effect,
     seal::Keyring,
     store::postgres::{Condition, Durability, OpenError, PostgresStore},
 };
@@ -16,7 +17,7 @@ use crate::{
         finding::{Findings, texts},
         report::ago,
     },
-    config::{Config, Guarantee, PostgresUrl, RouteEffect},
+    config::{Config, Guarantee, PostgresUrl},
 };
 
 /// Fewer old versions are no trouble, whatever their share.
@@ -187,7 +188,7 @@ fn check_rights(condition: &Condition, config: &Config, findings: &mut Findings)
         );
         findings.note("store-superuser", "store", texts);
     }
-    let transactional = |effect| effect == RouteEffect::Transactional;
+    let transactional = |effect| effect == Effect::Transactional;
     let mut routes = config.routes.iter().filter(|route| transactional(route.effect));
     if condition.services == 0
         && let Some(route) = routes.next()

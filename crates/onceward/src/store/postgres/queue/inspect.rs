@@ -6,7 +6,7 @@ use onceward_core::{
     StoreError, StoreFuture,
     message::{
         Aggregate, Changed, InspectQueue, Lane, LaneCondition, MessageFilter, MessageId,
-        MessageNote, MessagePage, MessageState, QueueCondition, RelayId, RepairKind, RepairMessage,
+        MessageNote, MessagePage, MessageState, QueueCondition, RelayId, RepairMessage,
         ShownMessage, SinkCondition, SinkId, SinkName, Topic,
     },
 };
@@ -27,15 +27,14 @@ use super::{
 };
 use crate::{
     engine::fresh_fence,
-    store::sql::messages::{MAX_TRAIL, damaged, parked, state_of, unknown_kind},
+    store::sql::messages::{
+        ListPlace, MAX_TRAIL, kind_of, page_length, parked, sink_name, state_of,
+    },
 };
 
 /// What a message is at a sink where it is not parked, as the functions say it.
 const DELIVERED: i16 = 7;
 const TO_COME: i16 = 8;
-
-/// How long a page is, if the asker does not say.
-const PAGE: u32 = 100;
 
 impl InspectQueue for PostgresStore {
     fn list<'a>(&'a self, filter: &'a MessageFilter) -> StoreFuture<'a, MessagePage> {
@@ -51,7 +50,10 @@ impl InspectQueue for PostgresStore {
             self.check_takes_messages()?;
             let link = self.operator_link().await?;
             let id = Uuid::from_bytes(*id.as_bytes());
-            Ok(Asked { id: Some(id), ..Asked::default() }.page(&link).await?.messages)
+            Ok(Asked { id: Some(id), ..Asked::of(&MessageFilter::default())? }
+                .page(&link)
+                .await?
+                .messages)
         })
     }
 
@@ -118,15 +120,14 @@ fn note(row: &Row) -> Result<MessageNote, StoreError> {
         taken().map_err(|error: tokio_postgres::Error| store_error(&error))?;
     Ok(MessageNote {
         at: timestamp(at),
-        sink: SinkName::new(&sink).map_err(|_| damaged("a sink"))?,
-        kind: RepairKind::parse(&kind).ok_or_else(|| unknown_kind(&kind))?,
+        sink: sink_name(&sink)?,
+        kind: kind_of(&kind)?,
         actor,
         reason,
     })
 }
 
 /// A filter as the parameters of the function.
-#[derive(Default)]
 struct Asked<'a> {
     id: Option<Uuid>,
     sink: Option<&'a str>,
@@ -134,16 +135,12 @@ struct Asked<'a> {
     topic: Option<&'a str>,
     aggregate: Option<&'a str>,
     older: Option<Interval>,
-    after: (i64, i16),
+    after: ListPlace,
     limit: u32,
 }
 
 impl<'a> Asked<'a> {
     fn of(filter: &'a MessageFilter) -> Result<Self, StoreError> {
-        let after = match &filter.after {
-            None => (0, 0),
-            Some(after) => place(after)?,
-        };
         Ok(Self {
             id: None,
             sink: filter.sink.as_ref().map(SinkName::as_str),
@@ -151,14 +148,13 @@ impl<'a> Asked<'a> {
             topic: filter.topic.as_ref().map(Topic::as_str),
             aggregate: filter.aggregate.as_ref().map(Aggregate::as_str),
             older: filter.older.map(|older| Interval(micros(older))),
-            after,
-            limit: filter.limit,
+            after: ListPlace::after(filter)?,
+            limit: page_length(filter),
         })
     }
 
     async fn page(self, link: &Link) -> Result<MessagePage, StoreError> {
-        let limit = if self.limit == 0 { PAGE } else { self.limit.min(MessageFilter::MAX_PAGE) };
-        let most = i32::try_from(limit).unwrap_or(i32::MAX).saturating_add(1);
+        let most = i32::try_from(self.limit).unwrap_or(i32::MAX).saturating_add(1);
         let parameters: [(&(dyn ToSql + Sync), Type); 9] = [
             (&self.id, Type::UUID),
             (&self.sink, Type::TEXT),
@@ -166,25 +162,14 @@ impl<'a> Asked<'a> {
             (&self.topic, Type::TEXT),
             (&self.aggregate, Type::TEXT),
             (&self.older, Type::INTERVAL),
-            (&self.after.0, Type::INT8),
-            (&self.after.1, Type::INT2),
+            (&self.after.seq, Type::INT8),
+            (&self.after.sink, Type::INT2),
             (&most, Type::INT4),
         ];
         let question = "SELECT * FROM onceward.list_messages($1, $2, $3, $4, $5, $6, $7, $8, $9)";
         let rows = link.ask(question, &parameters).await?;
         let Some((head, rows)) = rows.split_first() else { return Ok(MessagePage::default()) };
-        page_of(head, rows, limit as usize)
-    }
-}
-
-/// Where a page of a list ended: a message and a sink.
-fn place(after: &str) -> Result<(i64, i16), StoreError> {
-    let numbers = after.split_once('.').map(|(seq, sink)| (seq.parse(), sink.parse()));
-    match numbers {
-        Some((Ok(seq), Ok(sink))) => Ok((seq, sink)),
-        _ => Err(StoreError::Refused(format!(
-            "{after:?} is not where a page of this list ended; begin again without it"
-        ))),
+        page_of(head, rows, self.limit as usize)
     }
 }
 
@@ -205,20 +190,15 @@ fn shown_state(number: i16) -> Result<MessageState, StoreError> {
     match number {
         DELIVERED => Ok(MessageState::Delivered),
         TO_COME => Ok(MessageState::Waiting),
-        number => state_of(i64::from(number)).ok_or_else(|| {
-            StoreError::Newer(format!(
-                "a message is in state {number}, which this software does not know; finish the upgrade"
-            ))
-        }),
+        number => state_of(number.into()),
     }
 }
 
 fn page_of(head: &Row, rows: &[Row], limit: usize) -> Result<MessagePage, StoreError> {
     let failed = |error: tokio_postgres::Error| store_error(&error);
     let place = |row: &Row| -> Result<String, StoreError> {
-        let (seq, sink): (i64, i16) =
-            (row.try_get(1).map_err(failed)?, row.try_get(2).map_err(failed)?);
-        Ok(format!("{seq}.{sink}"))
+        let (seq, sink) = (row.try_get(1).map_err(failed)?, row.try_get(2).map_err(failed)?);
+        Ok(ListPlace { seq, sink }.text())
     };
     let picked: i64 = rows.first().map_or(Ok(0), |row| row.try_get(3)).map_err(failed)?;
     let listed = &rows[..rows.len().min(limit)];
@@ -239,7 +219,7 @@ fn shown(row: &Row) -> Result<ShownMessage, StoreError> {
     let due: Option<SystemTime> = row.try_get(7).map_err(failed)?;
     Ok(ShownMessage {
         message: rows::message(row, 9)?,
-        sink: SinkName::new(&name).map_err(|_| damaged("a sink"))?,
+        sink: sink_name(&name)?,
         state: shown_state(row.try_get(5).map_err(failed)?)?,
         attempts: row.try_get::<_, i32>(6).map_err(failed)?.unsigned_abs(),
         due: due.map(timestamp),
@@ -268,7 +248,7 @@ fn sink_condition(row: &Row) -> Result<SinkCondition, StoreError> {
     let (held, dead) = (count(row, 6)?, count(row, 7)?);
     let held_by = |relay: Uuid| RelayId::from_random(relay.into_bytes());
     Ok(SinkCondition {
-        name: SinkName::new(&name).map_err(|_| damaged("a sink"))?,
+        name: sink_name(&name)?,
         id: SinkId(row.try_get(0).map_err(failed)?),
         lag: count(row, 2)? + waiting + scheduled + held + dead,
         oldest_waiting: age(row, 3)?,

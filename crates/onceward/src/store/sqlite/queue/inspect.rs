@@ -6,48 +6,21 @@ use onceward_core::{
     StoreError, Timestamp,
     message::{
         Aggregate, Lane, LaneCondition, MessageFilter, MessageId, MessageNote, MessagePage,
-        MessageState, QueueCondition, RelayId, RepairKind, ShownMessage, SinkCondition, SinkId,
-        SinkName, Topic,
+        MessageState, QueueCondition, RelayId, ShownMessage, SinkCondition, SinkId, Topic,
     },
 };
 use rusqlite::{Connection, Row, params, params_from_iter};
 
 use super::{super::reader::flat, lanes, page::MAX_PAGE_BYTES, rows::columns, sql};
-use crate::store::sql::messages::{MAX_TRAIL, damaged, parked, state_of, unknown_kind};
+use crate::store::sql::messages::{
+    ListPlace, MAX_TRAIL, kind_of, page_length, parked, sink_name, state_of,
+};
 
 /// How many messages one page of a list looks at, so that other reads do not wait long.
 const MAX_LOOKED_AT: usize = 10_000;
 
-/// How long a page is, if its asker does not say.
-const PAGE: u32 = 100;
-
 /// Up to how many are counted.
 const MAX_COUNTED: u32 = 100_000;
-
-/// A message and a sink, in the order of a list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ListPlace {
-    seq: i64,
-    sink: i16,
-}
-
-impl ListPlace {
-    /// Where a page goes on behind another one.
-    pub(super) fn after(filter: &MessageFilter) -> Result<Self, StoreError> {
-        let Some(after) = &filter.after else { return Ok(Self { seq: 0, sink: 0 }) };
-        let numbers = after.split_once('.').map(|(seq, sink)| (seq.parse(), sink.parse()));
-        match numbers {
-            Some((Ok(seq), Ok(sink))) => Ok(Self { seq, sink }),
-            _ => Err(StoreError::Refused(format!(
-                "{after:?} is not where a page of this list ended; begin again without it"
-            ))),
-        }
-    }
-
-    fn text(self) -> String {
-        format!("{}.{}", self.seq, self.sink)
-    }
-}
 
 pub(super) fn list(
     connection: &Connection,
@@ -55,7 +28,7 @@ pub(super) fn list(
     after: ListPlace,
     now: Timestamp,
 ) -> Result<MessagePage, StoreError> {
-    let limit = if filter.limit == 0 { PAGE } else { filter.limit.min(MessageFilter::MAX_PAGE) };
+    let limit = page_length(filter);
     let Some(wanted) = Wanted::of(connection, filter, now)? else {
         return Ok(MessagePage::default());
     };
@@ -150,12 +123,7 @@ pub(super) fn state_in(row: &Row<'_>, first: usize) -> Result<MessageState, Stor
     match (number, is_passed) {
         (None, true) => Ok(MessageState::Delivered),
         (None, false) => Ok(MessageState::Waiting),
-        (Some(number), _) => state_of(number).ok_or_else(|| {
-            StoreError::Newer(format!(
-                "a message is parked as {number}, which this software does not know; finish the upgrade of this \
-                 process"
-            ))
-        }),
+        (Some(number), _) => state_of(number),
     }
 }
 
@@ -171,16 +139,12 @@ fn shown(connection: &Connection, place: ListPlace) -> Result<Option<ShownMessag
     };
     Ok(Some(ShownMessage {
         message: flat(columns(row))?.message()?,
-        sink: name(row, 10)?,
+        sink: sink_name(&flat(row.get::<_, String>(10))?)?,
         state,
         attempts: flat(row.get::<_, Option<u32>>(13))?.unwrap_or_default(),
         due: due.map(Timestamp::from_unix_micros),
         why: flat(row.get::<_, Option<String>>(15))?.unwrap_or_default(),
     }))
-}
-
-fn name(row: &Row<'_>, index: usize) -> Result<SinkName, StoreError> {
-    SinkName::new(&flat(row.get::<_, String>(index))?).map_err(|_| damaged("a sink"))
 }
 
 pub(super) fn show(
@@ -202,11 +166,11 @@ pub(super) fn trail(
     let mut rows = flat(statement.query(params![id.as_bytes(), MAX_TRAIL]))?;
     let mut notes = Vec::new();
     while let Some(row) = flat(rows.next())? {
-        let kind: String = flat(row.get(2))?;
+        let (sink, kind): (String, String) = (flat(row.get(1))?, flat(row.get(2))?);
         notes.push(MessageNote {
             at: Timestamp::from_unix_micros(flat(row.get(0))?),
-            sink: name(row, 1)?,
-            kind: RepairKind::parse(&kind).ok_or_else(|| unknown_kind(&kind))?,
+            sink: sink_name(&sink)?,
+            kind: kind_of(&kind)?,
             actor: flat(row.get(3))?,
             reason: flat(row.get(4))?,
         });
@@ -231,7 +195,7 @@ pub(super) fn condition(
     let mut statement = flat(connection.prepare_cached(sql::SINKS))?;
     let mut rows = flat(statement.query([]))?;
     while let Some(row) = flat(rows.next())? {
-        let (id, name) = (SinkId(flat(row.get(0))?), name(row, 1)?);
+        let (id, name) = (SinkId(flat(row.get(0))?), flat(row.get::<_, String>(1))?);
         let mut ahead = Ahead::count(connection, id, now)?;
         let of = |state| parked.of(id, state);
         let states =
@@ -242,7 +206,7 @@ pub(super) fn condition(
         }
         condition.alarm = condition.alarm.take().or(flat(lanes::alarm(connection, id))?);
         condition.sinks.push(SinkCondition {
-            name,
+            name: sink_name(&name)?,
             id,
             lag: ahead.count.into(),
             oldest_waiting: age(ahead.oldest),

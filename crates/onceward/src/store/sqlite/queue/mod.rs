@@ -38,6 +38,7 @@ use super::{
     error::stopped,
     session::{Applied, QueueChange, Work, Wrote},
 };
+use crate::store::sql::messages::ListPlace;
 
 impl Queue for SqliteStore {
     fn open_sink<'a>(&'a self, name: &'a SinkName, from: StartFrom) -> StoreFuture<'a, SinkId> {
@@ -95,7 +96,7 @@ impl Queue for SqliteStore {
 impl InspectQueue for SqliteStore {
     fn list<'a>(&'a self, filter: &'a MessageFilter) -> StoreFuture<'a, MessagePage> {
         Box::pin(async move {
-            let (after, filter) = (inspect::ListPlace::after(filter)?, filter.clone());
+            let (after, filter) = (ListPlace::after(filter)?, filter.clone());
             self.look(move |connection, now| inspect::list(connection, &filter, after, now)).await
         })
     }
