@@ -1,6 +1,6 @@
 //! `onceward messages watch`: says what becomes of messages that are stuck, as it happens.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
@@ -20,7 +20,7 @@ const MAX_FOLLOWED: usize = 500;
 const OPEN: [&str; 4] = ["dead", "held", "waiting", "scheduled"];
 
 /// What was seen of a message at a sink, by both names.
-type Seen = HashMap<(String, String), Value>;
+type Seen = BTreeMap<(String, String), Value>;
 
 impl Watch {
     pub(super) async fn run(&self) -> Result<(), BoxError> {
