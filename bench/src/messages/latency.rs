@@ -1,4 +1,4 @@
-//! From the commit to the sink, at a rate that bores everybody.
+//! From the commit to the sink, at a low rate.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -140,7 +140,7 @@ fn of_graphile(site: &Site, peer: &Peer, number: u64) -> Result<Vec<Duration>, F
     between(&committed, &peer.end()?)
 }
 
-/// When a message is committed, a little irregular: nobody's clock is to be in step with it.
+/// When a message is committed, a little irregular, so that no poll is in step with it.
 fn due(n: u64) -> Duration {
     let every = Duration::from_secs(1) / RATE;
     every.mul_f64(n as f64 + fastrand::f64())

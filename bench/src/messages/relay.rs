@@ -20,7 +20,7 @@ pub(crate) struct Relayed {
     pub(crate) peers: Vec<(PeerName, Row)>,
 }
 
-/// All turns of somebody.
+/// All turns of one queue.
 #[derive(Default)]
 pub(crate) struct Row {
     turns: Vec<Turn>,

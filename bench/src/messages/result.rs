@@ -20,7 +20,7 @@ use crate::{
 pub(crate) struct Report {
     version: String,
     rounds: u32,
-    /// Which share of the cores others used while nobody took a turn.
+    /// Which share of the cores others used while no queue took a turn.
     pub(crate) others: Option<f64>,
     /// Peers that could not be had, and why.
     pub(crate) absent: Vec<(PeerName, String)>,

@@ -175,7 +175,7 @@ impl fmt::Debug for Relay {
 
 /// Wakes a relay of this process: a courtesy after a commit. Cheap to clone.
 ///
-/// A relay that nobody wakes finds new messages within 100 ms.
+/// A relay that no process wakes finds new messages within 100 ms.
 ///
 /// ```
 /// use onceward::outbox::Relay;

@@ -282,7 +282,7 @@ pub enum RelayBuildError {
     NamedTwice(SinkName),
     /// No message may be on its way to this sink.
     NothingInFlight(SinkName),
-    /// A lease of this length helps nobody.
+    /// No relay can use a lease of this length.
     Lease(Duration),
     /// Messages would be deleted that may still be on their way.
     Retention {

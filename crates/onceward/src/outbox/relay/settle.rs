@@ -20,8 +20,8 @@ const MOST_FENCED: u32 = 100;
 /// Moves a lane on; `None`: it is another relay's, which goes on from the newest step.
 ///
 /// A proposal without an answer is made again under the same fence, by which the outbox knows it if it was made.
-/// That goes on until there is an answer, also when the lease is over: whoever cannot write this down cannot
-/// take the lane over either, and a lane that nobody took over can still be moved. Given up, all of the page would be
+/// That goes on until there is an answer, also when the lease is over: a relay that cannot write this down cannot
+/// take the lane over either, and a lane that no relay took over can still be moved. Given up, all of the page would be
 /// sent again.
 pub(super) async fn settle(run: &RelayRun, mut settlement: Settlement) -> Option<Position> {
     let (mut wait, longest) = WAITS;

@@ -162,7 +162,7 @@ impl RelayRun {
         })
     }
 
-    /// What a sink does with messages of a topic. Of those that nobody takes, the first sink says so.
+    /// What a sink does with messages of a topic. Of those that no sink takes, the first sink says so.
     fn rule(&self, plan: &Arc<SinkPlan>, topic: &Topic) -> TopicRule {
         let is_first = || Arc::ptr_eq(plan, &self.plans[0]);
         let is_taken = || self.plans.iter().any(|other| other.sink.takes(topic));
