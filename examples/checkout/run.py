@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).parent
-DEADLINE = time.monotonic() + 300
+DEADLINE = time.monotonic() + 100
 # What services and relays complain of while they are killed; it is shown if the run fails.
 COMPLAINTS = tempfile.TemporaryFile("w+")
 

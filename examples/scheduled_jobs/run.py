@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-DEADLINE = time.monotonic() + 300
+DEADLINE = time.monotonic() + 100
 EVERY = 250
 # What all of them complain of while they are killed; it is shown if the run fails.
 COMPLAINTS = tempfile.TemporaryFile("w+")
