@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod checkout;
+mod copies;
 #[path = "../gateway_support/mod.rs"]
 mod gateway_support;
 mod kill;

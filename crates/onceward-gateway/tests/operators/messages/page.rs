@@ -39,7 +39,8 @@ async fn a_dead_letter_is_mended_as_the_page_says() {
     assert!(migrated.unwrap().success());
     let file = Connection::open(example.file("shop.db")).unwrap();
     let enqueue = |id: Uuid| {
-        let text = "INSERT INTO onceward_message (id, topic, aggregate, body) VALUES (?1, ?2, ?3, ?4)";
+        let text =
+            "INSERT INTO onceward_message (id, topic, aggregate, body) VALUES (?1, ?2, ?3, ?4)";
         let body: &[u8] = b"{\"order\":7}";
         file.execute(text, (id.as_bytes(), "order.placed", "order-7", body)).unwrap();
     };
