@@ -142,3 +142,15 @@ fn a_billing_that_forgets_is_found_out() {
     assert!(said.contains("WRONG: order 10"), "{said}");
     assert!(said.ends_with("the ledger is wrong\n"), "{said}");
 }
+
+/// The inbox, as a consumer in another language has it, with the rights that the example grants.
+#[test]
+fn a_consumer_in_python_receives_each_message_once() {
+    let Some(checkout) = Checkout::new().map(Checkout::with_tables) else { return };
+    let script = checkout.example.file("consumer.py");
+    fs::write(script, include_str!("checkout/consumer.py")).unwrap();
+    let (status, said) = checkout.python(&["consumer.py"]);
+    assert_eq!((status, said.as_str()), (Some(0), "everything is as it is promised\n"));
+    let entries = checkout.billing.sql("SELECT order_number FROM entry ORDER BY order_number");
+    assert_eq!(entries, "1\n2\n3\n4");
+}

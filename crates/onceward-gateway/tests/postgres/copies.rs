@@ -148,12 +148,27 @@ async fn a_relay_on_old_tables_says_who_brings_them_up_to_date() {
     let url = format!("postgres://{role}:relay@{place}");
     let said = refusal(&url);
     let sinks = onceward(&["messages", "sinks", "--store", &url], "");
-    database.sql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
-    assert!(said.contains("let the owner of the schema run `onceward migrate`"), "{said}");
     // What only reads changes no tables, also for their owner.
     assert!(sinks.stderr.contains("the tables have version 6, this software needs"), "{sinks}");
     assert!(sinks.stderr.contains("run `onceward migrate --store"), "{sinks}");
-    let by_owner = relay(&database, &format!("{}/events", upstream.url()));
+    // Its help is enough, word for word.
+    let (_, help) =
+        said.split_once("let the owner of the schema run `onceward migrate`, then: ").unwrap();
+    let help = help.trim_end().replace("for relays, and operators of messages, also: ", "");
+    assert!(onceward(&["migrate", "--store", database.url()], "").is_success());
+    database.sql(&help.replace("this user", &role));
+    let by_role = Process::start(&mut command(&[
+        "relay",
+        "--store",
+        &url,
+        "--sink",
+        &format!("billing={}/events", upstream.url()),
+    ]))
+    .unwrap();
+    by_role.stderr.wait_for("delivering messages of").unwrap();
     the_sink_is_there(&database).await;
-    end(&by_owner);
+    let id = enqueue(&database);
+    becomes(&database, &id, "delivered").await;
+    end(&by_role);
+    database.sql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
 }

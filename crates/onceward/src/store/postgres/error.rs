@@ -105,6 +105,8 @@ impl fmt::Display for OpenError {
                 formatter,
                 "{detail}; let the owner of the schema run `onceward migrate`, then: GRANT USAGE ON \
                  SCHEMA onceward TO this user; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN \
+                 SCHEMA onceward TO this user; for relays, and operators of messages, also: GRANT SELECT \
+                 ON ALL SEQUENCES IN SCHEMA onceward TO this user; GRANT EXECUTE ON ALL FUNCTIONS IN \
                  SCHEMA onceward TO this user"
             ),
             Self::Outdated { found: 0, .. } => formatter.write_str(
