@@ -61,10 +61,10 @@ def kill(name):
     running.pop(name).wait()
 
 
-def wait(what):
+def wait(what, seconds=0.05):
     if time.monotonic() > DEADLINE:
         sys.exit(f"{what} in time")
-    time.sleep(0.05)
+    time.sleep(seconds)
 
 
 def ask(method, number, order=None, loses_answer=False):
@@ -114,7 +114,7 @@ def storm(count, relay):
     for name in "billing", "relay 1", "relay 2":
         start_named(name, relay)
     while not both_relays_deliver():
-        wait("the relays do not start")
+        wait("the relays do not start", 0.3)
     with ThreadPoolExecutor(4) as clients:
         placed = [clients.submit(check_out, number) for number in range(1001, 1001 + count)]
         # While they order: what dies comes back, and nobody waits for it.
@@ -127,7 +127,7 @@ def storm(count, relay):
     accepted = sum(one.result() for one in placed)
     print(f"{accepted} checkouts were accepted, {count - accepted} rolled back", flush=True)
     while not is_delivered():
-        wait("not everything is delivered")
+        wait("not everything is delivered", 0.3)
 
 
 def main():

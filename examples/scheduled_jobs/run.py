@@ -51,10 +51,10 @@ def kill(name):
     running.pop(name).wait()
 
 
-def wait(what):
+def wait(what, seconds=0.05):
     if time.monotonic() > DEADLINE:
         sys.exit(f"{what} in time")
-    time.sleep(0.05)
+    time.sleep(seconds)
 
 
 def sink():
@@ -103,7 +103,7 @@ def night(count):
     for name in "relay 1", "relay 2":
         start(name)
     while not both_relays_deliver():
-        wait("the relays do not start")
+        wait("the relays do not start", 0.3)
     for name in "scheduler 1", "scheduler 2", "scheduler 3":
         start(name)
     for step, name in enumerate(("relay 1", "scheduler 1", "worker", "relay 2"), start=1):
@@ -117,13 +117,13 @@ def night(count):
     for name in [name for name in running if name.startswith("scheduler")]:
         kill(name)
     while not is_delivered():
-        wait("not everything is delivered")
+        wait("not everything is delivered", 0.3)
     # What was just delivered is over for the ledger, too.
     time.sleep(1 + EVERY / 1000)
 
 
 def main():
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 40
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 24
     with tempfile.TemporaryDirectory() as directory:
         os.chdir(directory)
         prepare()

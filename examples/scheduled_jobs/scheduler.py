@@ -51,11 +51,11 @@ def enqueue(db, scheduler, slot):
 def main():
     file, name, every = sys.argv[1], sys.argv[2], int(sys.argv[3])
     db = connect(file)
-    slot = 0
+    # It starts with the slot after this one: this one may be over elsewhere. From then on it leaves none out,
+    # also if it was paused for longer than it looks ahead.
+    slot = int(time.time() * 1000) // every * every + every
     while True:
         now = int(time.time() * 1000)
-        # It starts with the slot after this one: this one may be over elsewhere.
-        slot = max(slot, now // every * every + every)
         while slot <= now + AHEAD * every:
             enqueue(db, name, slot)
             slot += every
