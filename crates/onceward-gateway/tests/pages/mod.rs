@@ -23,6 +23,22 @@ use testbed::{TEST_TIMEOUT, free_address};
 pub(crate) use page::{Step, steps};
 pub(crate) use shell::Shell;
 
+/// Whether there is a Python whose SQLite has what the pages use; says loudly what is not run without it.
+pub(crate) fn has_python(what: &str) -> bool {
+    const OLDEST_SQLITE: [u32; 2] = [3, 38];
+    let version = Command::new("python3")
+        .args(["-c", "import sqlite3; print(*sqlite3.sqlite_version_info[:2])"])
+        .output();
+    let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let numbers = version.unwrap_or_default();
+    let numbers = numbers.split_whitespace().filter_map(|number| number.parse().ok());
+    let is_there = numbers.collect::<Vec<u32>>().as_slice() >= OLDEST_SQLITE.as_slice();
+    if !is_there {
+        eprintln!("SKIPPED: {what}: there is no python3 with SQLite 3.38 or newer");
+    }
+    is_there
+}
+
 /// A directory for the commands of a page, and what they need.
 pub(crate) struct Example {
     name: &'static str,

@@ -1,33 +1,15 @@
 //! `examples/scheduled_jobs`: several schedulers and relays, and the job of each slot of time runs once.
 
-use std::{path::Path, process::Command};
+use std::path::Path;
 
 use rusqlite::Connection;
 use testbed::Process;
 
-use crate::pages::Example;
-
-/// The statements of the workers need it.
-const OLDEST_SQLITE: [u32; 2] = [3, 38];
+use crate::pages::{Example, has_python};
 
 /// `None`, loudly, if this machine cannot run it.
 fn example() -> Option<Example> {
-    let version = Command::new("python3")
-        .args(["-c", "import sqlite3; print(*sqlite3.sqlite_version_info[:2])"])
-        .output();
-    let version = version.map(|output| String::from_utf8(output.stdout).unwrap_or_default());
-    let numbers: Vec<u32> = version
-        .unwrap_or_default()
-        .split_whitespace()
-        .filter_map(|number| number.parse().ok())
-        .collect();
-    if numbers.as_slice() < OLDEST_SQLITE.as_slice() {
-        eprintln!(
-            "SKIPPED: the example scheduled_jobs: there is no python3 with SQLite 3.38 or newer"
-        );
-        return None;
-    }
-    Some(Example::new("scheduled_jobs", &["3003"]))
+    has_python("the example scheduled_jobs").then(|| Example::new("scheduled_jobs", &["3003"]))
 }
 
 /// A program of the example, run to its end: its status, and what it said.
