@@ -35,7 +35,7 @@ impl Checkout {
         // Roles belong to the whole server, which others use as well.
         let roles = [("shop", &shop), ("billing", &billing)].map(|(name, database)| {
             let role = database.name().replace("onceward_test", name);
-            let file = example.file(&format!("{name}.sql"));
+            let file = example.file(format!("{name}.sql"));
             let text = fs::read_to_string(&file).unwrap();
             let text = text.replace(&format!("ROLE {name} "), &format!("ROLE {role} "));
             fs::write(file, text.replace(&format!(" TO {name};"), &format!(" TO {role};")))
