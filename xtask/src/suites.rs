@@ -217,7 +217,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         claims: |target| target.package == "onceward-gateway" && is_operators(target),
         against: |_| {
             let text = "gateway processes, their listener for operators, the built command, SQLite";
-            Against::Present(text.to_owned())
+            Against::Present(format!("{text}; examples in {}", tools::program("python3")))
         },
         load: Load::Waits,
         usual: ALL,

@@ -204,7 +204,8 @@ const NODE_OF_CLIENTS: u32 = 20;
 const NODE_STRIPE: &str = r#"{"private":true,"dependencies":{"stripe":"23.1.0"}}"#;
 
 /// Where the examples say what they need.
-const PYTHON_EXAMPLES: [&str; 3] = [
+const PYTHON_EXAMPLES: [&str; 4] = [
+    "examples/checkout/requirements.txt",
     "examples/postgres/requirements.txt",
     "examples/quickstart/fastapi/requirements.txt",
     "examples/quickstart/django/requirements.txt",

@@ -8,3 +8,5 @@ mod doctor;
 mod gateway_support;
 mod keys;
 mod messages;
+#[path = "../pages/mod.rs"]
+mod pages;

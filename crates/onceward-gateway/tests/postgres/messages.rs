@@ -8,14 +8,14 @@ use crate::{
     support::onceward,
 };
 
-fn document(database: &Database, arguments: &[&str]) -> Value {
+pub(crate) fn document(database: &Database, arguments: &[&str]) -> Value {
     let finished =
         onceward(&[&["messages"], arguments, &["--store", database.url(), "--json"]].concat(), "");
     assert!(finished.is_success(), "{arguments:?}: {finished}");
     finished.json()
 }
 
-fn relay(database: &Database, url: &str) -> Process {
+pub(crate) fn relay(database: &Database, url: &str) -> Process {
     let sink = format!("billing={url}");
     let mut command = command(&["relay", "--store", database.url(), "--sink", &sink]);
     let process = Process::start(&mut command).unwrap();
@@ -23,19 +23,19 @@ fn relay(database: &Database, url: &str) -> Process {
     process
 }
 
-fn end(relay: &Process) {
+pub(crate) fn end(relay: &Process) {
     relay.signal(Signal::TERM);
     let ended = relay.wait_for_end().unwrap();
     assert!(ended.success(), "{}", relay.stderr.text());
 }
 
-fn enqueue(database: &Database) -> String {
+pub(crate) fn enqueue(database: &Database) -> String {
     database.sql(
         "SELECT onceward.enqueue('order.placed', 'order-7', convert_to('{\"order\": 7}', 'UTF8'))",
     )
 }
 
-async fn becomes(database: &Database, id: &str, state: &str) {
+pub(crate) async fn becomes(database: &Database, id: &str, state: &str) {
     eventually(&format!("the message becomes {state}"), || async {
         let shown = document(database, &["show", "--message", id]);
         shown["sinks"][0]["state"] == state
@@ -69,32 +69,4 @@ async fn a_dead_letter_is_sent_again_and_a_sink_removed() {
         document(&database, &[&["remove-sink", "billing", "--yes"][..], &reason].concat());
     assert_eq!(removed["forgotten"], 0, "{removed}");
     assert!(document(&database, &["sinks"])["sinks"].as_array().unwrap().is_empty());
-}
-
-#[tokio::test]
-async fn a_relay_on_a_restored_copy_waits_for_a_rebase() {
-    let (upstream, database) = (Upstream::any(), testbed::postgres().database());
-    let url = format!("{}/events", upstream.url());
-    let before = relay(&database, &url);
-    eventually("the sink is there", || async {
-        document(&database, &["sinks"])["sinks"][0]["lanes_held"] == 64
-    })
-    .await;
-    end(&before);
-    let id = enqueue(&database);
-    // What a dump of another server says of itself.
-    database.sql("UPDATE onceward.cluster SET system_identifier = system_identifier - 1");
-    assert!(document(&database, &["sinks"])["alarm"].is_string());
-    let stopped = relay(&database, &url);
-    stopped.stderr.wait_for("onceward relay rebase").unwrap();
-    end(&stopped);
-    assert_eq!(upstream.count().await, 0);
-    let rebase =
-        ["relay", "rebase", "--store", database.url(), "--reason", "restored the dump of Tuesday"];
-    let rebased = onceward(&rebase, "");
-    assert!(rebased.stdout.contains("1 message to be delivered"), "{rebased}");
-    let after = relay(&database, &url);
-    becomes(&database, &id, "delivered").await;
-    assert_eq!(upstream.count_of(&id).await, 1);
-    end(&after);
 }

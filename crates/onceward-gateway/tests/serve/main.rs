@@ -9,6 +9,8 @@ mod h2spec;
 mod installed;
 mod names;
 mod observe;
+#[path = "../pages/mod.rs"]
+mod pages;
 mod protection;
 mod quickstart;
 mod rules;

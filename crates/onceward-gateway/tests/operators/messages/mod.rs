@@ -4,8 +4,10 @@
 mod deliver;
 mod doctor;
 mod mistakes;
+mod page;
 mod repair;
 mod roles;
+mod scheduled;
 
 use std::{fs, net::SocketAddr, path::Path, process::Command, sync::Arc};
 

@@ -1,12 +1,9 @@
 //! The quick starts of `examples/quickstart`: the commands of each page, run exactly as they are printed, give the
 //! answers that it shows. Only the ports 3000 and 8080 are others, because tests run side by side.
 //!
-//! How a page is read, and what in it may differ, is said in `page.rs`. A command that ends in `&` and is no `curl` is
+//! How a page is read, and what in it may differ, is said in `pages/page.rs`. A command that ends in `&` and is no `curl` is
 //! a server: the test waits until it listens. What a page shows of a `curl` that only reads may be true a moment
 //! later, as with a request that runs in the background: it is asked again, as a person would.
-
-mod page;
-mod shell;
 
 use std::{
     env, fs,
@@ -23,9 +20,8 @@ use tempfile::TempDir;
 use crate::{
     gateway_support::{Finished, TEST_TIMEOUT, command, free_address},
     installed,
+    pages::{Shell, Step, steps},
 };
-use page::{Step, steps};
-use shell::Shell;
 
 /// How long a person waits at most for the first replay who has `onceward` and the packages of the page.
 const PROMISED: Duration = Duration::from_secs(120);

@@ -56,6 +56,9 @@ pub enum OpenError {
     Failed(String),
 }
 
+const STANDBY: &str = "; this is a standby, or read-only by its settings, and nothing was changed: name the \
+    primary in the store's address, or all servers of it with commas, as in postgres://shop@one,two/shop";
+
 impl OpenError {
     pub(super) fn address(message: &str, help: &str) -> Self {
         Self::Address { message: message.to_owned(), help: help.to_owned() }
@@ -63,7 +66,12 @@ impl OpenError {
 
     pub(super) fn from_driver(error: &tokio_postgres::Error) -> Self {
         let text = describe(error);
-        let Some(code) = error.code() else { return Self::Unreachable(text) };
+        let Some(code) = error.code() else {
+            // The driver looks for a server that takes writes, and has no code for one that does not.
+            let is_standby = text.contains("does not allow writes");
+            let help = if is_standby { STANDBY } else { "" };
+            return Self::Unreachable(format!("{text}{help}"));
+        };
         match code.code() {
             "28P01" | "28000" | "3D000" => Self::Refused(text),
             "42501" => Self::NotAllowed(text),
@@ -97,6 +105,8 @@ impl fmt::Display for OpenError {
                 formatter,
                 "{detail}; let the owner of the schema run `onceward migrate`, then: GRANT USAGE ON \
                  SCHEMA onceward TO this user; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN \
+                 SCHEMA onceward TO this user; for relays, and operators of messages, also: GRANT SELECT \
+                 ON ALL SEQUENCES IN SCHEMA onceward TO this user; GRANT EXECUTE ON ALL FUNCTIONS IN \
                  SCHEMA onceward TO this user"
             ),
             Self::Outdated { found: 0, .. } => formatter.write_str(

@@ -12,13 +12,13 @@ use testbed::Process;
 const END: &str = "~~ command ended ~~";
 
 /// Bash with job control; dropping it kills it, and all that it has started.
-pub(super) struct Shell {
+pub(crate) struct Shell {
     process: Process,
     command: PathBuf,
 }
 
 impl Shell {
-    pub(super) fn start(command: &mut Command, directory: &Path) -> Self {
+    pub(crate) fn start(command: &mut Command, directory: &Path) -> Self {
         command.args(["--norc", "--noprofile"]).current_dir(directory);
         let process = Process::start(command).unwrap();
         process.tell("set -m");
@@ -26,7 +26,7 @@ impl Shell {
     }
 
     /// Runs it as it is printed, until it has ended or runs beside the others.
-    pub(super) fn run(&self, command: &str) {
+    pub(crate) fn run(&self, command: &str) {
         fs::write(&self.command, command).unwrap();
         // What it starts must not read the commands that come later.
         self.process.tell(&format!("eval \"$(cat .command)\" < /dev/null; printf '\\n{END}\\n'"));
@@ -34,12 +34,12 @@ impl Shell {
     }
 
     /// What all commands have written so far; the lines of answers have the ends of a terminal's.
-    pub(super) fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         self.process.stdout.text().replace(&format!("\n{END}\n"), "").replace("\r\n", "\n")
     }
 
     /// What they have complained of so far.
-    pub(super) fn complaints(&self) -> String {
+    pub(crate) fn complaints(&self) -> String {
         self.process.stderr.text()
     }
 }

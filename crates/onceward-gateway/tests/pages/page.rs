@@ -1,25 +1,37 @@
 //! The commands of a page and the answers that it shows.
 //!
 //! A block that starts with three backquotes and `console` has commands, each on a line that starts with `$ `; the
-//! lines below it, up to the next command, are what it writes to standard output. `…` stands for what differs from run
+//! lines below it, up to the next command, are what it writes to standard output. A command with `<<'END'` goes on to
+//! the line `END`. `…` stands for what differs from run
 //! to run (times, references) or does not matter: in a line for any text, as a line of its own for any lines.
 
 /// One command as it is printed.
 #[derive(Clone, Debug)]
-pub(super) struct Step {
-    pub(super) command: String,
-    pub(super) answer: String,
+pub(crate) struct Step {
+    pub(crate) command: String,
+    pub(crate) answer: String,
 }
 
 /// All steps of a page, in its order.
-pub(super) fn steps(page: &str) -> Vec<Step> {
+pub(crate) fn steps(page: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut is_console = false;
-    for line in page.lines() {
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
         if line.starts_with("```") {
             is_console = line == "```console";
         } else if let Some(command) = line.strip_prefix("$ ").filter(|_| is_console) {
-            steps.push(Step { command: command.to_owned(), answer: String::new() });
+            let mut command = command.to_owned();
+            if command.contains("<<'END'") {
+                for line in lines.by_ref() {
+                    command.push('\n');
+                    command += line;
+                    if line == "END" {
+                        break;
+                    }
+                }
+            }
+            steps.push(Step { command, answer: String::new() });
         } else if is_console {
             let step = steps.last_mut().expect("a block starts with a command");
             step.answer += line;
@@ -30,8 +42,13 @@ pub(super) fn steps(page: &str) -> Vec<Step> {
 }
 
 impl Step {
+    /// Whether it runs beside those that follow.
+    pub(crate) fn is_beside(&self) -> bool {
+        self.command.lines().next().is_some_and(|line| line.ends_with('&'))
+    }
+
     /// Whether this is what the page shows.
-    pub(super) fn is_answered_by(&self, said: &str) -> bool {
+    pub(crate) fn is_answered_by(&self, said: &str) -> bool {
         let shown: Vec<&str> = self.answer.trim_end().lines().collect();
         let said: Vec<&str> = said.trim_end().lines().collect();
         fits(
