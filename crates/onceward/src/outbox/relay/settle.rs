@@ -7,7 +7,8 @@ use tokio::time::sleep;
 
 use super::shared::RelayRun;
 use crate::{
-    engine::fresh_fence,
+    crashpoint,
+    engine::{fresh_fence, injected},
     telemetry::{self, QueueCall, SettleResult},
 };
 
@@ -27,7 +28,9 @@ pub(super) async fn settle(run: &RelayRun, mut settlement: Settlement) -> Option
     let (mut wait, longest) = WAITS;
     let mut fenced = 0;
     loop {
-        match run.ask(QueueCall::Settle, run.queue.settle(&settlement)).await {
+        let propose = async || run.ask(QueueCall::Settle, run.queue.settle(&settlement)).await;
+        let settled = crashpoint!("relay.settle", propose().await, injected());
+        match crashpoint!("relay.settled", settled, injected()) {
             Ok(Settled::Moved(position)) => {
                 telemetry::RELAY_SETTLEMENTS.add(SettleResult::Moved);
                 return Some(position);

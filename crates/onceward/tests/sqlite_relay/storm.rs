@@ -2,8 +2,6 @@
 //! back, sinks fail, answers are lost, the outbox fails before and after its calls, relays are killed. Then a checker
 //! compares what was committed with what was applied; and mistakes are seeded to see that it finds them.
 
-mod checker;
-
 use std::{
     collections::BTreeMap,
     path::PathBuf,
@@ -23,13 +21,13 @@ use onceward::{
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
+use testbed::{Complaint, MessageHistory};
 
 use crate::{
     between::{Between, Fault},
     file::{File, PATIENCE},
     support::{oldest, quick, start, until},
 };
-use checker::{Complaint, History};
 
 /// Each has dozens of messages.
 const AGGREGATES: u64 = 150;
@@ -174,10 +172,10 @@ impl Sink for Network {
 }
 
 /// Commits messages in small transactions, each number of an aggregate once, and rolls some back.
-fn produce(file: &File, seed: u64, messages: usize, consumer: &Consumer) -> History {
+fn produce(file: &File, seed: u64, messages: usize, consumer: &Consumer) -> MessageHistory {
     let aggregates = if consumer.mistake.is_some() { FEW_AGGREGATES } else { AGGREGATES };
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut history = History::default();
+    let mut history = MessageHistory::default();
     let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
     let mut connection = file.connect();
     while history.committed.len() < messages {
