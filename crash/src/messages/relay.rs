@@ -54,9 +54,10 @@ fn quick() -> Result<Rules, RulesError> {
     rules.without_breaker().without_budget().build()
 }
 
+/// Asks seldom: the answer takes PostgreSQL milliseconds.
 async fn drained(queue: &Arc<dyn InspectQueue>) {
     loop {
-        sleep(Duration::from_millis(20)).await;
+        sleep(Duration::from_millis(150)).await;
         let Ok(condition) = queue.condition().await else { continue };
         let mut ours = condition.sinks.iter().filter(|sink| sink.name.as_str() == SINK);
         if ours.any(|sink| sink.lag == 0) {

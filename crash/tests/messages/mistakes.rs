@@ -4,18 +4,18 @@ use onceward_crash::messages::{Bug, Role};
 use testbed::Complaint;
 
 use super::{
-    bench::Engine,
+    bench::{Bench, Engine},
     matrix::{Step, outcome},
 };
 
 /// The role dies at the point, and the mistake shows.
 fn is_found(bug: Bug, role: Role, point: &str, is_it: impl Fn(&Complaint) -> bool) {
     let step = Step { role, point: point.to_owned(), fault: "abort" };
-    let (deaths, complaints) = outcome(Engine::Sqlite, &step, Some(bug));
+    let (deaths, complaints) = outcome(&Bench::new(Engine::Sqlite), &step, Some(bug));
     assert_eq!(deaths, Ok(1), "{step}");
     assert!(complaints.iter().any(is_it), "{bug:?}, {step}: {complaints:?}");
     // Without the mistake the same death is survived.
-    let (deaths, complaints) = outcome(Engine::Sqlite, &step, None);
+    let (deaths, complaints) = outcome(&Bench::new(Engine::Sqlite), &step, None);
     assert_eq!((deaths, complaints), (Ok(1), Vec::new()), "{step}");
 }
 
