@@ -16,8 +16,9 @@ const PRODUCERS: i64 = 2;
 /// Each sends about eight messages in ten of its orders, and a mail with every other one.
 const MESSAGES_OF_TEN_ORDERS: i64 = 12;
 
-/// How long a process lives before it is killed, at most.
-const LIFE: Duration = Duration::from_millis(2_000);
+/// How long a process lives before it is killed, at most: the first one of its kind, and the longest of them. A relay that never
+/// comes to the end of a page sends the same one again and again, so that each lives longer than the one before.
+const LIFE: (Duration, Duration) = (Duration::from_millis(1_500), Duration::from_secs(60));
 
 /// Of a thousand.
 const FAULTS: &str = "30";
@@ -88,9 +89,11 @@ fn again_and_again(
     is_over: &AtomicBool,
     kills: &AtomicU32,
 ) {
+    let (mut longest, limit) = LIFE;
     while !is_over.load(Ordering::SeqCst) {
         let process = bench.start(role, &extra(arguments));
-        let life = LIFE.mul_f64(0.1 + 0.9 * fastrand::f64());
+        let life = longest.mul_f64(0.1 + 0.9 * fastrand::f64());
+        longest = longest.mul_f64(1.25).min(limit);
         if has_ended(&process, life, is_over) {
             return;
         }
