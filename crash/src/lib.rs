@@ -7,6 +7,7 @@ pub mod checker;
 pub mod client;
 pub mod history;
 pub mod load;
+pub mod messages;
 pub mod power;
 pub mod provider;
 pub mod running;

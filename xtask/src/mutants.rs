@@ -29,13 +29,21 @@ const LISTED: &str = "docs/mutants.md";
 /// Below the target directory, so that nothing of it is ever committed.
 const OUTPUT: &str = "target/mutants";
 
-/// The files that decide what runs, what is remembered and what is tried again.
-const FILES: [&str; 4] = ["admission.rs", "claim.rs", "record.rs", "retry/decide.rs"];
+/// The files that decide what runs, what is remembered, what is tried again, and what becomes of a message.
+const FILES: [&str; 6] = [
+    "admission.rs",
+    "claim.rs",
+    "message/delivery.rs",
+    "message/work.rs",
+    "record.rs",
+    "retry/decide.rs",
+];
 
-/// Quick because what they leave out, the fingerprints, uses none of these files.
-const QUICK_TESTS: &str = "-- --lib --test protocol --test retry -- --skip fingerprint::";
-/// It takes half a minute for each, so it is asked only about those that the quick tests miss.
-const MODEL: &str = "--iterate --baseline skip --timeout 300 -- --test model";
+/// Quick because what they leave out are the fingerprints, which use none of these files, and the models.
+const QUICK_TESTS: &str = "-- --lib --test message --test protocol --test retry -- \
+                           --skip fingerprint:: --skip model::";
+/// They take half a minute and more for each, so they are asked only about those that the quick tests miss.
+const MODEL: &str = "--iterate --baseline skip --timeout 300 -- --test model --test message";
 
 pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode, Failure> {
     ensure_cargo_mutants(root)?;

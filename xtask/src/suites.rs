@@ -138,7 +138,9 @@ pub(crate) const SUITES: [Suite; 17] = [
     Suite {
         id: "crash",
         name: "crash proof",
-        claims: |target| target.package == "onceward-crash" && !needs_strace(target),
+        claims: |target| {
+            target.package == "onceward-crash" && !needs_strace(target) && !is_postgres(target)
+        },
         against: |workspace| {
             let sqlite = sqlite_version(workspace);
             Against::Present(format!("service processes, kill -9, SQLite {sqlite}"))
@@ -409,6 +411,7 @@ mod tests {
             ("onceward-crash", Library, "onceward_crash", "crash proof"),
             ("onceward-crash", Integration, "load", "crash proof"),
             ("onceward-crash", Integration, "syscalls", "crash proof, system calls"),
+            ("onceward-crash", Integration, "postgres_crash", "PostgreSQL"),
             ("onceward-gateway", Binary, "onceward", "command line"),
             ("onceward-gateway", Integration, "command_line", "command line"),
             ("onceward-gateway", Integration, "simulate", "retry storms"),

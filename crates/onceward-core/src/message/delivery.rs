@@ -223,7 +223,9 @@ pub fn decide_delivery(
     if !is_of_message && context.target.circuit(now) == Circuit::Open {
         context.forgo();
         let attempts = delivery.call.failures().min(rules.attempts().saturating_sub(1));
-        return Next::GiveWay { attempts, wait: rules.pause(attempts, random), why };
+        // What the sink asked for counts as far as the rules let any wait be.
+        let asked = delivery.call.hint().unwrap_or_default().min(rules.deadline());
+        return Next::GiveWay { attempts, wait: rules.pause(attempts, random).max(asked), why };
     }
     match action {
         Action::Succeed => Next::Delivered,

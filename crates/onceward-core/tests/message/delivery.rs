@@ -247,6 +247,33 @@ fn no_message_dies_of_showing_that_the_sink_is_down() {
     assert_eq!(failures, 11);
 }
 
+/// The longer of what the sink asked for and the pause of the rules; no longer than the rules let any wait be.
+#[test]
+fn a_message_that_gives_way_waits_for_as_long_as_its_sink_asked() {
+    for (asked, expected) in
+        [(SECOND, None), (SECOND * 40_000, Some(SECOND * 40_000)), (DAY * 9, Some(DAY))]
+    {
+        let mut sink = Sink::new(rules());
+        let busy_for = |after| Sent::Retry { after: Some(after), why: "503".into() };
+        while sink.target.circuit(sink.now) != Circuit::Open {
+            let _ = sink.attempt(0, busy());
+            sink.now += SECOND / 100;
+        }
+        let wait = loop {
+            sink.now += SECOND * 60;
+            match sink.attempt(8, busy_for(asked)) {
+                Ok(Next::GiveWay { wait, .. }) => break wait,
+                Err(Next::Pause { .. }) => {}
+                other => panic!("{other:?}"),
+            }
+        };
+        match expected {
+            Some(expected) => assert_eq!(wait, expected),
+            None => assert!(wait >= SECOND * 128, "the pause is longer: {wait:?}"),
+        }
+    }
+}
+
 #[test]
 fn a_message_that_fails_whenever_it_is_tried_keeps_no_sink_down_for_ever() {
     let mut sink = Sink::new(rules());

@@ -2,7 +2,8 @@
 
 use super::Inbox;
 use crate::{
-    StoreError,
+    StoreError, crashpoint,
+    engine::injected,
     store::sqlite::{BlockingTransaction, SqliteStore},
 };
 
@@ -37,6 +38,10 @@ impl Inbox<SqliteStore> {
     ) -> Result<bool, StoreError> {
         Self::check(consumer, message)?;
         let connection = transaction.connection();
-        self.store.first_time_in_blocking(connection, consumer, message, self.retain)
+        crashpoint!(
+            "inbox.first_time",
+            self.store.first_time_in_blocking(connection, consumer, message, self.retain),
+            injected()
+        )
     }
 }

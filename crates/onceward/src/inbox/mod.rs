@@ -23,7 +23,11 @@ mod consumer;
 
 use std::time::Duration;
 
-use crate::{StoreError, engine::Transaction, message::Receive};
+use crate::{
+    StoreError, crashpoint,
+    engine::{Transaction, injected},
+    message::Receive,
+};
 
 pub use builder::{InboxBuilder, InboxError};
 pub use consumer::{Applied, ConsumeError, Consumer, Delivery, Incoming, Outage, Poison, Source};
@@ -89,7 +93,8 @@ impl<S> Inbox<S> {
     {
         Self::check(consumer, message)?;
         let connection = transaction.connection();
-        self.store.first_time_in(connection, consumer, message, self.retain).await
+        let first = self.store.first_time_in(connection, consumer, message, self.retain);
+        crashpoint!("inbox.first_time", first.await, injected())
     }
 
     /// How long a message is remembered.

@@ -1,7 +1,11 @@
 //! Transactions of rusqlite, where blocking is allowed.
 
 use super::{EnqueueError, MessageId, NewMessage, Outbox};
-use crate::store::sqlite::{BlockingTransaction, SqliteStore};
+use crate::{
+    crashpoint,
+    engine::injected,
+    store::sqlite::{BlockingTransaction, SqliteStore},
+};
 
 impl Outbox<SqliteStore> {
     /// [`enqueue`](Self::enqueue) for a transaction of rusqlite.
@@ -32,7 +36,12 @@ impl Outbox<SqliteStore> {
         message: NewMessage,
     ) -> Result<MessageId, EnqueueError> {
         message.check()?;
-        let enqueued = self.queue.enqueue_in_blocking(transaction.connection(), &message);
+        let connection = transaction.connection();
+        let enqueued = crashpoint!(
+            "outbox.enqueue",
+            self.queue.enqueue_in_blocking(connection, &message),
+            injected()
+        );
         enqueued.map_err(|error| EnqueueError::of(error, &message))
     }
 }

@@ -32,7 +32,11 @@ mod sink;
 #[cfg(feature = "relay")]
 mod spans;
 
-use crate::{engine::Transaction, message::Enqueue};
+use crate::{
+    crashpoint,
+    engine::{Transaction, injected},
+    message::Enqueue,
+};
 
 pub use crate::message::{Aggregate, Message, MessageError, MessageId, NewMessage, Topic};
 #[cfg(feature = "relay")]
@@ -102,7 +106,8 @@ impl<Q> Outbox<Q> {
         Q: Enqueue<T::Connection>,
     {
         message.check()?;
-        let enqueued = self.queue.enqueue_in(transaction.connection(), &message).await;
+        let enqueued = self.queue.enqueue_in(transaction.connection(), &message);
+        let enqueued = crashpoint!("outbox.enqueue", enqueued.await, injected());
         enqueued.map_err(|error| EnqueueError::of(error, &message))
     }
 }

@@ -120,8 +120,10 @@ pub static SETTLEMENT_ABANDONED: Alarm = Alarm::new("settlement_abandoned");
 pub static UNPROTECTED: Alarm = Alarm::new("unprotected");
 /// The outbox must not be relayed as it is: its database is a restored copy, say.
 pub static OUTBOX_STOPPED: Alarm = Alarm::new("outbox_stopped");
+/// The outbox refuses to take what became of messages: their lane stands still.
+pub static RELAY_NOT_SETTLED: Alarm = Alarm::new("relay_not_settled");
 
-static ALARMS: [&Alarm; 8] = [
+static ALARMS: [&Alarm; 9] = [
     &RECORD_UNREADABLE,
     &STORE_CORRUPT,
     &STORE_REPLACED,
@@ -130,6 +132,7 @@ static ALARMS: [&Alarm; 8] = [
     &SETTLEMENT_ABANDONED,
     &UNPROTECTED,
     &OUTBOX_STOPPED,
+    &RELAY_NOT_SETTLED,
 ];
 
 // What the values mean is in docs/metrics.md.

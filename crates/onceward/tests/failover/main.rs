@@ -10,6 +10,7 @@ mod barrier;
 mod cancelled;
 mod hanging;
 mod messages;
+mod messages_storm;
 mod oracle;
 mod pair;
 mod patroni;

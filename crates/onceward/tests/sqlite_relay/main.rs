@@ -14,6 +14,7 @@ mod memory;
 #[path = "../metrics_text/mod.rs"]
 mod metrics_text;
 mod order;
+mod retention;
 mod settling;
 mod sharing;
 mod shown;

@@ -91,6 +91,29 @@ async fn an_outbox_that_is_away_for_longer_than_a_lease_stops_everything_and_los
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_outbox_that_refuses_a_settlement_raises_an_alarm_and_holds_the_lane() {
+    let memory = filled(4);
+    let refuses = Arc::new(AtomicBool::new(true));
+    let refused = refuses.clone();
+    let queue = Between::over(Arc::new(memory), move |call| {
+        let is_refused = call == Call::Settle && refused.load(Ordering::SeqCst);
+        if is_refused { Fault::Unusable } else { Fault::None }
+    });
+    let raised = || counted("onceward_alarms_total", &[("event", "relay_not_settled")]);
+    let (sink, before) = (Recorder::accepting(), raised());
+    let running = start(relay(&queue, &sink).build().unwrap());
+    until("all are sent", async || sink.accepted().len() == 200).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let alarms = raised() - before;
+    assert!((1.0..=64.0).contains(&alarms), "once for each lane, however long it takes: {alarms}");
+    assert_eq!(sink.begun(), 200, "nothing is sent twice meanwhile");
+    refuses.store(false, Ordering::SeqCst);
+    until("all is written", async || queue.condition().await.unwrap().sinks[0].lag == 0).await;
+    running.stop().await;
+    assert_once_each(&sink, 4);
+}
+
+#[tokio::test(start_paused = true)]
 async fn every_call_may_fail_now_and_then() {
     for fault in [Fault::Before, Fault::After] {
         let memory = filled(6);

@@ -5,7 +5,10 @@ use std::{fmt, future::Future, sync::Arc};
 use onceward_core::{BoxFuture, StoreError, message::Receive};
 
 use super::{ConsumeError, Inbox};
-use crate::engine::Transaction;
+use crate::{
+    crashpoint,
+    engine::{Transaction, injected},
+};
 
 pub(super) type Acknowledge =
     Box<dyn FnOnce() -> BoxFuture<'static, Result<(), ConsumeError>> + Send>;
@@ -184,7 +187,11 @@ impl<M, S> Incoming<M, S> {
     /// [`first_time`](Self::first_time) was not asked, or if it would end a savepoint only.
     pub async fn commit<T: Transaction>(&self, transaction: T) -> Result<Applied, ConsumeError> {
         self.check(transaction.is_outermost())?;
-        transaction.commit().await?;
+        crashpoint!(
+            "inbox.commit",
+            transaction.commit().await.map_err(ConsumeError::from),
+            injected().into()
+        )?;
         Ok(Applied(()))
     }
 
@@ -239,7 +246,11 @@ impl<M> Incoming<M, crate::store::sqlite::SqliteStore> {
         transaction: impl crate::store::sqlite::BlockingTransaction,
     ) -> Result<Applied, ConsumeError> {
         self.check(true)?;
-        transaction.commit()?;
+        crashpoint!(
+            "inbox.commit",
+            transaction.commit().map_err(ConsumeError::from),
+            injected().into()
+        )?;
         Ok(Applied(()))
     }
 }

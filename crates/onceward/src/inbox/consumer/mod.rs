@@ -12,7 +12,7 @@ use onceward_core::retry::Backoff;
 use tokio::time::sleep;
 
 use super::Inbox;
-use crate::telemetry::event;
+use crate::{crashpoint, engine::injected, telemetry::event};
 
 pub use delivery::{Applied, Delivery, Incoming, Source};
 pub use failure::{ConsumeError, Outage, Poison};
@@ -122,7 +122,9 @@ impl<S> Consumer<S> {
             if let Some(poison) = self.consume(&id, &message, failed, &mut apply).await {
                 self.bury(poison, &mut dead).await;
             }
-            if let Err(error) = acknowledge().await {
+            if let Err(error) =
+                crashpoint!("inbox.acknowledge", acknowledge().await, injected().into())
+            {
                 tracing::warn!(
                     event = event::CONSUMER_TROUBLE,
                     consumer = &*self.name,

@@ -23,7 +23,8 @@ use super::{
 };
 use crate::{
     client::driver::InFlightPermit,
-    engine::fresh_fence,
+    crashpoint,
+    engine::{fresh_fence, injected},
     outbox::{Attempt, spans::DeliverySpan},
     telemetry::{self, AttemptResult, QueueCall, event},
 };
@@ -56,8 +57,9 @@ impl LaneRun {
         let mut has_moved = false;
         while self.may_send() {
             let limit = self.sink.pages.get();
-            let page = self.run.queue.take(&position, limit);
-            let Ok(page) = self.run.ask(QueueCall::Take, page).await else {
+            let take =
+                async || self.run.ask(QueueCall::Take, self.run.queue.take(&position, limit)).await;
+            let Ok(page) = crashpoint!("relay.take", take().await, injected()) else {
                 return LaneEnd::Troubled(position);
             };
             self.sink.pages.learn(&page, limit);
@@ -292,8 +294,9 @@ async fn send(
     attempt: Attempt,
 ) -> (Sent, Duration) {
     let begun = run.now();
-    let sent = timeout(attempt.timeout, sink.plan.sink.send(&message, &attempt)).await;
-    let sent = sent.unwrap_or_else(|_| Sent::Unknown {
+    let sent = timeout(attempt.timeout, sink.plan.sink.send(&message, &attempt));
+    let sent = crashpoint!("relay.send", sent.await.map_err(drop), ());
+    let sent = sent.unwrap_or_else(|()| Sent::Unknown {
         why: format!("no answer within {:?}", attempt.timeout),
     });
     (sent, run.now().saturating_sub(begun))

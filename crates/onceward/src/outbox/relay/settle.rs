@@ -7,7 +7,8 @@ use tokio::time::sleep;
 
 use super::shared::RelayRun;
 use crate::{
-    engine::fresh_fence,
+    crashpoint,
+    engine::{fresh_fence, injected},
     telemetry::{self, QueueCall, SettleResult},
 };
 
@@ -26,8 +27,11 @@ const MOST_FENCED: u32 = 100;
 pub(super) async fn settle(run: &RelayRun, mut settlement: Settlement) -> Option<Position> {
     let (mut wait, longest) = WAITS;
     let mut fenced = 0;
+    let mut is_told = false;
     loop {
-        match run.ask(QueueCall::Settle, run.queue.settle(&settlement)).await {
+        let propose = async || run.ask(QueueCall::Settle, run.queue.settle(&settlement)).await;
+        let settled = crashpoint!("relay.settle", propose().await, injected());
+        match crashpoint!("relay.settled", settled, injected()) {
             Ok(Settled::Moved(position)) => {
                 telemetry::RELAY_SETTLEMENTS.add(SettleResult::Moved);
                 return Some(position);
@@ -41,8 +45,15 @@ pub(super) async fn settle(run: &RelayRun, mut settlement: Settlement) -> Option
                 telemetry::RELAY_SETTLEMENTS.add(SettleResult::Lost);
                 return None;
             }
-            Err(_) => {
+            Err(error) => {
                 telemetry::RELAY_SETTLEMENTS.add(SettleResult::Failed);
+                if error.is_definite() && !is_told {
+                    is_told = true;
+                    telemetry::RELAY_NOT_SETTLED.raise(format_args!(
+                        "the outbox refuses to take what became of messages that were sent: {error}; their lane \
+                         sends nothing more until it does, and if the relay ends before, they are sent again"
+                    ));
+                }
                 sleep(wait).await;
                 wait = (wait * 2).min(longest);
             }

@@ -21,6 +21,8 @@ use tokio::{
 use super::{OtherTopics, Relay, RelayError, SinkPlan, health::Health, page::PageSize};
 use crate::{
     client::driver::TargetHandle,
+    crashpoint,
+    engine::injected,
     outbox::spans::BeginSpan,
     telemetry::{self, QueueCall, SinkNumbers, event},
 };
@@ -139,7 +141,8 @@ impl RelayRun {
     ) -> Result<Option<Arc<SinkRun>>, RelayError> {
         loop {
             let opened = self.queue.open_sink(&plan.name, plan.from);
-            match self.ask(QueueCall::Open, opened).await {
+            let opened = self.ask(QueueCall::Open, opened);
+            match crashpoint!("relay.open", opened.await, injected()) {
                 Ok(id) => return Ok(Some(Arc::new(SinkRun::new(plan, id)))),
                 Err(error) if error.is_definite() && !self.is_alarmed().await => {
                     return Err(RelayError { sink: plan.name.clone(), error });

@@ -22,7 +22,11 @@ use super::{
     lease::LaneLease,
     shared::{RelayRun, SinkRun, TROUBLE},
 };
-use crate::telemetry::{QueueCall, event};
+use crate::{
+    crashpoint,
+    engine::injected,
+    telemetry::{QueueCall, event},
+};
 
 /// How often idle lanes are asked about: at once after there was something, and ever more seldom after that.
 const PROBES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
@@ -107,7 +111,8 @@ impl SinkLanes {
             LeaseRequest { sink: self.sink.id, relay: self.run.id, lease: self.run.lease };
         let run = self.run.clone();
         self.tasks.spawn(async move {
-            let answer = run.ask(QueueCall::Lease, run.queue.lease(&request)).await;
+            let lease = run.ask(QueueCall::Lease, run.queue.lease(&request));
+            let answer = crashpoint!("relay.lease", lease.await, injected());
             Done::Renewed { asked: now, answer }
         });
     }
@@ -284,7 +289,8 @@ impl SinkLanes {
         }
         let given_back = self.run.queue.give_back(self.sink.id, self.run.id);
         // If that fails, the lanes are free when their lease is over.
-        let _ = self.run.ask(QueueCall::GiveBack, given_back).await;
+        let given_back = self.run.ask(QueueCall::GiveBack, given_back);
+        let _ = crashpoint!("relay.give_back", given_back.await, injected());
         self.sink.numbers.holds(0);
     }
 }

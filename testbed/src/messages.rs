@@ -3,8 +3,17 @@
 use std::collections::BTreeMap;
 
 /// What producers did and what consumers did, each in the order in which it was committed.
+///
+/// ```
+/// use testbed::{Complaint, MessageHistory};
+///
+/// let sent = |body: &str| ("order-7".to_owned(), body.to_owned());
+/// let committed = vec![sent("1"), sent("2")];
+/// let history = MessageHistory { committed, applied: vec![sent("1")], ..MessageHistory::default() };
+/// assert_eq!(history.complaints(), [Complaint::Lost("2".to_owned())]);
+/// ```
 #[derive(Clone, Debug, Default)]
-pub struct History {
+pub struct MessageHistory {
     /// Aggregate and body of each message of a committed transaction.
     pub committed: Vec<(String, String)>,
     /// The bodies of messages whose transactions were rolled back.
@@ -13,18 +22,24 @@ pub struct History {
     pub applied: Vec<(String, String)>,
 }
 
+/// What should not be, with the body of the message.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Complaint {
+    /// It was committed, and nobody applied it.
     Lost(String),
+    /// It was applied more than once.
     Twice(String),
     /// Before one of the same aggregate that was committed earlier.
     TooEarly(String),
+    /// Its transaction was rolled back.
     Aborted(String),
     /// Nobody sent it.
     Unknown(String),
 }
 
-impl History {
+impl MessageHistory {
+    /// Everything that should not be; empty if all is well.
+    #[must_use]
     pub fn complaints(&self) -> Vec<Complaint> {
         let places: BTreeMap<&str, usize> = self
             .committed
@@ -72,7 +87,7 @@ mod tests {
         };
         let committed = pairs(&["a1", "b1", "a2", "b2"]);
         let aborted = vec!["a9".to_owned()];
-        History { committed, aborted, applied: pairs(applied) }.complaints()
+        MessageHistory { committed, aborted, applied: pairs(applied) }.complaints()
     }
 
     #[test]

@@ -1,0 +1,16 @@
+//! A shop that enqueues, a relay or a consumer with a ledger, whichever it is told to be.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use onceward_crash::messages::{self, Arguments};
+
+fn main() -> ExitCode {
+    match messages::run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
