@@ -229,6 +229,38 @@ BEGIN
 END
 $$;
 
+-- As in 0010, with `is_passed` written out: a relay asks this before it begins, and then of up to ten thousand messages.
+CREATE OR REPLACE FUNCTION onceward.to_come(of_sink smallint, of_lane smallint, most integer) RETURNS SETOF timestamptz
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+    newest onceward.step;
+    past pg_snapshot;
+    present pg_snapshot;
+    done bigint;
+BEGIN
+    SELECT s.* INTO newest FROM onceward.step s
+        WHERE s.sink = of_sink AND s.lane = of_lane ORDER BY s.step DESC LIMIT 1;
+    past := newest.base;
+    present := coalesce(newest.target, past);
+    done := newest.done;
+    RETURN QUERY
+    SELECT f.at FROM (
+        (SELECT m.seq, m.at FROM onceward.message m
+            WHERE m.lane = of_lane AND m.seq > newest.floor AND NOT pg_visible_in_snapshot(m.xid, past)
+                AND (m.seq > done OR NOT pg_visible_in_snapshot(m.xid, present))
+            ORDER BY m.lane, m.seq LIMIT most)
+        UNION ALL
+        SELECT m.seq, m.at FROM pg_snapshot_xip(past) AS late (xid) CROSS JOIN LATERAL (
+            SELECT n.seq, n.at FROM onceward.message n
+                WHERE n.xid = late.xid AND n.lane = of_lane AND n.seq <= newest.floor
+                    AND (n.seq > done OR NOT pg_visible_in_snapshot(n.xid, present))
+                ORDER BY n.xid, n.lane, n.seq LIMIT most
+        ) m
+    ) f ORDER BY f.seq LIMIT most;
+END
+$$;
+
 REVOKE ALL ON FUNCTION onceward.check_message(text, text, bytea, jsonb, timestamptz, timestamptz, text, text) FROM PUBLIC;
 
 INSERT INTO onceward.migration (version, needs) VALUES (12, 1);

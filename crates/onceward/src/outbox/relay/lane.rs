@@ -7,8 +7,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use onceward_core::{
     BoxFuture, Timestamp,
     message::{
-        Delivery, LaneWork, NO_SINK, Next, Page, Parking, Position, Sent, Token,
-        begin_delivery, decide_delivery,
+        Delivery, LaneWork, NO_SINK, Next, Page, Parking, Position, Sent, Token, begin_delivery,
+        decide_delivery,
     },
     retry::Permit,
 };
