@@ -153,6 +153,9 @@ BEGIN
     opened_floor := present_floor;
     read_at := moment;
     RETURN NEXT;
+    IF present IS NULL AND due_seqs IS NULL THEN
+        RETURN;
+    END IF;
     IF present IS NOT NULL AND right(take.base, 1) <> ':' THEN
         SELECT array_agg(late.seq) INTO late_seqs FROM (
             SELECT m.seq FROM pg_snapshot_xip(past) AS late (xid) CROSS JOIN LATERAL (
