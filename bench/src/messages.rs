@@ -160,7 +160,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         report.relay = Some(relay::run(&site, &peers, rounds, messages)?);
     }
     if arguments.has(Part::Enqueue) {
-        report.enqueue = enqueue::run(&site, rounds, arguments.seconds)?;
+        report.enqueue = enqueue::run(&site, &peers, rounds, arguments.seconds)?;
     }
     if arguments.has(Part::Latency) {
         report.latency = latency::run(&site, &peers, rounds, arguments.seconds)?;
@@ -190,7 +190,8 @@ fn peers(
     directory: &Path,
     report: &mut Report,
 ) -> Result<Vec<Peer>, Failure> {
-    if !arguments.has(Part::Relay) && !arguments.has(Part::Latency) {
+    let is_beside = [Part::Relay, Part::Enqueue, Part::Latency].map(|part| arguments.has(part));
+    if is_beside == [false; 3] {
         return Ok(Vec::new());
     }
     let mut peers = Vec::new();

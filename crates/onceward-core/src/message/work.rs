@@ -7,6 +7,7 @@
 use alloc::{
     collections::{BTreeMap, VecDeque},
     string::String,
+    sync::Arc,
     vec::Vec,
 };
 use core::time::Duration;
@@ -104,7 +105,7 @@ pub struct LaneWork {
 #[derive(Clone, Debug)]
 struct Item {
     place: Place,
-    message: Message,
+    message: Arc<Message>,
     attempts: u32,
     was_parked: bool,
     chain: usize,
@@ -155,7 +156,7 @@ impl LaneWork {
             }
             items.push(Item {
                 place,
-                message,
+                message: Arc::new(message),
                 attempts: attempts.unwrap_or(0),
                 was_parked,
                 chain,
@@ -219,6 +220,12 @@ impl LaneWork {
     #[must_use]
     pub fn message(&self, token: Token) -> &Message {
         &self.items[token.0].message
+    }
+
+    /// The same for an attempt that outlives this borrow: no copy is made.
+    #[must_use]
+    pub fn shared_message(&self, token: Token) -> Arc<Message> {
+        self.items[token.0].message.clone()
     }
 
     /// How many attempts of it have failed before.
@@ -312,7 +319,8 @@ impl LaneWork {
                 Progress::Open | Progress::InFlight if !item.was_parked => behind(),
                 Progress::Delivered | Progress::Open | Progress::InFlight => return None,
             };
-            let Item { place, message: Message { id, aggregate, .. }, was_parked, .. } = item;
+            let Item { place, message, was_parked, .. } = item;
+            let (id, aggregate) = (message.id, message.aggregate.clone());
             Some(ParkChange { place, id, aggregate, was_parked, to })
         };
         let changes: Vec<_> = self.items.into_iter().filter_map(change).collect();

@@ -31,6 +31,8 @@ mod relay;
 mod sink;
 #[cfg(feature = "relay")]
 mod spans;
+#[cfg(feature = "postgres")]
+mod with_commit;
 
 use crate::{
     crashpoint,
@@ -54,6 +56,8 @@ pub use relay::{
 pub use sink::{Attempt, Sink};
 #[cfg(feature = "relay")]
 pub use spans::DeliverySpan;
+#[cfg(feature = "postgres")]
+pub use with_commit::PreparedOutbox;
 
 /// Puts messages into a queue, inside transactions of the caller's own.
 ///

@@ -1,22 +1,21 @@
 //! The pages of one lane: read, sent, settled, until there is nothing more to do.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use onceward_core::{
-    Timestamp,
+    BoxFuture, Timestamp,
     message::{
-        Delivery, LaneWork, Message, NO_SINK, Next, Page, Parking, Position, Sent, Token,
-        begin_delivery, decide_delivery,
+        Delivery, LaneWork, NO_SINK, Next, Page, Parking, Position, Sent, Token, begin_delivery,
+        decide_delivery,
     },
     retry::Permit,
 };
-use tokio::{
-    sync::OwnedSemaphorePermit,
-    task::{Id, JoinError, JoinSet},
-    time::timeout,
-};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
+    flight::attempt_once,
     lease::LaneLease,
     settle::settle,
     shared::{RelayRun, SinkRun},
@@ -102,13 +101,14 @@ impl LaneRun {
 }
 
 /// A page while its messages are sent.
+///
+/// Attempts are polled by the lane's own task: a task for each would cost more than all else that is done here.
 struct Sending<'a> {
     lane: &'a LaneRun,
     work: LaneWork,
     read_at: Timestamp,
     begun: Duration,
-    flights: JoinSet<(Sent, Duration)>,
-    under_way: HashMap<Id, UnderWay>,
+    flights: FuturesUnordered<BoxFuture<'a, Landed>>,
     /// How long each message took that the sink has accepted.
     delivered: Vec<Duration>,
 }
@@ -122,6 +122,13 @@ struct UnderWay {
     _flight: InFlightPermit,
 }
 
+/// An attempt that is over.
+struct Landed {
+    under_way: UnderWay,
+    sent: Sent,
+    took: Duration,
+}
+
 impl<'a> Sending<'a> {
     fn begin(lane: &'a LaneRun, position: Position, page: Page) -> Self {
         let read_at = page.read_at;
@@ -133,8 +140,7 @@ impl<'a> Sending<'a> {
             work,
             read_at,
             begun: run.now(),
-            flights: JoinSet::new(),
-            under_way: HashMap::new(),
+            flights: FuturesUnordered::new(),
             delivered: Vec::new(),
         }
     }
@@ -154,7 +160,7 @@ impl<'a> Sending<'a> {
             let place = self.lane.sink.in_flight.clone().acquire_owned();
             tokio::select! {
                 biased;
-                Some(ended) = self.flights.join_next_with_id(), if !is_alone => self.ended(ended),
+                Some(landed) = self.flights.next(), if !is_alone => self.ended(landed),
                 place = place, if next.is_some() && may_begin => {
                     if let Some(token) = next.take() {
                         self.begin_one(token, place.expect("it is never closed"));
@@ -186,7 +192,7 @@ impl<'a> Sending<'a> {
             Err(instead) => return self.conclude(token, instead),
         };
         let flight = sink.target.permit();
-        let message = self.work.message(token).clone();
+        let message = self.work.shared_message(token);
         let mut attempt = Attempt {
             sink: sink.plan.name.clone(),
             number: failures.saturating_add(1),
@@ -197,17 +203,16 @@ impl<'a> Sending<'a> {
         if let Some(span) = &span {
             attempt.traceparent = Some(span.traceparent().to_owned());
         }
-        let task = self.flights.spawn(send(self.lane.run.clone(), sink.clone(), message, attempt));
         let under_way = UnderWay { token, delivery, span, _place: place, _flight: flight };
-        self.under_way.insert(task.id(), under_way);
+        self.flights.push(Box::pin(async move {
+            let begun = run.now();
+            let sent = attempt_once(sink.plan.sink.as_ref(), &message, &attempt).await;
+            Landed { under_way, sent, took: run.now().saturating_sub(begun) }
+        }));
     }
 
-    fn ended(&mut self, ended: Result<(Id, (Sent, Duration)), JoinError>) {
-        let (id, (sent, took)) = ended.unwrap_or_else(|error| {
-            let why = "the sink panicked; it may have the message".to_owned();
-            (error.id(), (Sent::Unknown { why }, Duration::ZERO))
-        });
-        let Some(mut under_way) = self.under_way.remove(&id) else { return };
+    fn ended(&mut self, landed: Landed) {
+        let Landed { mut under_way, sent, took } = landed;
         let LaneRun { run, sink, .. } = self.lane;
         sink.numbers.attempted(&sent, took);
         self.log(under_way.token, &sent, took);
@@ -284,20 +289,4 @@ impl<'a> Sending<'a> {
             duration_ms = took.as_secs_f64() * 1000.0,
         );
     }
-}
-
-/// One attempt, given its time.
-async fn send(
-    run: Arc<RelayRun>,
-    sink: Arc<SinkRun>,
-    message: Message,
-    attempt: Attempt,
-) -> (Sent, Duration) {
-    let begun = run.now();
-    let sent = timeout(attempt.timeout, sink.plan.sink.send(&message, &attempt));
-    let sent = crashpoint!("relay.send", sent.await.map_err(drop), ());
-    let sent = sent.unwrap_or_else(|()| Sent::Unknown {
-        why: format!("no answer within {:?}", attempt.timeout),
-    });
-    (sent, run.now().saturating_sub(begun))
 }

@@ -1,9 +1,10 @@
 //! The relay: leases lanes of the outbox, and delivers what is in them.
 //!
 //! Read it in this order: `sink_lanes.rs` (which lanes this process works, for one sink), `lane.rs` (the pages of
-//! one lane), `settle.rs` (how a page ends, also if its answer is lost), `health.rs` (when a sink is left alone).
+//! one lane), `flight.rs` (one attempt), `settle.rs` (how a page ends, also if its answer is lost), `health.rs` (when a sink is left alone).
 //! What a page and a failure mean is decided by the core: `LaneWork` and `decide_delivery`.
 
+mod flight;
 mod health;
 mod lane;
 mod lease;

@@ -103,6 +103,16 @@ impl<'c> OwnTransaction<'c> {
         Self { client, stage: Stage::New }
     }
 
+    /// One whose `BEGIN` the caller sends.
+    pub(super) fn begun(client: &'c mut Client) -> Self {
+        Self { client, stage: Stage::Open }
+    }
+
+    /// It was committed, and there is nothing to roll back.
+    pub(super) fn ended(mut self) {
+        self.stage = Stage::Over;
+    }
+
     /// Commits, for one that does not end with a claim.
     pub async fn commit(mut self) -> Result<(), tokio_postgres::Error> {
         self.stage = Stage::Over;

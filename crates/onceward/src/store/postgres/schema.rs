@@ -34,6 +34,7 @@ pub const MIGRATIONS: &[(&str, &str)] = &[
         include_str!("../../../migrations/postgres/0010_message_operators.sql"),
     ),
     ("0011_rebase.sql", include_str!("../../../migrations/postgres/0011_rebase.sql")),
+    ("0012_message_speed.sql", include_str!("../../../migrations/postgres/0012_message_speed.sql")),
 ];
 
 /// The versions of them that engines get which are not PostgreSQL: functions and views are its alone.

@@ -132,7 +132,7 @@ fn what_cannot_be_sent_is_refused_with_what_to_do() {
         refused(
             &shop,
             &id.replace("first", "second"),
-            &["23505", "is in the outbox already, and keeps its body", "an id of its own"],
+            &["23505", "message_id_key", "already exists"],
         );
         let mut relay = Relay::open(&shop.store, "billing").await;
         assert_eq!(bodies(&relay.drain().await), ["first"]);

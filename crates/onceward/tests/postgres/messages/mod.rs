@@ -9,3 +9,4 @@ mod reads;
 #[cfg(feature = "relay")]
 mod relay;
 pub(crate) mod support;
+mod with_commit;

@@ -1,15 +1,15 @@
 //! Messages in and out of a transaction of the user's own: one function call, in one round trip.
 
-use std::{future::Future, time::Duration};
+use std::{error::Error, future::Future, time::Duration};
 
 use onceward_core::{
     StoreError, StoreFuture, Timestamp,
     message::{Aggregate, Enqueue, MessageId, NewMessage, Receive},
 };
 use tokio_postgres::{
-    Client, Row, Transaction,
+    Client, Row, Statement, Transaction,
     error::SqlState,
-    types::{FromSql, ToSql, Type},
+    types::{FromSql, IsNull, ToSql, Type, private::BytesMut, to_sql_checked},
 };
 use uuid::Uuid;
 
@@ -20,8 +20,21 @@ use super::super::{
 };
 use crate::store::sql::messages::headers_text;
 
-pub(super) const ENQUEUE: &str = "
-    SELECT onceward.enqueue($1, $2, $3, $4::pg_catalog.text::pg_catalog.jsonb, $5, $6, $7, $8, $9)";
+/// Each name has its schema, and no parameter a cast: all of it is looked up for each call that is not prepared.
+pub(super) const ENQUEUE: &str = "SELECT onceward.enqueue($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+
+/// The types of its parameters.
+pub(super) const ENQUEUE_TYPES: [Type; 9] = [
+    Type::TEXT,
+    Type::TEXT,
+    Type::BYTEA,
+    Type::JSONB,
+    Type::UUID,
+    Type::TIMESTAMPTZ,
+    Type::TIMESTAMPTZ,
+    Type::TEXT,
+    Type::TEXT,
+];
 
 pub(super) const FIRST_TIME: &str = "SELECT onceward.first_time($1, $2, $3)";
 
@@ -30,18 +43,19 @@ pub struct EnqueueCall<'a> {
     pub(super) message: &'a NewMessage,
     pub(super) aggregate: Option<&'a str>,
     pub(super) headers: String,
-    pub(super) id: Option<Uuid>,
+    pub(super) id: Uuid,
     pub(super) operation: Option<String>,
 }
 
 impl<'a> EnqueueCall<'a> {
-    fn of(message: &'a NewMessage) -> Result<Self, StoreError> {
+    pub(super) fn of(message: &'a NewMessage) -> Result<Self, StoreError> {
         message.check().map_err(|error| StoreError::Refused(error.to_string()))?;
         Ok(Self {
             message,
             aggregate: message.aggregate.as_ref().map(Aggregate::as_str),
             headers: headers_text(&message.headers),
-            id: message.id.map(|id| Uuid::from_bytes(*id.as_bytes())),
+            // Made here, because a function of SQL takes longer for it.
+            id: message.id.map_or_else(Uuid::now_v7, |id| Uuid::from_bytes(*id.as_bytes())),
             operation: message.operation.map(|operation| operation.to_string()),
         })
     }
@@ -145,22 +159,61 @@ impl MessageConnection for OwnTransaction<'_> {
 }
 
 async fn enqueue_on(client: &Client, call: &EnqueueCall<'_>) -> Result<Uuid, StoreError> {
+    let answered = send_enqueue(client, None, call).await;
+    answered.map(|()| call.id).map_err(|error| call_error(&error))
+}
+
+/// Calls `onceward.enqueue`. It is sent when this is polled for the first time, or not at all.
+pub(super) async fn send_enqueue(
+    client: &Client,
+    prepared: Option<&Statement>,
+    call: &EnqueueCall<'_>,
+) -> Result<(), tokio_postgres::Error> {
     let EnqueueCall { message, aggregate, headers, id, operation } = call;
-    let topic = message.topic.as_str();
+    let (topic, headers) = (message.topic.as_str(), JsonText(headers));
     let [not_before, expires_at] = [message.not_before, message.expires_at]
         .map(|time: Option<Timestamp>| time.map(system_time));
-    let parameters: [(&(dyn ToSql + Sync), Type); 9] = [
-        (&topic, Type::TEXT),
-        (aggregate, Type::TEXT),
-        (&message.body, Type::BYTEA),
-        (headers, Type::TEXT),
-        (id, Type::UUID),
-        (&not_before, Type::TIMESTAMPTZ),
-        (&expires_at, Type::TIMESTAMPTZ),
-        (operation, Type::TEXT),
-        (&message.trace, Type::TEXT),
+    let parameters: [&(dyn ToSql + Sync); 9] = [
+        &topic,
+        aggregate,
+        &message.body,
+        &headers,
+        id,
+        &not_before,
+        &expires_at,
+        operation,
+        &message.trace,
     ];
-    call_on(client, ENQUEUE, &parameters).await
+    match prepared {
+        Some(statement) => client.query_one(statement, &parameters).await.map(drop),
+        None => {
+            let typed: Vec<_> = parameters.into_iter().zip(ENQUEUE_TYPES).collect();
+            client.query_typed_one(ENQUEUE, &typed).await.map(drop)
+        }
+    }
+}
+
+/// JSON as text, for a parameter of type `jsonb`.
+#[derive(Debug)]
+struct JsonText<'a>(&'a str);
+
+impl ToSql for JsonText<'_> {
+    fn to_sql(
+        &self,
+        _: &Type,
+        buffer: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        // The version of the format.
+        buffer.extend_from_slice(&[1]);
+        buffer.extend_from_slice(self.0.as_bytes());
+        Ok(IsNull::No)
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        *kind == Type::JSONB
+    }
+
+    to_sql_checked!();
 }
 
 async fn first_time_on(client: &Client, call: &FirstTimeCall<'_>) -> Result<bool, StoreError> {
@@ -178,10 +231,13 @@ async fn call_on<T: for<'r> FromSql<'r>>(
     parameters: &[(&(dyn ToSql + Sync), Type)],
 ) -> Result<T, StoreError> {
     let answered = client.query_typed_one(text, parameters).await;
-    answered.and_then(|row: Row| row.try_get(0)).map_err(|error| {
-        let code = error.code().map(SqlState::code);
-        explained(code, describe(&error)).unwrap_or_else(|| store_error(&error))
-    })
+    answered.and_then(|row: Row| row.try_get(0)).map_err(|error| call_error(&error))
+}
+
+/// What an error of a call means.
+pub(super) fn call_error(error: &tokio_postgres::Error) -> StoreError {
+    let code = error.code().map(SqlState::code);
+    explained(code, describe(error)).unwrap_or_else(|| store_error(error))
 }
 
 /// What an error of the functions means, if it is one of theirs.

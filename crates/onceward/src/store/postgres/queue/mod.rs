@@ -5,6 +5,7 @@
 //! snapshots, and how far between them, is in the steps of a lane; all of it is in the functions of
 //! `migrations/postgres`, because it is several statements each, and each must be one round trip.
 
+mod commit;
 mod cursor;
 mod idle;
 mod inside;

@@ -14,8 +14,12 @@ use uuid::Uuid;
 
 use super::{
     super::sqlx::store_error,
-    inside::{ENQUEUE, EnqueueCall, FIRST_TIME, FirstTimeCall, MessageConnection, explained},
+    inside::{EnqueueCall, FIRST_TIME, FirstTimeCall, MessageConnection, explained},
 };
+
+/// With a cast, because this driver has no text as a `jsonb`.
+const ENQUEUE: &str = "
+    SELECT onceward.enqueue($1, $2, $3, $4::pg_catalog.text::pg_catalog.jsonb, $5, $6, $7, $8, $9)";
 
 impl MessageConnection for PgConnection {
     async fn enqueue(&mut self, call: &EnqueueCall<'_>) -> Result<Uuid, StoreError> {
