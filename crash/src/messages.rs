@@ -92,9 +92,14 @@ pub enum Bug {
     NoInbox,
 }
 
-/// Runs until its work is done, or it is killed.
+/// Runs until its work is done, its standard input ends, or it is killed.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    // One thread, so that every run passes the same points.
+    // It ends with whoever started it, also when that is killed.
+    std::thread::spawn(|| {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        std::process::exit(1);
+    });
+    // One thread for all else, so that every run passes the same points.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         match arguments.role {

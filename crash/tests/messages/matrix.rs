@@ -22,7 +22,7 @@ use super::{
 const LANES: usize = 8;
 
 /// How long relays may take for five orders, on any machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The points that this matrix is about; `steps` has those of the store.
 const PREFIXES: [&str; 7] =
@@ -46,7 +46,7 @@ impl fmt::Display for Step {
 pub(crate) fn survive_everything(engine: Engine) -> Vec<String> {
     let began = Instant::now();
     let points = recorded(engine);
-    println!("{} points of {engine:?}: {points:?}", points.len());
+    eprintln!("{} points of {engine:?}: {points:?}", points.len());
     let is_long = std::env::var_os("ONCEWARD_LONG").is_some();
     let faults: &[&str] = if is_long { &["abort", "error", "late"] } else { &["abort"] };
     let steps: Vec<Step> = points
@@ -61,10 +61,10 @@ pub(crate) fn survive_everything(engine: Engine) -> Vec<String> {
         steps.into_iter().filter(|step| step.to_string().contains(&only)).collect();
     let benches = Mutex::new(Vec::new());
     let outcomes = each_in_parallel(LANES, &steps, |step| run_or_tell(engine, &benches, step));
-    println!("{} runs on {engine:?} in {:.1?}", steps.len(), began.elapsed());
+    eprintln!("{} runs on {engine:?} in {:.1?}", steps.len(), began.elapsed());
     let bad: Vec<_> = steps.iter().zip(outcomes).filter(|(_, bad)| !bad.is_empty()).collect();
     for (step, complaints) in &bad {
-        println!("{step}: {complaints:?}");
+        eprintln!("{step}: {complaints:?}");
     }
     assert!(bad.is_empty(), "{} of {} runs are not well", bad.len(), steps.len());
     points.into_iter().map(|(_, point)| point).collect()

@@ -33,7 +33,7 @@ pub(crate) fn survive(engine: Engine, messages: i64) {
     let kills = go(&bench);
     let history = bench.history();
     let (committed, took) = (history.committed.len(), began.elapsed());
-    println!("{committed} messages on {engine:?}, {kills} processes killed, in {took:.1?}");
+    eprintln!("{committed} messages on {engine:?}, {kills} processes killed, in {took:.1?}");
     assert!(committed >= usize::try_from(messages).unwrap(), "{committed} messages");
     let complaints = bench.complaints();
     let (number, first) = (complaints.len(), complaints.first());

@@ -60,7 +60,7 @@ fn wake_a_zombie(engine: Engine, bug: Option<Bug>) -> (Bench, usize) {
     zombie.signal(Signal::TERM);
     assert!(zombie.wait_for_end().unwrap().success(), "{}", zombie.state());
     assert_eq!(self::places(&bench), places);
-    println!("{engine:?}: {before} attempts before it woke up, {} after", asked());
+    eprintln!("{engine:?}: {before} attempts before it woke up, {} after", asked());
     let asked = asked();
     (bench, asked)
 }

@@ -300,7 +300,7 @@ async fn of_5000_messages_through_faults_each_is_applied_once_and_in_order() {
     for (seed, messages) in storms {
         let began = std::time::Instant::now();
         let complaints = storm(seed, messages, None).await;
-        println!("{messages} messages in {:.1?}", began.elapsed());
+        eprintln!("{messages} messages in {:.1?}", began.elapsed());
         let (number, first) = (complaints.len(), complaints.first());
         assert!(complaints.is_empty(), "seed {seed}: {number} complaints: {first:?}");
     }
