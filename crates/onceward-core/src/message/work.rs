@@ -5,12 +5,12 @@
 //! or parked.
 
 use alloc::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BinaryHeap, VecDeque},
     string::String,
     sync::Arc,
     vec::Vec,
 };
-use core::time::Duration;
+use core::{cmp::Reverse, time::Duration};
 
 use super::{
     Advance, Aggregate, Cursor, Message, Next, Page, ParkChange, Parking, Place, Position,
@@ -96,10 +96,11 @@ pub struct LaneWork {
     items: Vec<Item>,
     /// Messages of one aggregate that may be sent, in their order.
     chains: Vec<VecDeque<usize>>,
-    /// The chains whose next message may be sent now.
-    ready: VecDeque<usize>,
+    /// The next message of each chain that may be sent now, and the chain: the earliest one goes first.
+    ready: BinaryHeap<Reverse<(usize, usize)>>,
     in_flight: usize,
     paused: Option<Option<Duration>>,
+    is_closed: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -165,7 +166,10 @@ impl LaneWork {
                 progress,
             });
         }
-        let ready = (0..chains.len()).collect();
+        let fronts = chains.iter().enumerate();
+        let ready = fronts
+            .filter_map(|(chain, waiting)| waiting.front().map(|first| Reverse((*first, chain))))
+            .collect();
         Self {
             position,
             opened,
@@ -178,21 +182,20 @@ impl LaneWork {
             ready,
             in_flight: 0,
             paused: None,
+            is_closed: false,
         }
     }
 
-    /// The next message to send, so long after the page was read; until all are sent or the lane is paused.
+    /// The next message to send, so long after the page was read; until all are sent, the lane is paused or the
+    /// page is closed. The earliest goes first, so that a page that stops half-way leaves few before the last one.
     ///
     /// Nothing is given while the message before it in its aggregate is in flight: `None` may mean
     /// "not now". See [`is_over`](Self::is_over).
     pub fn next(&mut self, elapsed: Duration) -> Option<Token> {
         let now = self.read_at.plus(elapsed);
-        while self.paused.is_none() {
-            let chain = *self.ready.front()?;
-            let Some(index) = self.chains[chain].pop_front() else {
-                self.ready.pop_front();
-                continue;
-            };
+        while self.paused.is_none() && !self.is_closed {
+            let Reverse((index, chain)) = self.ready.pop()?;
+            self.chains[chain].pop_front();
             let item = &mut self.items[index];
             if is_expired(&item.message, now) {
                 item.progress = Progress::Parked(Parking::Expired);
@@ -202,18 +205,31 @@ impl LaneWork {
             } else {
                 item.progress = Progress::InFlight;
                 self.in_flight += 1;
-                self.ready.pop_front();
                 return Some(Token(index));
             }
+            self.make_ready(chain);
         }
         None
+    }
+
+    fn make_ready(&mut self, chain: usize) {
+        self.ready.extend(self.chains[chain].front().map(|next| Reverse((*next, chain))));
+    }
+
+    /// Ends the page early: no more messages are given, and what is left of it belongs to the next page.
+    ///
+    /// A page that takes long is to be settled before it is over: else a relay that dies again and again before
+    /// the end of a page would send the same messages for ever.
+    pub fn close(&mut self) {
+        self.is_closed = true;
+        self.is_full = true;
     }
 
     /// Whether nothing is in flight and nothing more will be given.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        let is_done = self.ready.iter().all(|chain| self.chains[*chain].is_empty());
-        self.in_flight == 0 && (self.paused.is_some() || is_done)
+        let is_stopped = self.paused.is_some() || self.is_closed;
+        self.in_flight == 0 && (is_stopped || self.ready.is_empty())
     }
 
     /// The message of a token.
@@ -240,7 +256,7 @@ impl LaneWork {
         self.paused
     }
 
-    /// Whether the queue had more than this page.
+    /// Whether the queue had more than this page, or the page was [closed](Self::close) early.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.is_full
@@ -273,7 +289,7 @@ impl LaneWork {
                 self.items[index].progress = Progress::Open;
             }
         }
-        self.ready.push_back(self.items[index].chain);
+        self.make_ready(self.items[index].chain);
     }
 
     fn dead(&self, attempts: u32, why: String) -> Parking {
@@ -296,7 +312,7 @@ impl LaneWork {
 
     /// The step that says what was done; `None`: nothing changes.
     ///
-    /// To be asked when [`is_over`](Self::is_over). After a pause the lane moves up to the last message that was
+    /// To be asked when [`is_over`](Self::is_over). After a pause or an early end the lane moves up to the last message that was
     /// tried, and what is open before that one is parked, to be tried at once. What comes after it stays
     /// where it is, so that a lane whose sink is down parks no more and more.
     #[must_use]

@@ -14,7 +14,7 @@ pub async fn two_sinks_are_independent<B: QueueBench>(bench: &B) {
     let dead = put_one(bench, &queue, &a, "a1").await;
     put(bench, &queue, &[message(&a, "a2"), message(&b, "b1")]).await;
     assert_eq!(billing.run(lane, refusing(&["a1"])).await, ["a1", "b1"]);
-    assert_eq!(audit.run(lane, failing(&["b1"])).await, ["a1", "b1", "a2"]);
+    assert_eq!(audit.run(lane, failing(&["b1"])).await, ["a1", "a2", "b1"]);
     let before = audit.at(lane).clone();
     assert_eq!(repair(&queue, dead, RepairKind::Redrive).await, Changed::Done);
     audit.renew().await;
@@ -101,7 +101,7 @@ pub async fn a_removed_sink_is_forgotten<B: QueueBench>(bench: &B) {
     let condition = queue.condition().await.expect("the queue answers");
     let names: Vec<_> = condition.sinks.iter().map(|sink| sink.name.as_str()).collect();
     assert_eq!(names, ["billing"]);
-    assert_eq!(billing.drain(lane).await, ["a1", "b1", "a2"], "the other one goes on");
+    assert_eq!(billing.drain(lane).await, ["a1", "a2", "b1"], "the other one goes on");
     bench.age(&queue, HOUR).await;
     assert_eq!(sweep(&queue, MINUTE).await, 3, "it is no longer waited for");
 

@@ -334,6 +334,25 @@ fn after_a_pause_the_lane_moves_to_the_last_that_was_tried() {
 }
 
 #[test]
+fn a_page_that_is_closed_early_settles_what_was_sent_and_leaves_the_rest() {
+    let all = vec![fresh(1, "a"), fresh(2, "b"), fresh(3, "a"), fresh(4, "b"), fresh(5, "c")];
+    let mut work = begin(page(vec![], all));
+    let (first, second) = (work.next(Duration::ZERO).unwrap(), work.next(Duration::ZERO).unwrap());
+    work.sent(first, Next::Delivered);
+    let third = work.next(Duration::ZERO).unwrap();
+    assert_eq!(place(work.message(third)), 3, "the earliest that may go, not the next aggregate");
+    work.close();
+    assert!(!work.is_over(), "two are in flight");
+    work.sent(third, Next::Delivered);
+    work.sent(second, failed(SECOND));
+    assert!(work.is_over() && work.is_full() && work.pause().is_none());
+    let settlement = settle(work).unwrap();
+    let through = Advance::Through { opened: Cursor::new("opened"), place: Place(3) };
+    assert_eq!(settlement.advance, through, "4 and 5 are read again");
+    assert_eq!(parked(&settlement.changes), [(2, false, waiting(1, SECOND))]);
+}
+
+#[test]
 fn one_that_gives_way_is_parked_and_its_lane_stops() {
     let all = vec![fresh(1, "a"), fresh(2, "b"), fresh(3, "b"), fresh(4, "a")];
     let mut work = begin(page(vec![], all));

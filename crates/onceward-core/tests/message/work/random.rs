@@ -19,6 +19,8 @@ struct Case {
     /// Which of those in flight is answered next.
     picks: Vec<prop::sample::Index>,
     dead_letters: DeadLetters,
+    /// After so many answers the page is closed.
+    closed_after: usize,
 }
 
 fn cases() -> impl Strategy<Value = Case> {
@@ -27,13 +29,15 @@ fn cases() -> impl Strategy<Value = Case> {
     let answers = prop::collection::vec(0..12_u8, 16);
     let picks = prop::collection::vec(any::<prop::sample::Index>(), 16);
     let dead_letters = prop::sample::select(vec![DeadLetters::Block, DeadLetters::Skip]);
-    (due, fresh, answers, picks, dead_letters).prop_map(
-        |(due, fresh, answers, picks, dead_letters)| Case {
+    let closed_after = 0..20_usize;
+    (due, fresh, answers, picks, dead_letters, closed_after).prop_map(
+        |(due, fresh, answers, picks, dead_letters, closed_after)| Case {
             due,
             fresh,
             answers,
             picks,
             dead_letters,
+            closed_after,
         },
     )
 }
@@ -84,6 +88,7 @@ proptest! {
         let mut last_of: BTreeMap<Aggregate, i64> = BTreeMap::new();
         let mut stopped: BTreeSet<Aggregate> = BTreeSet::new();
         let (mut answers, mut picks) = (case.answers.iter(), case.picks.iter());
+        let mut answered = 0;
         loop {
             while let Some(token) = work.next(Duration::ZERO) {
                 let message = work.message(token);
@@ -115,8 +120,15 @@ proptest! {
                 stopped.insert(message.aggregate);
             }
             work.sent(token, next);
+            answered += 1;
+            if answered == case.closed_after {
+                work.close();
+                prop_assert_eq!(work.next(Duration::ZERO), None, "a closed page gives none");
+                prop_assert!(work.is_full(), "there is more");
+            }
         }
         prop_assert!(work.is_over());
+        let is_closed = (1..=answered).contains(&case.closed_after);
         let is_paused = work.pause().is_some();
         let Some(settlement) = settle(work) else {
             prop_assert!(delivered.is_empty());
@@ -127,7 +139,8 @@ proptest! {
             Advance::Through { place, .. } => place.0,
             Advance::Stay => i64::MIN,
         };
-        prop_assert!(is_paused || through == i64::MAX, "without a pause the whole page is passed");
+        let is_whole = !is_paused && !is_closed;
+        prop_assert!(!is_whole || through == i64::MAX, "unless it stops, the whole page is passed");
         let changed: BTreeMap<_, _> =
             settlement.changes.iter().map(|change| (change.id, change)).collect();
         prop_assert_eq!(changed.len(), settlement.changes.len(), "one change a message");

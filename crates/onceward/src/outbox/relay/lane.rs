@@ -28,6 +28,10 @@ use crate::{
     telemetry::{self, AttemptResult, QueueCall, event},
 };
 
+/// For so long messages of one page are begun; then what was sent is settled. A relay that is killed sends no more
+/// than that again, and one that is killed again and again comes on nevertheless.
+const PAGE_TIME: Duration = Duration::from_secs(1);
+
 /// One lane that this process works.
 pub(super) struct LaneRun {
     pub(super) run: Arc<RelayRun>,
@@ -109,6 +113,8 @@ struct Sending<'a> {
     read_at: Timestamp,
     begun: Duration,
     flights: FuturesUnordered<BoxFuture<'a, Landed>>,
+    /// Whether an attempt was made.
+    has_begun: bool,
     /// How long each message took that the sink has accepted.
     delivered: Vec<Duration>,
 }
@@ -141,6 +147,7 @@ impl<'a> Sending<'a> {
             read_at,
             begun: run.now(),
             flights: FuturesUnordered::new(),
+            has_begun: false,
             delivered: Vec::new(),
         }
     }
@@ -149,6 +156,9 @@ impl<'a> Sending<'a> {
     async fn send_all(&mut self) {
         let mut next = None;
         loop {
+            if self.has_begun && self.elapsed() >= PAGE_TIME {
+                self.work.close();
+            }
             if next.is_none() && self.lane.may_send() {
                 next = self.work.next(self.elapsed());
             }
@@ -203,6 +213,7 @@ impl<'a> Sending<'a> {
         if let Some(span) = &span {
             attempt.traceparent = Some(span.traceparent().to_owned());
         }
+        self.has_begun = true;
         let under_way = UnderWay { token, delivery, span, _place: place, _flight: flight };
         self.flights.push(Box::pin(async move {
             let begun = run.now();
