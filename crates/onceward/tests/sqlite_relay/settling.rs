@@ -235,3 +235,27 @@ async fn a_dead_letter_is_sent_again_while_its_lane_is_idle() {
     running.stop().await;
     assert_eq!(sink.seen().len(), 2, "and it was sent once more, not twice");
 }
+
+#[tokio::test(start_paused = true)]
+async fn relays_that_die_before_the_end_of_their_pages_come_on_nevertheless() {
+    const EACH: usize = 60;
+    let queue: Arc<dyn InspectQueue> = Arc::new(filled(EACH));
+    // An aggregate's messages of one page take six seconds, and no relay lives that long.
+    let sink = Recorder::new(|_, _| (Duration::from_millis(100), Sent::Accepted));
+    let is_done = || {
+        let is_last = |(aggregate, accepted): &(String, Vec<String>)| {
+            accepted.contains(&format!("{aggregate}/{}", EACH - 1))
+        };
+        sink.accepted_of_each().into_iter().filter(is_last).count() == 50
+    };
+    let mut lives = 0;
+    while !is_done() {
+        lives += 1;
+        assert!(lives <= 10, "they send the same again and again");
+        let lease = Duration::from_secs(1);
+        let running = start(relay(&queue, &sink).lease(lease).build().unwrap());
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        running.kill().await;
+    }
+    assert!(lives > 2, "one of them had time for everything");
+}
