@@ -19,7 +19,7 @@ pub(crate) mod state {
     pub(crate) const RELEASED: i64 = 5;
 }
 
-fn number_of(state: &State) -> i64 {
+pub(crate) fn number_of(state: &State) -> i64 {
     match state {
         State::InProgress => state::IN_PROGRESS,
         State::Succeeded(_) => state::SUCCEEDED,
@@ -30,6 +30,7 @@ fn number_of(state: &State) -> i64 {
     }
 }
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 /// A change that owns its bytes: encoded by the caller, so that the writer only writes.
 pub(crate) struct Proposal {
     pub(crate) id: Digest,
@@ -45,6 +46,7 @@ pub(crate) struct Proposal {
     pub(crate) expected: Expected,
 }
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 /// What a proposal expects to be stored.
 pub(crate) enum Expected {
     /// Nothing; these columns are written once, they never change for one digest.
@@ -53,6 +55,7 @@ pub(crate) enum Expected {
     Fence(Fence),
 }
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 impl Proposal {
     pub(crate) fn of(change: &Change, codec: &Codec) -> Self {
         let record = &change.next;
