@@ -153,7 +153,9 @@ impl RedisServer {
         let ready = wait_for("the server takes no connections", || {
             if let Ok(Some(status)) = child.try_wait() {
                 let log = fs::read_to_string(self.log()).unwrap_or_default();
-                return Err(Trouble::new(format!("the server ended with {status}; its log:\n{log}")));
+                return Err(Trouble::new(format!(
+                    "the server ended with {status}; its log:\n{log}"
+                )));
             }
             // One that asks for a password is up too, and one that still reads its log is not.
             Ok(self.try_command(&["PING"]).map_or_else(
@@ -255,7 +257,9 @@ impl RedisServer {
     pub fn wait_for_primary(&self) -> Result<(), Trouble> {
         wait_for("the replica does not catch up", || {
             let info = self.try_command(&["INFO", "replication"]);
-            Ok(info.is_ok_and(|info| info.to_string().contains("master_link_status:up")).then_some(()))
+            Ok(info
+                .is_ok_and(|info| info.to_string().contains("master_link_status:up"))
+                .then_some(()))
         })
     }
 }

@@ -77,7 +77,7 @@ const ALL: Part = Part { only: &[], without: &[] };
 const WITHOUT_FAULTS_BEFORE_THE_STORE: Part =
     Part { only: &[], without: &["driven_over_failed_calls", "driven_over_held_records"] };
 
-pub(crate) const SUITES: [Suite; 17] = [
+pub(crate) const SUITES: [Suite; 18] = [
     Suite {
         id: "core",
         name: "protocol core",
@@ -102,6 +102,7 @@ pub(crate) const SUITES: [Suite; 17] = [
                 && !is_server(target)
                 && !is_sqlite(target)
                 && !is_postgres(target)
+                && !is_redis(target)
                 && !is_failover(target)
         },
         against: |_| Against::Present("memory store (not durable)".to_owned()),
@@ -165,6 +166,7 @@ pub(crate) const SUITES: [Suite; 17] = [
                 && !is_operators(target)
                 && !needs_python(target)
                 && !is_postgres(target)
+                && !is_redis(target)
                 && !is_failover(target)
         },
         against: |workspace| {
@@ -242,6 +244,14 @@ pub(crate) const SUITES: [Suite; 17] = [
         usual: WITHOUT_FAULTS_BEFORE_THE_STORE,
     },
     Suite {
+        id: "redis",
+        name: "Redis",
+        claims: is_redis,
+        against: servers::redis,
+        load: Load::Waits,
+        usual: WITHOUT_FAULTS_BEFORE_THE_STORE,
+    },
+    Suite {
         id: "failover",
         name: "PostgreSQL, failing servers",
         claims: is_failover,
@@ -255,6 +265,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         claims: |target| {
             ["xtask", "onceward-bench", "testbed"].contains(&target.package.as_str())
                 && !is_postgres(target)
+                && !is_redis(target)
                 && !is_failover(target)
         },
         against: |_| no_server(),
@@ -265,24 +276,35 @@ pub(crate) const SUITES: [Suite; 17] = [
 
 /// Suites that run the targets of another one once more, against another version: what depends on the
 /// version in a usual run, all of it in a long one.
-pub(crate) const REPEATS: [Suite; 1] = [Suite {
-    id: "postgres-18",
-    name: "PostgreSQL 18",
-    claims: |target| is_postgres(target) || is_failover(target),
-    against: servers::postgres_18,
-    load: Load::Waits,
-    usual: Part {
-        only: &[
-            "conformance::",
-            "functions::",
-            "open::",
-            "operations::",
-            "serve::services::",
-            "synchronous::",
-        ],
-        without: &["driven", "driver", "over_the_wire"],
+pub(crate) const REPEATS: [Suite; 2] = [
+    Suite {
+        id: "postgres-18",
+        name: "PostgreSQL 18",
+        claims: |target| is_postgres(target) || is_failover(target),
+        against: servers::postgres_18,
+        load: Load::Waits,
+        usual: Part {
+            only: &[
+                "conformance::",
+                "functions::",
+                "open::",
+                "operations::",
+                "serve::services::",
+                "synchronous::",
+            ],
+            without: &["driven", "driver", "over_the_wire"],
+        },
     },
-}];
+    Suite {
+        id: "valkey-9",
+        name: "Valkey 9",
+        claims: is_redis,
+        against: servers::valkey,
+        load: Load::Waits,
+        // All of its own; the drivers are the same.
+        usual: Part { only: &[], without: &["driven", "driver"] },
+    },
+];
 
 /// Every suite, the repeated ones last.
 pub(crate) fn all() -> impl Iterator<Item = &'static Suite> {
@@ -320,6 +342,10 @@ fn is_sqlite(target: &TestTarget) -> bool {
 
 fn is_postgres(target: &TestTarget) -> bool {
     target.kind == Kind::Integration && target.name.starts_with("postgres")
+}
+
+fn is_redis(target: &TestTarget) -> bool {
+    target.kind == Kind::Integration && target.name.starts_with("redis")
 }
 
 /// The tests that start servers for themselves, and kill them.

@@ -72,14 +72,20 @@ impl Clock for HostClock {
         })
     }
 
-    #[cfg(all(target_os = "linux", any(feature = "sqlite", feature = "postgres", feature = "redis")))]
+    #[cfg(all(
+        target_os = "linux",
+        any(feature = "sqlite", feature = "postgres", feature = "redis")
+    ))]
     fn steady(&self) -> Duration {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let seconds = Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or_default());
         seconds + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or_default())
     }
 
-    #[cfg(not(all(target_os = "linux", any(feature = "sqlite", feature = "postgres", feature = "redis"))))]
+    #[cfg(not(all(
+        target_os = "linux",
+        any(feature = "sqlite", feature = "postgres", feature = "redis")
+    )))]
     fn steady(&self) -> Duration {
         static BEGINNING: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
         BEGINNING.get_or_init(std::time::Instant::now).elapsed()

@@ -103,7 +103,8 @@ mod tests {
 
     #[test]
     fn versions_are_read_from_what_the_server_prints() {
-        let redis = version_in("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64\n");
+        let redis =
+            version_in("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64\n");
         assert_eq!(redis.as_deref(), Some("Redis 7.0.15"));
         let valkey = version_in("Valkey server v=9.1.2 sha=00000000:1 malloc=libc bits=64\n");
         assert_eq!(valkey.as_deref(), Some("Valkey 9.1.2"));

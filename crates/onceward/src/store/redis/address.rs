@@ -179,7 +179,12 @@ impl Address {
         self.identity = match (certificate, key) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
-            _ => return refuse("has only one of `cert` and `key`", "they belong together: give both or none"),
+            _ => {
+                return refuse(
+                    "has only one of `cert` and `key`",
+                    "they belong together: give both or none",
+                );
+            }
         };
         Ok(shown)
     }
@@ -195,7 +200,10 @@ impl Address {
             return refuse("names sentinels without a service", help);
         }
         if self.kind != Kind::Sentinels && has_service {
-            return refuse("has a `service` but names no sentinels", "begin it with `redis+sentinel://`");
+            return refuse(
+                "has a `service` but names no sentinels",
+                "begin it with `redis+sentinel://`",
+            );
         }
         if self.kind == Kind::Server && self.hosts.len() > 1 {
             let help = "begin it with `redis+cluster://` or `redis+sentinel://`";
@@ -249,7 +257,10 @@ fn read_database(text: &str, kind: Kind) -> Result<i64, OpenError> {
         },
     };
     if kind == Kind::Cluster && number != 0 {
-        return refuse("names a database of a cluster", "a cluster has database 0 alone: leave it out");
+        return refuse(
+            "names a database of a cluster",
+            "a cluster has database 0 alone: leave it out",
+        );
     }
     Ok(number)
 }
@@ -265,7 +276,9 @@ fn unescaped(text: &str) -> Result<String, OpenError> {
 }
 
 fn number<T: FromStr>(name: &str, value: &str) -> Result<T, OpenError> {
-    value.parse().or_else(|_| refuse(&format!("has a `{name}` that is no number"), "write a whole number"))
+    value
+        .parse()
+        .or_else(|_| refuse(&format!("has a `{name}` that is no number"), "write a whole number"))
 }
 
 fn seconds(name: &str, value: &str) -> Result<Duration, OpenError> {
@@ -300,7 +313,13 @@ fn unknown(name: &str) -> OpenError {
     }
 }
 
-fn show(scheme: &str, login: Option<&str>, hosts: &str, database: &str, options: &[String]) -> String {
+fn show(
+    scheme: &str,
+    login: Option<&str>,
+    hosts: &str,
+    database: &str,
+    options: &[String],
+) -> String {
     let login = match login.map(|login| login.split_once(':').unwrap_or((login, ""))) {
         None => String::new(),
         Some((user, "")) => format!("{user}@"),
@@ -346,14 +365,20 @@ mod tests {
             ("redis://h?password=sesame", "redis://h?password=***"),
         ] {
             let address: Address = text.parse().unwrap();
-            assert_eq!((address.to_string(), format!("{address:?}")), (shown.into(), format!("Address({shown})")));
+            assert_eq!(
+                (address.to_string(), format!("{address:?}")),
+                (shown.into(), format!("Address({shown})"))
+            );
         }
         let address: Address = "rediss://u:s%40esame@[::1]:7".parse().unwrap();
         assert_eq!(address.hosts, [("::1".to_owned(), 7)]);
         assert_eq!(address.login.password.as_deref(), Some("s@esame"));
         let address: Address = "redis+sentinel://a,b/3?service=s&timeout=0.5".parse().unwrap();
         assert_eq!(address.hosts, [("a".to_owned(), 26379), ("b".to_owned(), 26379)]);
-        assert_eq!((address.database, address.options.timeout), (3, Some(Duration::from_millis(500))));
+        assert_eq!(
+            (address.database, address.options.timeout),
+            (3, Some(Duration::from_millis(500)))
+        );
     }
 
     #[test]

@@ -20,7 +20,8 @@ impl RedisStore {
     /// `file_bytes` is the memory of all primaries, and `free_bytes` what is left of `maxmemory`.
     pub async fn census(&self) -> Result<Census, StoreError> {
         let most = Census::MAX_COUNTED as usize;
-        let mut census = Census { is_complete: self.count_open().await? <= most, ..Census::default() };
+        let mut census =
+            Census { is_complete: self.count_open().await? <= most, ..Census::default() };
         let window = self.window(Sets::Open, Order::OldestFirst, None, most).await?;
         for places in window.places.chunks(512) {
             for Looked { found, .. } in self.look(places).await? {
@@ -54,7 +55,9 @@ impl RedisStore {
         let horizon = self.now().await?.unix_micros().saturating_add(LAST_SWEEP_MICROS);
         let from = super::list::ListPosition { at: horizon, id: onceward_core::Digest([0xff; 32]) };
         let latest = self.window(Sets::Both, Order::NewestFirst, Some(from), 1).await?;
-        let Some(looked) = self.look(&latest.places).await?.into_iter().next() else { return Ok(None) };
+        let Some(looked) = self.look(&latest.places).await?.into_iter().next() else {
+            return Ok(None);
+        };
         Ok(match looked.found {
             Some(onceward_core::Found::Record(stored)) => Some(stored.updated_at),
             _ => None,
@@ -75,7 +78,8 @@ impl RedisStore {
             // 0: as much as there is, which the server does not know.
             if let Some(most) = number("maxmemory").filter(|most| *most > 0) {
                 let left = most.saturating_sub(used);
-                census.free_bytes = Some(census.free_bytes.unwrap_or_default().saturating_add(left));
+                census.free_bytes =
+                    Some(census.free_bytes.unwrap_or_default().saturating_add(left));
             }
         }
         Ok(())

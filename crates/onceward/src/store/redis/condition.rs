@@ -68,7 +68,8 @@ impl Durability {
                 Some(all) => all.weaker(one),
             });
         }
-        let all = all.ok_or_else(|| OpenError::Unreachable("the cluster has no nodes".to_owned()))?;
+        let all =
+            all.ok_or_else(|| OpenError::Unreachable("the cluster has no nodes".to_owned()))?;
         Ok(Self { primaries: nodes.len(), ..all })
     }
 
@@ -107,7 +108,9 @@ impl Durability {
             max_memory_policy: text("maxmemory_policy"),
             appends: number("aof_enabled").map(|enabled| enabled == 1),
             append_fsync: None,
-            replicas: number("connected_slaves").and_then(|count| u32::try_from(count).ok()).unwrap_or_default(),
+            replicas: number("connected_slaves")
+                .and_then(|count| u32::try_from(count).ok())
+                .unwrap_or_default(),
             min_replicas: None,
             commands: version(&commands),
         }
@@ -123,7 +126,8 @@ impl Durability {
 
     /// What holds for both.
     fn weaker(self, other: Self) -> Self {
-        let is_fit = |policy: &Option<String>| policy.as_deref().is_none_or(|policy| policy == NO_EVICTION);
+        let is_fit =
+            |policy: &Option<String>| policy.as_deref().is_none_or(|policy| policy == NO_EVICTION);
         let rank = |fsync: &Option<String>| match fsync.as_deref() {
             Some("always") => 2,
             Some("everysec") => 1,
@@ -136,11 +140,22 @@ impl Durability {
             role: if self.role == "master" { other.role } else { self.role },
             is_cluster: self.is_cluster || other.is_cluster,
             primaries: self.primaries,
-            max_memory: self.max_memory.zip(other.max_memory).map(|(one, other)| one.saturating_add(other)),
+            max_memory: self
+                .max_memory
+                .zip(other.max_memory)
+                .map(|(one, other)| one.saturating_add(other)),
             used_memory: self.used_memory.saturating_add(other.used_memory),
-            max_memory_policy: if is_fit(&self.max_memory_policy) { other.max_memory_policy } else { self.max_memory_policy },
+            max_memory_policy: if is_fit(&self.max_memory_policy) {
+                other.max_memory_policy
+            } else {
+                self.max_memory_policy
+            },
             appends: self.appends.zip(other.appends).map(|(one, other)| one && other),
-            append_fsync: if rank(&self.append_fsync) < rank(&other.append_fsync) { self.append_fsync } else { other.append_fsync },
+            append_fsync: if rank(&self.append_fsync) < rank(&other.append_fsync) {
+                self.append_fsync
+            } else {
+                other.append_fsync
+            },
             replicas: self.replicas.min(other.replicas),
             min_replicas: self.min_replicas.min(other.min_replicas),
             commands: self.commands.min(other.commands),

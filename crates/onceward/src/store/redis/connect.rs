@@ -106,7 +106,10 @@ async fn within<T>(
     let opened = timeout(longest, opening).await.unwrap_or_else(|_| {
         Err(Trouble::new(Why::Unreachable, format!("no answer within {longest:?}")))
     });
-    opened.map_err(|trouble| Trouble { words: format!("{host}:{port}: {}", trouble.words), ..trouble })
+    opened.map_err(|trouble| Trouble {
+        words: format!("{host}:{port}: {}", trouble.words),
+        ..trouble
+    })
 }
 
 /// Before it is let in, nothing was asked.

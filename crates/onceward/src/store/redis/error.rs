@@ -57,7 +57,10 @@ impl fmt::Display for OpenError {
                 write!(formatter, "the store's address {message}; {help}")
             }
             Self::Unreachable(detail) => {
-                write!(formatter, "no Redis or Valkey server that takes writes could be reached: {detail}")
+                write!(
+                    formatter,
+                    "no Redis or Valkey server that takes writes could be reached: {detail}"
+                )
             }
             Self::Refused(detail) => write!(
                 formatter,
@@ -180,7 +183,8 @@ impl Trouble {
     pub(super) fn into_error(self) -> StoreError {
         match self.why {
             Why::Full => {
-                telemetry::STORE_FULL.raise(format_args!("the server has no memory left: {}", self.words));
+                telemetry::STORE_FULL
+                    .raise(format_args!("the server has no memory left: {}", self.words));
                 StoreError::Full(self.words)
             }
             Why::Refused => StoreError::Unusable(OpenError::Refused(self.words).to_string()),
@@ -200,13 +204,24 @@ impl From<Trouble> for StoreError {
 fn meaning(code: &str, detail: &str) -> (Why, &'static str) {
     match code {
         "NOSCRIPT" => (Why::NoScript, ""),
-        "MOVED" => (Why::Moved, "this server is a node of a cluster: write redis+cluster:// in the store's address"),
-        "ASK" => (Why::Asked, "this server is a node of a cluster: write redis+cluster:// in the store's address"),
-        "READONLY" => (Why::ReadOnly, "it is a replica; a primary takes over, or the address names the wrong server"),
+        "MOVED" => (
+            Why::Moved,
+            "this server is a node of a cluster: write redis+cluster:// in the store's address",
+        ),
+        "ASK" => (
+            Why::Asked,
+            "this server is a node of a cluster: write redis+cluster:// in the store's address",
+        ),
+        "READONLY" => (
+            Why::ReadOnly,
+            "it is a replica; a primary takes over, or the address names the wrong server",
+        ),
         "LOADING" => (Why::Passing, "it reads its data after a start"),
         "MASTERDOWN" => (Why::Passing, "the link to its primary is down"),
         "BUSY" => (Why::Passing, "a script of somebody else runs for too long"),
-        "NOREPLICAS" => (Why::Passing, "fewer replicas are connected than min-replicas-to-write asks for"),
+        "NOREPLICAS" => {
+            (Why::Passing, "fewer replicas are connected than min-replicas-to-write asks for")
+        }
         "TRYAGAIN" => (Why::Passing, "a slot of the cluster is being moved"),
         "CLUSTERDOWN" => (Why::Passing, "the cluster has too few primaries"),
         "MISCONF" => (Why::Passing, "it could not write its snapshot or log to disk: see its log"),

@@ -40,7 +40,6 @@ impl Keys {
         Self { partitions: partitions.collect(), prefix: prefix.to_owned() }
     }
 
-
     pub(super) fn open(&self, partition: u8) -> Vec<u8> {
         self.named(partition, b'o', &[], &[])
     }

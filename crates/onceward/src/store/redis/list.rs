@@ -34,9 +34,12 @@ pub(super) enum Sets {
 impl Sets {
     fn of(status: Option<Status>) -> Self {
         match status {
-            Some(Status::InProgress | Status::Interrupted | Status::Unknown | Status::FailedRetryable) => {
-                Self::Open
-            }
+            Some(
+                Status::InProgress
+                | Status::Interrupted
+                | Status::Unknown
+                | Status::FailedRetryable,
+            ) => Self::Open,
             Some(Status::Succeeded | Status::FailedFinal | Status::Released) => Self::Ended,
             // An expired one may have failed so that it may be run again.
             _ => Self::Both,
@@ -90,7 +93,8 @@ pub(super) struct Looked {
 
 impl RedisStore {
     pub(super) async fn list_page(&self, filter: &Filter) -> Result<Page, StoreError> {
-        let mut after = filter.after.as_ref().map(|Cursor(text)| ListPosition::read(text)).transpose()?;
+        let mut after =
+            filter.after.as_ref().map(|Cursor(text)| ListPosition::read(text)).transpose()?;
         let limit = filter.limit.clamp(1, Filter::MAX_PAGE) as usize;
         if let Some(id) = exactly(filter) {
             return self.list_one(filter, id).await;
@@ -134,7 +138,8 @@ impl RedisStore {
     async fn list_one(&self, filter: &Filter, id: Digest) -> Result<Page, StoreError> {
         let found = self.read(&id).await?;
         let listed = Some(Listed { id, found });
-        let listed = listed.filter(|listed| filter.after.is_none() && is_wanted(filter, &listed.found));
+        let listed =
+            listed.filter(|listed| filter.after.is_none() && is_wanted(filter, &listed.found));
         Ok(Page { listed: listed.into_iter().collect(), next: None })
     }
 
@@ -160,7 +165,8 @@ impl RedisStore {
                 {
                     edge = Some(*last);
                 }
-                let is_next = |place: &ListPosition| after.is_none_or(|after| place.is_behind(after, order));
+                let is_next =
+                    |place: &ListPosition| after.is_none_or(|after| place.is_behind(after, order));
                 places.extend(found.into_iter().filter(is_next));
             }
             places.retain(|place| edge.is_none_or(|edge| !place.is_behind(edge, order)));
@@ -230,7 +236,8 @@ impl RedisStore {
         let looked = places.iter().zip(answers.drain(..)).map(|(place, answer)| {
             let value = rows::bytes(answer)?;
             let bytes = value.as_ref().map_or(0, Vec::len);
-            let found = value.map(|value| rows::row(value, read_at)?.look(&place.id, &self.inner.codec));
+            let found =
+                value.map(|value| rows::row(value, read_at)?.look(&place.id, &self.inner.codec));
             Ok(Looked { place: *place, found: found.transpose()?, bytes })
         });
         looked.collect()

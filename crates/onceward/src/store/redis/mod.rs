@@ -34,8 +34,8 @@ mod rows;
 mod scripts;
 mod servers;
 mod spool;
-mod sweep;
 mod swap;
+mod sweep;
 mod trail;
 mod wake;
 
@@ -154,12 +154,7 @@ impl RedisStore {
         rows::found(id, value, read_at, codec)
     }
 
-    async fn delete(
-        &self,
-        id: &Digest,
-        expected: Fence,
-        note: &Note,
-    ) -> Result<Value, StoreError> {
+    async fn delete(&self, id: &Digest, expected: Fence, note: &Note) -> Result<Value, StoreError> {
         let Inner { servers, scripts, .. } = &*self.inner;
         let (keys, partition) = (self.keys(), partition(id));
         let margin = PURGE_MARGIN.as_micros();
@@ -168,7 +163,10 @@ impl RedisStore {
             .purge
             .run(servers, (partition, Line::Operators), note.len() + 400, |command| {
                 command.arg(5).arg(keys.record(id)).arg(keys.open(partition));
-                command.arg(keys.ended(partition)).arg(keys.trail(id)).arg(keys.chunks(id, expected));
+                command
+                    .arg(keys.ended(partition))
+                    .arg(keys.trail(id))
+                    .arg(keys.chunks(id, expected));
                 command.arg(expected.as_bytes()).arg(member(id)).arg(note).arg(margin);
             })
             .await

@@ -11,9 +11,7 @@
 //! byte 67     the record as `wire` writes it
 //! ```
 
-use onceward_core::{
-    Digest, Fence, Found, Record, Started, StoreError, Timestamp, Ttl,
-};
+use onceward_core::{Digest, Fence, Found, Record, Started, StoreError, Timestamp, Ttl};
 use redis::Value;
 
 use crate::store::sql::{

@@ -1,6 +1,9 @@
 //! The scripts that run on the server: sent once to each, and called by their names.
 
-use std::sync::{OnceLock, atomic::{AtomicU64, Ordering}};
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicU64, Ordering},
+};
 
 use onceward_core::StoreError;
 use redis::{Cmd, Pipeline, Value};
@@ -71,7 +74,12 @@ impl Script {
         let sha = match loaded.into_iter().next() {
             Some(Value::BulkString(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
             Some(Value::SimpleString(text)) => text,
-            _ => return Err(Trouble::new(Why::Other, "the server does not tell the name of a script")),
+            _ => {
+                return Err(Trouble::new(
+                    Why::Other,
+                    "the server does not tell the name of a script",
+                ));
+            }
         };
         Ok(self.sha.get_or_init(|| sha))
     }
@@ -164,11 +172,9 @@ pub(super) fn check_copies(answers: &[Value], wait: Wait) -> Result<(), StoreErr
     if let Some((own, replicas)) = wait.logs
         && let Some(Value::Array(answer)) = answers.next()
     {
-        let counts: Vec<i64> =
-            answer.iter().map(super::rows::number).collect::<Result<_, _>>()?;
-        let is_there = counts.len() == 2
-            && counts[0] >= i64::from(own)
-            && counts[1] >= i64::from(replicas);
+        let counts: Vec<i64> = answer.iter().map(super::rows::number).collect::<Result<_, _>>()?;
+        let is_there =
+            counts.len() == 2 && counts[0] >= i64::from(own) && counts[1] >= i64::from(replicas);
         if !is_there {
             return late("the logs on disk do not have it".to_owned());
         }

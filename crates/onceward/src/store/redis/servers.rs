@@ -17,8 +17,13 @@ use super::{
 };
 
 /// How often a question is asked again that was certainly not carried out, and after which pauses.
-const PAUSES: [Duration; 5] =
-    [Duration::ZERO, Duration::from_millis(20), Duration::from_millis(60), Duration::from_millis(150), Duration::from_millis(300)];
+const PAUSES: [Duration; 5] = [
+    Duration::ZERO,
+    Duration::from_millis(20),
+    Duration::from_millis(60),
+    Duration::from_millis(150),
+    Duration::from_millis(300),
+];
 
 /// How many commands go into one pipeline: others wait behind it.
 const PIPELINE: usize = 256;
@@ -134,12 +139,12 @@ impl Servers {
     }
 
     /// Asks something of many partitions, each of its server; the answers are in the same order.
-    pub(super) async fn ask_each(
-        &self,
-        questions: &[(u8, Cmd)],
-    ) -> Result<Vec<Value>, Trouble> {
+    pub(super) async fn ask_each(&self, questions: &[(u8, Cmd)]) -> Result<Vec<Value>, Trouble> {
         let mut answers: Vec<Option<Value>> = vec![None; questions.len()];
-        let map = { self.node(0).await?; self.map() };
+        let map = {
+            self.node(0).await?;
+            self.map()
+        };
         let mut of_node: Vec<Vec<usize>> = vec![Vec::new(); map.nodes.len() + 1];
         for (index, (partition, _)) in questions.iter().enumerate() {
             let node = usize::from(map.of[usize::from(*partition)]).min(map.nodes.len());
@@ -239,12 +244,16 @@ impl Servers {
                 Ok(Some((host, port))) => {
                     return Ok(Map { nodes: vec![self.known(&host, port)], of: [0; PARTITIONS] });
                 }
-                Ok(None) => troubles
-                    .push(format!("{host}:{port} watches no service {:?}", address.service)),
+                Ok(None) => {
+                    troubles.push(format!("{host}:{port} watches no service {:?}", address.service))
+                }
                 Err(trouble) => troubles.push(trouble.words),
             }
         }
-        Err(Trouble::new(Why::Unreachable, format!("no sentinel names a primary: {}", troubles.join("; "))))
+        Err(Trouble::new(
+            Why::Unreachable,
+            format!("no sentinel names a primary: {}", troubles.join("; ")),
+        ))
     }
 
     /// The first node that answers tells who has which slots.
@@ -290,10 +299,11 @@ impl Servers {
             let host = text(&primary.next()?).filter(|host| !["", "?"].contains(&host.as_str()));
             let (host, port) = (host.unwrap_or_else(|| asked.to_owned()), whole(&primary.next()?)?);
             let port = u16::try_from(port).ok()?;
-            let place = nodes.iter().position(|node| node.is_at(&host, port)).unwrap_or_else(|| {
-                nodes.push(self.known(&host, port));
-                nodes.len() - 1
-            });
+            let place =
+                nodes.iter().position(|node| node.is_at(&host, port)).unwrap_or_else(|| {
+                    nodes.push(self.known(&host, port));
+                    nodes.len() - 1
+                });
             ranges.push((first..=last, u16::try_from(place).ok()?));
         }
         let mut of = [u16::MAX; PARTITIONS];

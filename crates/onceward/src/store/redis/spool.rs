@@ -3,13 +3,7 @@
 use onceward_core::{Spool, SpoolId, StoreFuture};
 use redis::Cmd;
 
-use super::{
-    RedisStore,
-    keys::partition,
-    link::Question,
-    rows,
-    servers::Line,
-};
+use super::{RedisStore, keys::partition, link::Question, rows, servers::Line};
 
 impl Spool for RedisStore {
     fn put<'a>(&'a self, id: &'a SpoolId, index: u32, chunk: &'a [u8]) -> StoreFuture<'a, ()> {

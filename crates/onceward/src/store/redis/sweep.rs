@@ -27,7 +27,8 @@ impl RedisStore {
             let (due, are_all) = self.due(step).await?;
             deleted += self.delete_due(&due).await?;
             left -= due.len().min(left);
-            if are_all {
+            // Members that are none of ours stay, and are no reason to look for ever.
+            if are_all || due.is_empty() {
                 break;
             }
         }
@@ -105,7 +106,8 @@ impl RedisStore {
             }
         };
         let script = &self.inner.scripts.sweep;
-        let swept = script.run(servers, (partition, Line::Operators), 256 * ids.len(), fill).await?;
+        let swept =
+            script.run(servers, (partition, Line::Operators), 256 * ids.len(), fill).await?;
         Ok(u32::try_from(rows::number(&swept)?).unwrap_or_default())
     }
 

@@ -6,13 +6,7 @@ use onceward_core::{
 use redis::Value;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    RedisStore,
-    keys::partition,
-    link::Question,
-    rows,
-    servers::Line,
-};
+use super::{RedisStore, keys::partition, link::Question, rows, servers::Line};
 
 /// How an entry is written; the script puts its time before it, 8 bytes, big-endian.
 #[derive(Serialize, Deserialize)]
