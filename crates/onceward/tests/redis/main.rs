@@ -8,3 +8,4 @@ mod memory;
 mod open;
 mod store;
 mod support;
+mod topologies;

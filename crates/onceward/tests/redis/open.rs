@@ -91,7 +91,16 @@ const RIGHTS: &str = "+evalsha +script|load +get +getrange +set +setrange +unlin
 async fn a_user_needs_the_rights_that_are_documented_and_no_more() {
     let (server, _) = private(&[]);
     let allow = |without: &str| {
-        let mut words = vec!["ACL", "SETUSER", "shop", "reset", "on", ">secret", "~onceward:*", "&onceward:wake"];
+        let mut words = vec![
+            "ACL",
+            "SETUSER",
+            "shop",
+            "reset",
+            "on",
+            ">secret",
+            "~onceward:*",
+            "&onceward:wake",
+        ];
         words.extend(RIGHTS.split_whitespace().filter(|right| *right != without));
         server.command(&words);
     };
