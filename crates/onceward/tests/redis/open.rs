@@ -83,7 +83,7 @@ async fn wrong_passwords_dead_servers_and_lone_nodes_are_told_apart() {
 
 /// The commands that a user of the store needs, and nothing else; docs/redis.md names them to operators, with
 /// `~onceward:*` and `&onceward:wake`.
-const RIGHTS: &str = "+evalsha +script|load +get +getrange +set +setrange +unlink +pexpire +pexpireat +persist +zadd \
+pub(crate) const RIGHTS: &str = "+evalsha +script|load +get +getrange +set +setrange +unlink +pexpire +pexpireat +persist +zadd \
                       +zrem +zrange +zcard +rpush +ltrim +lrange +hset +hget +hgetall +time +info +publish \
                       +subscribe +ping";
 

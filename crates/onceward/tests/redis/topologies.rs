@@ -17,6 +17,7 @@ use onceward::{
 use testbed::{RedisCluster, RedisInstallation, RedisSentinels, RedisServer};
 
 use crate::{
+    open::RIGHTS,
     store::{ended, paid},
     support::{Redis, with_prefix},
 };
@@ -154,7 +155,15 @@ async fn a_cluster_goes_on_when_a_primary_dies() {
 #[ignore = "engines: it starts six servers"]
 async fn slots_that_move_are_followed() {
     let cluster = cluster();
-    let bench = Redis::at(&cluster.url(), urls(cluster.primaries()));
+    // With the rights that are documented for a cluster.
+    for server in cluster.primaries().iter().chain(cluster.replicas()) {
+        let mut words =
+            vec!["ACL", "SETUSER", "shop", "on", ">secret", "~onceward-test-*", "&onceward-test-*"];
+        words.extend(RIGHTS.split_whitespace().chain(["+cluster|slots", "+asking"]));
+        server.command(&words);
+    }
+    let address = cluster.url().replace("//", "//shop:secret@");
+    let bench = Redis::at(&address, urls(cluster.primaries()));
     let store = bench.open().await;
     let (sample, _) = ended(&bench, &store, paid()).await;
     let partition = sample.id().0[0];

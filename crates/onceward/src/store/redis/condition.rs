@@ -249,7 +249,7 @@ impl Durability {
             ),
         };
         losses.push(replicas);
-        if matches!(self.max_memory_policy, None) {
+        if self.max_memory_policy.is_none() {
             losses.push(
                 "what the server throws away when it is full cannot be learnt (maxmemory-policy must be noeviction)"
                     .to_owned(),
