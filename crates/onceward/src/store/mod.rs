@@ -3,6 +3,8 @@
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis;
 mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
@@ -13,5 +15,5 @@ pub use onceward_core::{
     Trail, TrailEntry, Transactional, Wake,
 };
 pub use sql::census::Census;
-#[cfg(any(feature = "sqlite", feature = "postgres"))]
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 pub use sql::routes::{KeptRoute, Living, LivingGroup};

@@ -1,8 +1,9 @@
 //! A proposed change and the columns it becomes; a row and what it means: the same in every SQL store.
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+use onceward_core::{Change, Note};
 use onceward_core::{
-    Change, Digest, Fence, Found, Note, Started, State, StoreError, Stored, Timestamp, Ttl,
-    Unreadable,
+    Digest, Fence, Found, Started, State, StoreError, Stored, Timestamp, Ttl, Unreadable,
     wire::{self, WireError},
 };
 
@@ -19,7 +20,7 @@ pub(crate) mod state {
     pub(crate) const RELEASED: i64 = 5;
 }
 
-fn number_of(state: &State) -> i64 {
+pub(crate) fn number_of(state: &State) -> i64 {
     match state {
         State::InProgress => state::IN_PROGRESS,
         State::Succeeded(_) => state::SUCCEEDED,
@@ -30,6 +31,7 @@ fn number_of(state: &State) -> i64 {
     }
 }
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 /// A change that owns its bytes: encoded by the caller, so that the writer only writes.
 pub(crate) struct Proposal {
     pub(crate) id: Digest,
@@ -45,6 +47,7 @@ pub(crate) struct Proposal {
     pub(crate) expected: Expected,
 }
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 /// What a proposal expects to be stored.
 pub(crate) enum Expected {
     /// Nothing; these columns are written once, they never change for one digest.
@@ -53,6 +56,7 @@ pub(crate) enum Expected {
     Fence(Fence),
 }
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 impl Proposal {
     pub(crate) fn of(change: &Change, codec: &Codec) -> Self {
         let record = &change.next;
