@@ -22,9 +22,14 @@ fn every_tap_is_charged_once_and_no_key_stays() {
 
 #[test]
 fn other_stores_are_refused_without_their_password() {
-    for store in ["postgres://a:sesame@127.0.0.1:1/d", "sqlite://a.db", "redis://a:sesame@b@c"] {
+    for (store, help) in [
+        ("postgres://a:sesame@127.0.0.1:1/d", "redis://127.0.0.1:6379"),
+        ("sqlite://a.db", "redis://127.0.0.1:6379"),
+        ("redis://a:sesame@b@c", "%40 for @"),
+        ("redis://:sesame@127.0.0.1:1", "no Redis or Valkey server"),
+    ] {
         let refused = Finished::of(command(&["demo", "--once", "--store"]).arg(store));
-        assert!(!refused.is_success() && refused.stderr.contains("redis://"), "{refused}");
+        assert!(!refused.is_success() && refused.stderr.contains(help), "{refused}");
         assert!(!refused.stderr.contains("sesame"), "{refused}");
     }
 }

@@ -33,9 +33,9 @@ async fn operations_are_found_and_repaired_on_the_store_itself() {
         onceward(&[&["keys"], arguments, &["--store", &store, "--json"]].concat(), "")
     };
     let listed = keys(&["list"]);
-    assert_eq!(listed.json()["operations"].as_array().unwrap().len(), 2, "{listed}");
+    assert_eq!(listed.json().as_array().unwrap().len(), 2, "{listed}");
     let unknown = keys(&["list", "--state", "unknown"]).json();
-    let reference = unknown["operations"][0]["operation"].as_str().unwrap().to_owned();
+    let reference = unknown[0]["operation"].as_str().unwrap().to_owned();
     let shown = keys(&["show", "--key", "lost"]).json();
     assert_eq!((&shown["operation"], &shown["state"]), (&json!(reference), &json!("unknown")));
 

@@ -54,6 +54,14 @@ impl DemoRecords {
         }
     }
 
+    /// Whether a server that was named can be used: the gateways would say it in more words.
+    pub(super) async fn check(&self) -> Result<(), BoxError> {
+        match &self.0 {
+            StoreUrl::Redis(_) => self.open().await.map(drop),
+            _ => Ok(()),
+        }
+    }
+
     /// To look at them while gateways use them.
     pub(super) async fn open(&self) -> Result<Arc<dyn Records>, BoxError> {
         records::open(&self.0, None, Tables::AsTheyAre, Guarantee::Relaxed).await

@@ -36,6 +36,7 @@ impl Service {
         let gateways = match setting.protected {
             true => {
                 let records = DemoRecords::choose(store, directory.path())?;
+                records.check().await?;
                 let started = Gateways::start(directory.path(), upstream.address, records.clone());
                 match started.await {
                     Ok(gateways) => Some(gateways),
