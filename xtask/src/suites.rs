@@ -29,6 +29,8 @@ pub(crate) struct Part {
     /// Empty: all.
     pub(crate) only: &'static [&'static str],
     pub(crate) without: &'static [&'static str],
+    /// Also those that are marked as ignored.
+    pub(crate) with_ignored: bool,
 }
 
 /// What the programs of a suite do most of the time.
@@ -70,12 +72,15 @@ impl Servers {
     }
 }
 
-const ALL: Part = Part { only: &[], without: &[] };
+const ALL: Part = Part { only: &[], without: &[], with_ignored: false };
 
 /// Without faults that are injected before a call reaches the store: they are the same for every store,
 /// and the usual run has them on SQLite and in memory.
-const WITHOUT_FAULTS_BEFORE_THE_STORE: Part =
-    Part { only: &[], without: &["driven_over_failed_calls", "driven_over_held_records"] };
+const WITHOUT_FAULTS_BEFORE_THE_STORE: Part = Part {
+    only: &[],
+    without: &["driven_over_failed_calls", "driven_over_held_records"],
+    with_ignored: false,
+};
 
 pub(crate) const SUITES: [Suite; 18] = [
     Suite {
@@ -293,6 +298,7 @@ pub(crate) const REPEATS: [Suite; 2] = [
                 "synchronous::",
             ],
             without: &["driven", "driver", "over_the_wire"],
+            with_ignored: false,
         },
     },
     Suite {
@@ -302,11 +308,39 @@ pub(crate) const REPEATS: [Suite; 2] = [
         against: servers::valkey,
         load: Load::Waits,
         // All of its own; the drivers are the same.
-        usual: Part { only: &[], without: &["driven", "driver"] },
+        usual: Part { only: &[], without: &["driven", "driver"], with_ignored: false },
     },
 ];
 
-/// Every suite, the repeated ones last.
+/// Clusters and sentinels start six servers for a test.
+const TOPOLOGIES: Part = Part { only: &["topologies::"], without: &[], with_ignored: true };
+
+/// Suites for which several servers of an engine are started; they run when they are named, or with `--engines`.
+pub(crate) const ENGINES: [Suite; 2] = [
+    Suite {
+        id: "redis-topologies",
+        name: "Redis, clusters and sentinels",
+        claims: is_redis,
+        against: servers::redis,
+        load: Load::Waits,
+        usual: TOPOLOGIES,
+    },
+    Suite {
+        id: "valkey-topologies",
+        name: "Valkey, clusters and sentinels",
+        claims: is_redis,
+        against: servers::valkey,
+        load: Load::Waits,
+        usual: TOPOLOGIES,
+    },
+];
+
+/// Every suite, also those that a run has only when it is asked for them.
+pub(crate) fn known() -> impl Iterator<Item = &'static Suite> {
+    all().chain(&ENGINES)
+}
+
+/// Every suite of a usual run, the repeated ones last.
 pub(crate) fn all() -> impl Iterator<Item = &'static Suite> {
     SUITES.iter().chain(&REPEATS)
 }

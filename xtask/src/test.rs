@@ -23,7 +23,7 @@ use self::report::{Entry, Tally, print_block};
 use crate::cargo::{Cargo, readable};
 use crate::failure::Failure;
 use crate::results::Transcript;
-use crate::suites::{self, Against, Load, SUITES, Servers, Suite};
+use crate::suites::{self, Against, ENGINES, Load, SUITES, Servers, Suite};
 use crate::workspace::{TestTarget, Workspace};
 
 /// Runs every test, or the suites that are named, and says what they ran against.
@@ -38,7 +38,8 @@ use crate::workspace::{TestTarget, Workspace};
     after_help = "Examples:\n  cargo xtask test                  every suite, without the tests marked as long\n  \
                   cargo xtask test sqlite gateway   these two\n  \
                   cargo xtask test --list           what there is\n  \
-                  cargo xtask test --long           sets ONCEWARD_LONG=1 and runs the long tests too"
+                  cargo xtask test --long           sets ONCEWARD_LONG=1 and runs the long tests too\n  \
+                  cargo xtask test --engines        runs clusters and groups of servers too"
 )]
 pub(crate) struct Arguments {
     /// The suites to run; all if none is named
@@ -47,6 +48,9 @@ pub(crate) struct Arguments {
     /// Also runs the tests marked `#[ignore = "long…"]`, with `ONCEWARD_LONG=1`
     #[arg(long)]
     long: bool,
+    /// Also runs the suites that start clusters and groups of servers, when no suite is named
+    #[arg(long)]
+    engines: bool,
     /// Lists the suites with their programs and budgets, and runs nothing
     #[arg(long)]
     list: bool,
@@ -54,7 +58,10 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(root: &Path, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let length = if arguments.long { Length::Long } else { Length::Usual };
-    let selection = Selection::of(&arguments.suites, length)?;
+    let mut selection = Selection::of(&arguments.suites, length)?;
+    if arguments.engines && arguments.suites.is_empty() {
+        selection.suites.extend(&ENGINES);
+    }
     let workspace = Workspace::read(root)?;
     if arguments.list {
         list(&selection, &workspace, &Budgets::read(root)?);
@@ -96,7 +103,7 @@ impl Selection {
             return Ok(Self::everything(length));
         }
         let known: Vec<&str> =
-            suites::all().map(|suite| suite.id).chain([DOCUMENTATION.0]).collect();
+            suites::known().map(|suite| suite.id).chain([DOCUMENTATION.0]).collect();
         if let Some(stranger) = names.iter().find(|name| !known.contains(&name.as_str())) {
             return Err(Failure::new(
                 format!("there is no suite {stranger:?}"),
@@ -105,14 +112,14 @@ impl Selection {
         }
         let is_named = |id: &str| names.iter().any(|name| name == id);
         Ok(Self {
-            suites: suites::all().filter(|suite| is_named(suite.id)).collect(),
+            suites: suites::known().filter(|suite| is_named(suite.id)).collect(),
             documentation: is_named(DOCUMENTATION.0),
             length,
         })
     }
 
     fn is_everything(&self) -> bool {
-        self.documentation && self.suites.len() == suites::all().count()
+        self.documentation && self.suites.len() >= suites::all().count()
     }
 }
 
@@ -259,7 +266,10 @@ impl SuiteRun<'_> {
             command.envs(self.servers.environment.iter().map(|(name, value)| (name, value)));
             command.args(names).args(["--exact", "--test-threads", "1"]);
             if length == Length::Long {
-                command.arg("--include-ignored").env(LONG.0, LONG.1);
+                command.env(LONG.0, LONG.1);
+            }
+            if length == Length::Long || self.suite.usual.with_ignored {
+                command.arg("--include-ignored");
             }
             let Ok(ran) = Ran::of(&mut command, length == Length::Long) else { continue };
             let label = target.label();
@@ -303,6 +313,10 @@ fn run_target<'a>(run: &SuiteRun<'a>, target: &'a TestTarget, programs: &Program
         Length::Usual => {
             command.args(run.suite.usual.only);
             command.args(run.suite.usual.without.iter().flat_map(|name| ["--skip", name]));
+            if run.suite.usual.with_ignored {
+                command.arg("--include-ignored");
+                again = again.arguments(&["--".to_owned(), "--include-ignored".to_owned()]);
+            }
         }
         Length::Long => {
             command.arg("--include-ignored").env(LONG.0, LONG.1);

@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn every_step_and_suite_has_a_budget_and_no_other_is_left() {
         let budgets = Budgets::read(&root().unwrap()).unwrap();
-        let suites = suites::all().map(|suite| suite.id).chain(["documentation"]);
+        let suites = suites::known().map(|suite| suite.id).chain(["documentation"]);
         let mut known: Vec<&str> =
             ci::step_names().chain(["build", "tests"]).chain(suites).collect();
         known.sort_unstable();

@@ -51,12 +51,16 @@ async fn operations_are_found_and_repaired_on_the_store_itself() {
     assert_eq!((again.status, again.is_replay()), (201, false), "{again:?}");
     assert_eq!(upstream.count_of("lost").await, 2);
 
-    let stuck = gateway.send(&pay("stuck").told(json!({ "status": 504 }))).await;
-    assert_eq!(stuck.status, 504);
-    let release = ["release", "--key", "stuck", "--force", "--reason", "a test"];
-    assert!(keys(&release).is_success());
+    let seen = upstream.count().await;
+    let stuck = gateway.begin(&pay("stuck").told(json!({ "gate": "stuck" })));
+    upstream.arrival(seen + 1).await;
+    let release = ["keys", "release", "--key", "stuck", "--force", "--reason", "a test"];
+    let released = onceward(&[&release[..], &config].concat(), "");
+    assert!(released.is_success(), "{released}");
     let freed = gateway.send(&pay("stuck")).await;
     assert_eq!((freed.status, freed.is_replay()), (201, false), "{freed:?}");
+    upstream.open("stuck").await;
+    stuck.await.unwrap();
 
     let purge = ["purge", "--key", "paid", "--reason", "a test"];
     let refused = keys(&purge);

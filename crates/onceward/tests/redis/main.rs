@@ -3,4 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod conformance;
+mod failures;
+mod memory;
+mod open;
+mod store;
 mod support;
+mod topologies;

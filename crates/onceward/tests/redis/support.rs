@@ -9,6 +9,7 @@ use onceward::{
     store::redis::{RedisStore, RedisStoreBuilder},
 };
 use redis::{FromRedisValue, aio::MultiplexedConnection};
+use testbed::{RedisInstallation, RedisServer};
 
 /// How the stores of a bench are opened.
 pub(crate) type Options = fn(RedisStoreBuilder) -> RedisStoreBuilder;
@@ -116,4 +117,11 @@ impl Bench for Redis {
     ) -> impl Future<Output = T> + Send {
         spawn(task)
     }
+}
+
+/// A server of the test's own, and a bench on it.
+pub(crate) fn private(settings: &[(&str, &str)]) -> (RedisServer, Redis) {
+    let server = RedisServer::start(&RedisInstallation::preferred().unwrap(), settings).unwrap();
+    let bench = Redis::at(&server.url(), vec![server.url()]);
+    (server, bench)
 }

@@ -131,7 +131,7 @@ impl RedisStoreBuilder {
     pub async fn open(self) -> Result<RedisStore, OpenError> {
         let servers = self.servers()?;
         let durability = Durability::read(&servers).await?;
-        durability.check()?;
+        durability.check(self.address.kind)?;
         durability.check_wait(servers.how.wait)?;
         if !self.accepts_relaxed {
             return Err(OpenError::Relaxed(durability.losses().join("; ")));

@@ -6,6 +6,7 @@ use redis::{Cmd, Value};
 
 use super::{
     OpenError,
+    address::Kind,
     connect::Wait,
     error::{Trouble, Why},
     link::{Node, Question},
@@ -163,8 +164,14 @@ impl Durability {
     }
 
     /// Refuses what cannot keep records at all.
-    pub(super) fn check(&self) -> Result<(), OpenError> {
+    pub(super) fn check(&self, named: Kind) -> Result<(), OpenError> {
         let Self { kind, version, role, .. } = self;
+        if self.is_cluster && named != Kind::Cluster {
+            return Err(OpenError::Unfit(
+                "the server is a node of a cluster: write redis+cluster:// in the store's address"
+                    .to_owned(),
+            ));
+        }
         if self.commands < (7, 0) {
             return Err(OpenError::Unfit(format!(
                 "the server is {kind} {version}, and scripts that settle when memory is full need Redis 7 or \
@@ -242,7 +249,7 @@ impl Durability {
             ),
         };
         losses.push(replicas);
-        if matches!(self.max_memory_policy, None) {
+        if self.max_memory_policy.is_none() {
             losses.push(
                 "what the server throws away when it is full cannot be learnt (maxmemory-policy must be noeviction)"
                     .to_owned(),

@@ -228,6 +228,10 @@ fn meaning(code: &str, detail: &str) -> (Why, &'static str) {
         "OOM" => (Why::Full, "raise maxmemory, or keep records for a shorter time"),
         "NOAUTH" | "WRONGPASS" => (Why::Refused, ""),
         "NOPERM" => (Why::NotAllowed, ""),
+        "ERR" if detail.contains("cluster support disabled") => {
+            (Why::Other, "it is no node of a cluster: write redis:// in the store's address")
+        }
+        "ERR" if detail.contains("can't run this command") => (Why::NotAllowed, ""),
         "ERR" if detail.contains("AUTH") => (Why::Refused, ""),
         "ERR" if detail.contains("max number of clients") => (Why::Passing, "raise maxclients"),
         _ => (Why::Other, ""),

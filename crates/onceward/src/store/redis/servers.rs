@@ -240,12 +240,13 @@ impl Servers {
         let mut troubles = Vec::new();
         for (host, port) in &address.hosts {
             let asked = ask_alone(&self.how, (host, *port), &command).await;
-            match asked.map(|answer| primary_in(answer)) {
+            match asked.map(primary_in) {
                 Ok(Some((host, port))) => {
                     return Ok(Map { nodes: vec![self.known(&host, port)], of: [0; PARTITIONS] });
                 }
                 Ok(None) => {
-                    troubles.push(format!("{host}:{port} watches no service {:?}", address.service))
+                    troubles
+                        .push(format!("{host}:{port} watches no service {:?}", address.service));
                 }
                 Err(trouble) => troubles.push(trouble.words),
             }

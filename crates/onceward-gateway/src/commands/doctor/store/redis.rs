@@ -74,7 +74,7 @@ fn refused(error: &OpenError, findings: &mut Findings) {
 }
 
 const RIGHTS: &str =
-    "ACL SETUSER … as docs/redis.md#the-user-of-the-gateway writes it, for the prefix in `store`";
+    "ACL SETUSER … as docs/redis.md#rights writes it, for the prefix in `store`";
 
 /// By which rule the server throws records away when it is full.
 fn evicts(durability: &Durability) -> Option<&str> {
@@ -98,7 +98,7 @@ fn check_memory(durability: &Durability, findings: &mut Findings) {
                 "maxmemory is not set",
                 "when there is no memory left, the system kills the server instead of a claim being refused (503)",
                 "CONFIG SET maxmemory to what the machine has, less what a copy for a snapshot needs; \
-                 docs/redis.md#how-much-memory",
+                 docs/redis.md#memory",
             );
             findings.note("store-memory-unbounded", "store", texts);
         }
