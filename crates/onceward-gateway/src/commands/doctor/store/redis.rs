@@ -73,8 +73,7 @@ fn refused(error: &OpenError, findings: &mut Findings) {
     findings.problem(code, "store", texts(error.to_string(), stopped, mend));
 }
 
-const RIGHTS: &str =
-    "ACL SETUSER … as docs/redis.md#rights writes it, for the prefix in `store`";
+const RIGHTS: &str = "ACL SETUSER … as docs/redis.md#rights writes it, for the prefix in `store`";
 
 /// By which rule the server throws records away when it is full.
 fn evicts(durability: &Durability) -> Option<&str> {
