@@ -58,7 +58,10 @@ async fn a_server_that_comes_back_is_used_again_and_has_lost_nothing() {
         let down = store.swap(&proposal()).await;
         assert!(matches!(down, Err(StoreError::Unavailable(_))), "{down:?}");
         server.restart();
-        until_stored(&store, &proposal()).await;
+        // On each of its connections.
+        for _ in 0..20 {
+            until_stored(&store, &proposal()).await;
+        }
     }
     for sample in &samples {
         assert!(
@@ -97,7 +100,9 @@ fn kill_9_loses_nothing_acknowledged_with_a_log_that_is_always_synced() {
             writer.await.unwrap();
         }
         server.restart();
-        until_stored(&store, &proposal()).await;
+        for _ in 0..20 {
+            until_stored(&store, &proposal()).await;
+        }
         let acknowledged = std::mem::take(&mut *acknowledged.lock().unwrap());
         assert!(acknowledged.len() >= 500);
         for id in &acknowledged {

@@ -64,12 +64,12 @@ impl Link {
 pub(super) struct Node {
     pub(super) host: String,
     pub(super) port: u16,
-    lines: Box<[Line]>,
+    lines: Box<[ConnectionPlace]>,
 }
 
 /// A place for a connection.
 #[derive(Default)]
-struct Line {
+struct ConnectionPlace {
     link: Mutex<Option<Arc<Link>>>,
     /// Held while it is opened, with what went wrong last: those who waited meanwhile need not try again.
     opening: tokio::sync::Mutex<Option<(Instant, Trouble)>>,
@@ -78,7 +78,7 @@ struct Line {
 impl Node {
     /// Nothing is opened yet. There is one connection more than requests have, for operators.
     pub(super) fn new(how: &ConnectOptions, host: &str, port: u16) -> Self {
-        let lines = (0..=how.connections).map(|_| Line::default()).collect();
+        let lines = (0..=how.connections).map(|_| ConnectionPlace::default()).collect();
         Self { host: host.to_owned(), port, lines }
     }
 
@@ -109,16 +109,15 @@ impl Node {
         line: usize,
     ) -> Result<Arc<Link>, Trouble> {
         let line = &self.lines[line % self.lines.len()];
-        if let Some(link) = line.current().as_ref() {
-            return Ok(Arc::clone(link));
+        if let Some(link) = line.open_one() {
+            return Ok(link);
         }
         let began = Instant::now();
         let mut opening = line.opening.lock().await;
-        if let Some(link) = line.current().as_ref() {
-            return Ok(Arc::clone(link));
+        if let Some(link) = line.open_one() {
+            return Ok(link);
         }
-        if let Some((at, trouble)) = opening.as_ref().filter(|(at, _)| *at >= began) {
-            let _ = at;
+        if let Some((_, trouble)) = opening.as_ref().filter(|(at, _)| *at >= began) {
             return Err(trouble.clone());
         }
         let address = &how.address;
@@ -145,7 +144,12 @@ impl Node {
     }
 }
 
-impl Line {
+impl ConnectionPlace {
+    /// The connection, unless it has ended: nothing is asked on one of which that is known.
+    fn open_one(&self) -> Option<Arc<Link>> {
+        self.current().as_ref().filter(|link| !link.0.driver.is_finished()).map(Arc::clone)
+    }
+
     fn current(&self) -> MutexGuard<'_, Option<Arc<Link>>> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }

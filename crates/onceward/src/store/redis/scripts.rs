@@ -1,9 +1,6 @@
 //! The scripts that run on the server: sent once to each, and called by their names.
 
-use std::sync::{
-    OnceLock,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::OnceLock;
 
 use onceward_core::StoreError;
 use redis::{Cmd, Pipeline, Value};
@@ -20,8 +17,6 @@ pub(super) struct Script {
     text: String,
     /// The server's name for it: the same on all of them.
     sha: OnceLock<String>,
-    /// How often a server did not know it.
-    loaded: AtomicU64,
 }
 
 /// All scripts of a store.
@@ -58,7 +53,7 @@ impl Scripts {
 impl Script {
     fn new(flags: &str, text: &str) -> Self {
         let text = format!("{flags}{text}");
-        Self { text, sha: OnceLock::new(), loaded: AtomicU64::new(0) }
+        Self { text, sha: OnceLock::new() }
     }
 
     fn load(&self) -> Cmd {
@@ -134,7 +129,6 @@ impl Script {
     ) -> Result<Vec<Value>, Trouble> {
         let asked = servers.ask(partition, line, question).await;
         let Err(Trouble { why: Why::NoScript, .. }) = asked else { return asked };
-        self.loaded.fetch_add(1, Ordering::Relaxed);
         let mut pipeline = Pipeline::new();
         pipeline.add_command(self.load());
         match question {
