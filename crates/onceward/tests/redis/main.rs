@@ -2,10 +2,16 @@
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod answers;
 mod conformance;
+mod eaten;
+mod failover;
 mod failures;
+mod kills;
 mod memory;
 mod open;
+mod proxy;
 mod store;
 mod support;
+mod till;
 mod topologies;
