@@ -7,6 +7,7 @@ mod conformance;
 mod eaten;
 mod failover;
 mod failures;
+mod full_disk;
 mod kills;
 mod memory;
 mod open;
