@@ -1,4 +1,4 @@
-//! The service that is crashed: a payments API behind the real layer, on SQLite.
+//! The service that is crashed: a payments API behind the real layer, with its records in SQLite or in Redis.
 //!
 //! `POST /charges` with `x-tenant` (whose operation it is), `Idempotency-Key`, `x-operation` (what the
 //! client has in mind, so that the ledger can tell) and the payload as body. The answer is `201` and
@@ -6,7 +6,12 @@
 
 mod bug;
 
-use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use axum::{
     Router,
@@ -19,7 +24,11 @@ use axum::{
 use onceward::{
     CommitError, Effect, Engine, Scope, crashpoint,
     server::{Claim, Completed, Idempotency, InFlight},
-    store::sqlite::SqliteStore,
+    store::{
+        Spool,
+        redis::{OpenError, RedisStore},
+        sqlite::SqliteStore,
+    },
 };
 use sqlx::{SqlitePool, sqlite::SqliteConnectOptions};
 use tokio::{
@@ -37,6 +46,9 @@ pub struct Arguments {
     /// The database file, of the shop and of the records.
     #[arg(long)]
     pub database: PathBuf,
+    /// The address of a Redis server for the records, which are in the database file otherwise.
+    #[arg(long)]
+    pub redis: Option<String>,
     /// Where the payment provider listens.
     #[arg(long)]
     pub provider: SocketAddr,
@@ -96,6 +108,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     runtime.enable_all().build()?.block_on(serve(arguments))
 }
 
+/// How long a start waits for a server that does not answer.
+const REDIS_PATIENCE: Duration = Duration::from_secs(20);
+
 #[derive(Clone)]
 struct Shop {
     arguments: Arguments,
@@ -103,9 +118,37 @@ struct Shop {
 }
 
 async fn serve(arguments: &Arguments) -> Result<(), Failure> {
+    if let Some(address) = &arguments.redis {
+        let store = open_redis(address).await?;
+        return serve_on(arguments, Engine::new(store.clone()), store).await;
+    }
     let store = SqliteStore::builder(&arguments.database).reserve_bytes(0).open()?;
+    let engine = match arguments.bug {
+        Some(bug) => bug.engine(store.clone()),
+        None => Engine::new(store.clone()),
+    };
+    serve_on(arguments, engine, store).await
+}
+
+/// A server that was killed just now is soon there again.
+async fn open_redis(address: &str) -> Result<RedisStore, OpenError> {
+    let began = Instant::now();
+    loop {
+        match RedisStore::builder(address)?.accept_relaxed().open().await {
+            // It is away, or went away between two questions.
+            Err(OpenError::Unreachable(_) | OpenError::Failed(_))
+                if began.elapsed() < REDIS_PATIENCE =>
+            {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            opened => return opened,
+        }
+    }
+}
+
+async fn serve_on(arguments: &Arguments, engine: Engine, spool: impl Spool) -> Result<(), Failure> {
     let options = SqliteConnectOptions::new().filename(&arguments.database);
-    let pool = SqlitePool::connect_with(options).await?;
+    let pool = SqlitePool::connect_with(options.create_if_missing(true)).await?;
     sqlx::query(
         "CREATE TABLE IF NOT EXISTS charge (operation TEXT NOT NULL, payload TEXT NOT NULL)",
     )
@@ -113,9 +156,8 @@ async fn serve(arguments: &Arguments) -> Result<(), Failure> {
     .await?;
     let lease = Duration::from_millis(arguments.lease);
     let bug = arguments.bug;
-    let engine = bug.map_or_else(|| Engine::new(store.clone()), |bug| bug.engine(store.clone()));
     let options = Idempotency::builder(engine, tenant)
-        .spool(store)
+        .spool(spool)
         .effect(arguments.effect.effect())
         .require_key()
         // After a crash nearly all that comes is a retry, and how soon all have ended is looked at.

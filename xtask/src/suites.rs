@@ -149,7 +149,8 @@ pub(crate) const SUITES: [Suite; 18] = [
         },
         against: |workspace| {
             let sqlite = sqlite_version(workspace);
-            Against::Present(format!("service processes, kill -9, SQLite {sqlite}"))
+            let words = format!("service processes, kill -9, SQLite {sqlite}");
+            with_redis(words, servers::redis(workspace))
         },
         load: Load::Waits,
         usual: ALL,
@@ -409,7 +410,7 @@ fn needs_python(target: &TestTarget) -> bool {
 /// The tests that stop a process at its system calls, fail them, or write them down.
 fn needs_strace(target: &TestTarget) -> bool {
     target.kind == Kind::Integration
-        && ["disk", "power_loss", "syscalls"].contains(&target.name.as_str())
+        && ["disk", "fsync_before_reply", "power_loss", "syscalls"].contains(&target.name.as_str())
 }
 
 fn no_server() -> Against {
@@ -429,9 +430,21 @@ fn strace(workspace: &Workspace) -> Against {
     match tools::strace() {
         Ok(version) => {
             let sqlite = sqlite_version(workspace);
-            Against::Present(format!("{version}, SQLite {sqlite}"))
+            with_redis(format!("{version}, SQLite {sqlite}"), servers::redis(workspace))
         }
         Err(reason) => Against::Absent { engine: "strace", reason },
+    }
+}
+
+/// Adds a server for the tests that take one; without it they are left out, and say so.
+fn with_redis(words: String, redis: Against) -> Against {
+    match redis {
+        Against::Servers(servers) => {
+            let words = format!("{words}, {}", servers.words);
+            Against::Servers(Servers { words, ..servers })
+        }
+        Against::Absent { reason, .. } => Against::Present(format!("{words}; no Redis: {reason}")),
+        other => other,
     }
 }
 
@@ -470,6 +483,7 @@ mod tests {
             ("onceward", Integration, "sqlite_store", "SQLite store"),
             ("onceward-crash", Library, "onceward_crash", "crash proof"),
             ("onceward-crash", Integration, "load", "crash proof"),
+            ("onceward-crash", Integration, "fsync_before_reply", "crash proof, system calls"),
             ("onceward-crash", Integration, "syscalls", "crash proof, system calls"),
             ("onceward-crash", Integration, "postgres_crash", "PostgreSQL"),
             ("onceward-gateway", Binary, "onceward", "command line"),

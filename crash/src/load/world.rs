@@ -30,6 +30,8 @@ pub struct World {
     stake: Stake,
     driver: Driver,
     lease: Duration,
+    /// Where the records are; in the database if this is not said.
+    redis: Option<String>,
     provider: Provider,
     books: Books,
     /// What was asked and heard.
@@ -52,7 +54,25 @@ impl World {
             Stake::External | Stake::Repeatable => Books::of_provider(provider.clone(), start),
         };
         let _directory = directory;
-        Ok(Self { _directory, database, program, stake, driver, lease, provider, books, recorder })
+        let redis = None;
+        Ok(Self {
+            _directory,
+            database,
+            program,
+            stake,
+            driver,
+            lease,
+            redis,
+            provider,
+            books,
+            recorder,
+        })
+    }
+
+    /// The same with its records on a Redis server.
+    #[must_use]
+    pub fn on_redis(self, address: impl Into<String>) -> Self {
+        Self { redis: Some(address.into()), ..self }
     }
 
     /// How a service of this world is started.
@@ -67,7 +87,10 @@ impl World {
             lease: self.lease,
             single_thread: false,
             crashpoint: None,
-            more: Vec::new(),
+            more: match &self.redis {
+                Some(address) => vec!["--redis".to_owned(), address.clone()],
+                None => Vec::new(),
+            },
         }
     }
 

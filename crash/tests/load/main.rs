@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod calm;
+mod redis;
 mod round;
 
 use std::{
@@ -49,7 +50,7 @@ fn turn() -> MutexGuard<'static, ()> {
 fn rounds(scale: usize) -> [Round; 4] {
     let round = |stake, driver, kills| {
         let unhurried = Duration::from_millis(60 * kills as u64);
-        Round { stake, driver, kills, unhurried, seed: round::seed() }
+        Round { stake, driver, kills, unhurried, seed: round::seed(), redis: None }
     };
     [
         round(Stake::Transactional, Driver::Sqlx, 8 * scale),

@@ -2,16 +2,20 @@
 
 use std::{
     io::Write as _,
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     thread::{self, ScopedJoinHandle},
     time::{Duration, Instant},
 };
 
 use fastrand::Rng;
 use onceward_crash::{
-    load::{Addresses, Clients, Killed, Killer, Tally, World},
+    load::{Addresses, Clients, Conclusion, Killed, Killer, Tally, World},
     service::{Driver, Stake},
 };
+use testbed::RedisServer;
 
 pub(crate) const SERVICES: usize = 2;
 pub(crate) const CLIENTS: usize = 12;
@@ -20,7 +24,7 @@ pub(crate) const LEASE: Duration = Duration::from_millis(400);
 pub(crate) const END_MARGIN: Duration = Duration::from_secs(5);
 
 /// One database under load, with so many kills.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Round {
     pub(crate) stake: Stake,
     pub(crate) driver: Driver,
@@ -28,14 +32,32 @@ pub(crate) struct Round {
     /// After this the killers take shorter pauses, so that a slow machine sees as many kills.
     pub(crate) unhurried: Duration,
     pub(crate) seed: u64,
+    /// Holds the records in place of the database, and is killed too.
+    pub(crate) redis: Option<Arc<RedisServer>>,
 }
 
 impl Round {
     /// Returns how many services were killed.
     pub(crate) fn run(&self) -> usize {
+        let (killed, conclusion) = self.end();
+        for violation in &conclusion.violations {
+            say(&format!("VIOLATION: {violation}"));
+        }
+        if !conclusion.violations.is_empty() {
+            let history = conclusion.write_down().unwrap();
+            panic!("promises were broken (seed {}): see {}", self.seed, history.display());
+        }
+        killed.all()
+    }
+
+    /// What was killed, and what came of it.
+    pub(crate) fn end(&self) -> (Killed, Conclusion) {
         let start = Instant::now();
         let service = env!("CARGO_BIN_EXE_service");
-        let world = World::new(service, self.stake, self.driver, LEASE).unwrap();
+        let mut world = World::new(service, self.stake, self.driver, LEASE).unwrap();
+        if let Some(server) = &self.redis {
+            world = world.on_redis(server.url());
+        }
         let killed = self.break_things(&world);
         let faults = start.elapsed();
         let conclusion = world.conclude(&world.launch(), END_MARGIN).unwrap();
@@ -46,14 +68,7 @@ impl Round {
         ));
         say(&format!("  {killed}"));
         say(&format!("  {}", Tally::of(&conclusion)));
-        for violation in &conclusion.violations {
-            say(&format!("VIOLATION: {violation}"));
-        }
-        if !conclusion.violations.is_empty() {
-            let history = conclusion.write_down().unwrap();
-            panic!("promises were broken (seed {}): see {}", self.seed, history.display());
-        }
-        killed.all()
+        (killed, conclusion)
     }
 
     /// Clients insist while killers kill; when the last kill is done, everybody stops.
@@ -67,6 +82,10 @@ impl Round {
                 let clients = Clients { world, addresses: &addresses, stop: &stop };
                 let random = random.fork();
                 scope.spawn(move || clients.run(client, random));
+            }
+            if let Some(server) = &self.redis {
+                let (stop, random) = (&stop, random.fork());
+                scope.spawn(move || kill_again_and_again(server, stop, random));
             }
             let killers: Vec<_> = (0..SERVICES)
                 .map(|slot| {
@@ -82,6 +101,17 @@ impl Round {
             killed.into_iter().map(|killed| killed.unwrap().unwrap()).sum()
         })
     }
+}
+
+/// Kills a server and starts it with what it has left; in the end it is up.
+fn kill_again_and_again(server: &RedisServer, stop: &AtomicBool, mut random: Rng) {
+    let mut kills = 0;
+    while !stop.load(Ordering::Relaxed) {
+        thread::sleep(Duration::from_millis(random.u64(100..500)));
+        server.restart();
+        kills += 1;
+    }
+    say(&format!("the server that has the records was killed {kills} times"));
 }
 
 /// `ONCEWARD_SEED`, or any.

@@ -20,7 +20,7 @@ use onceward_crash::{
 use rusqlite::{Connection, OpenFlags};
 use tempfile::TempDir;
 
-use super::configuration::{Before, Configuration, LEASE};
+use super::configuration::{Before, Configuration, LEASE, Records};
 
 /// How long a client waits for one answer, and a run for the end of its process.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,6 +37,8 @@ pub(crate) const SIGABRT: i32 = 6;
 pub(crate) struct Bench {
     configuration: &'static Configuration,
     directory: TempDir,
+    /// With a prefix that no other run has.
+    redis: Option<String>,
     provider: Provider,
     pub(crate) recorder: Recorder,
     /// When each row of the shop's own table was first seen.
@@ -49,6 +51,10 @@ impl Bench {
         let bench = Self {
             configuration,
             directory: TempDir::new().unwrap(),
+            redis: (configuration.records == Records::Redis).then(|| {
+                let prefix = format!("onceward-test-{:012x}", fastrand::u64(..1 << 48));
+                format!("{}?prefix={prefix}", testbed::redis())
+            }),
             provider: Provider::start().unwrap(),
             recorder: Recorder::new(LEASE),
             seen: Mutex::default(),
@@ -110,7 +116,10 @@ impl Bench {
             lease: LEASE,
             single_thread: true,
             crashpoint,
-            more: Vec::new(),
+            more: match &self.redis {
+                Some(address) => vec!["--redis".to_owned(), address.clone()],
+                None => Vec::new(),
+            },
         };
         launch.start().unwrap()
     }

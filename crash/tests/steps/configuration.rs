@@ -1,11 +1,12 @@
 //! What is run: the kinds of effect, how they are committed, and what happened before.
 
-use std::time::Duration;
+use std::{io::Write as _, sync::LazyLock, time::Duration};
 
 use onceward_crash::{
     checker::EffectKind,
     service::{Driver, Stake},
 };
+use testbed::RedisInstallation;
 
 /// Long enough that nothing is renewed in a run without a fault, short enough to wait for.
 pub(crate) const LEASE: Duration = Duration::from_secs(1);
@@ -19,6 +20,14 @@ pub(crate) struct Configuration {
     /// An answer is a little longer; over 64 KiB it is kept beside its record.
     pub(crate) payload_bytes: usize,
     pub(crate) before: Before,
+    pub(crate) records: Records,
+}
+
+/// Where the records are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Records {
+    Sqlite,
+    Redis,
 }
 
 /// What became of an earlier attempt of the same operation.
@@ -35,7 +44,7 @@ pub(crate) enum Before {
 const SMALL: usize = 12;
 const LARGE: usize = 100 << 10;
 
-pub(crate) const CONFIGURATIONS: [Configuration; 11] = [
+pub(crate) const CONFIGURATIONS: [Configuration; 16] = [
     first("sqlx", Stake::Transactional, Driver::Sqlx, SMALL),
     first("rusqlite", Stake::Transactional, Driver::Rusqlite, SMALL),
     first("external", Stake::External, Driver::Sqlx, SMALL),
@@ -62,7 +71,34 @@ pub(crate) const CONFIGURATIONS: [Configuration; 11] = [
         before: Before::Ended,
         ..first("rusqlite-ended", Stake::Transactional, Driver::Rusqlite, SMALL)
     },
+    on_redis("redis-external", Stake::External, SMALL, Before::Nothing),
+    on_redis("redis-repeatable", Stake::Repeatable, SMALL, Before::Nothing),
+    on_redis("redis-large", Stake::External, LARGE, Before::Nothing),
+    on_redis("redis-abandoned", Stake::Repeatable, SMALL, Before::Abandoned("store.swap#2")),
+    on_redis("redis-ended", Stake::External, SMALL, Before::Ended),
 ];
+
+/// Effects in the same database do not exist there.
+const fn on_redis(
+    name: &'static str,
+    stake: Stake,
+    payload_bytes: usize,
+    before: Before,
+) -> Configuration {
+    let records = Records::Redis;
+    Configuration { name, stake, driver: Driver::Sqlx, payload_bytes, before, records }
+}
+
+/// Those that can be run here: a machine may have no Redis server.
+pub(crate) static RUNNABLE: LazyLock<Vec<&'static Configuration>> = LazyLock::new(|| {
+    let has_redis = std::env::var_os(testbed::REDIS).is_some_and(|url| !url.is_empty())
+        || RedisInstallation::preferred().is_ok();
+    if !has_redis {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: the steps on Redis: no server is installed");
+    }
+    let is_runnable = |one: &&Configuration| has_redis || one.records == Records::Sqlite;
+    CONFIGURATIONS.iter().filter(is_runnable).collect()
+});
 
 const fn first(
     name: &'static str,
@@ -70,13 +106,16 @@ const fn first(
     driver: Driver,
     payload_bytes: usize,
 ) -> Configuration {
-    Configuration { name, stake, driver, payload_bytes, before: Before::Nothing }
+    let (before, records) = (Before::Nothing, Records::Sqlite);
+    Configuration { name, stake, driver, payload_bytes, before, records }
 }
 
 impl Configuration {
     /// Whether it is one of the kinds of effect themselves: no two of them pass the same places.
     pub(crate) fn is_plain(&self) -> bool {
-        self.before == Before::Nothing && self.payload_bytes == SMALL
+        self.before == Before::Nothing
+            && self.payload_bytes == SMALL
+            && self.records == Records::Sqlite
     }
 
     pub(crate) fn payload(&self) -> String {
@@ -94,6 +133,10 @@ impl Configuration {
     /// The points that a run must pass, or else the points are not where they should be.
     pub(crate) fn expected_points(&self) -> &'static [&'static str] {
         match (self.before, self.stake) {
+            (Before::Ended, _) if self.records == Records::Redis => &["store.swap#1", "reply#1"],
+            _ if self.records == Records::Redis => {
+                &["store.swap#1", "effect#1", "store.swap#2", "reply#1"]
+            }
             (Before::Ended, _) | (Before::Abandoned(_), Stake::External) => {
                 &["store.swap#1", "sqlite.begin#1", "sqlite.write#1", "sqlite.commit#1", "reply#1"]
             }

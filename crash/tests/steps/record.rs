@@ -6,7 +6,7 @@ use onceward_crash::{history::Answer, service::Stake};
 
 use super::{
     bench::Bench,
-    configuration::{Before, CONFIGURATIONS, Configuration},
+    configuration::{Before, Configuration, RUNNABLE},
     lanes::each_in_parallel,
 };
 
@@ -16,8 +16,8 @@ const LANES: usize = 4;
 /// The points of every configuration, recorded once.
 pub(crate) static POINTS: LazyLock<Vec<(&'static Configuration, Vec<String>)>> =
     LazyLock::new(|| {
-        let points = each_in_parallel(LANES, &CONFIGURATIONS, recorded_twice);
-        CONFIGURATIONS.iter().zip(points).collect()
+        let points = each_in_parallel(LANES, &RUNNABLE, |one| recorded_twice(one));
+        RUNNABLE.iter().copied().zip(points).collect()
     });
 
 fn recorded_twice(configuration: &'static Configuration) -> Vec<String> {

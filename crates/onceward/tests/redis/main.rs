@@ -2,11 +2,18 @@
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod answers;
 mod conformance;
+mod eaten;
+mod failover;
 mod failures;
+mod full_disk;
+mod kills;
 mod memory;
 mod open;
 mod operate;
+mod proxy;
 mod store;
 mod support;
+mod till;
 mod topologies;

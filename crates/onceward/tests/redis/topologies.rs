@@ -1,12 +1,12 @@
 //! The same on a cluster and behind sentinels, and when a primary of them dies.
 
 use std::{
-    sync::LazyLock,
+    sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
 
 use onceward::{
-    Effect, Store as _, StoreError,
+    Effect, Engine, Store as _, StoreError,
     conformance::block_on,
     protocol::{
         Admission, Execution, Found,
@@ -20,6 +20,7 @@ use crate::{
     open::RIGHTS,
     store::{ended, paid},
     support::{Redis, with_prefix},
+    till::{Sum, Till, asked},
 };
 
 fn cluster() -> RedisCluster {
@@ -209,4 +210,82 @@ async fn sentinels_tell_who_is_primary_now() {
     let took = until_all_are_stored(&store).await;
     println!("a replica took over after {took:?}");
     assert!(matches!(store.get(&sample.id()).await, Ok(Found::Record(_))));
+}
+
+/// Customers ask while something is done to the servers; what became of them.
+async fn sum_under_load(address: String, disturb: impl FnOnce() + Send + 'static) -> Sum {
+    let store = RedisStore::builder(&with_prefix(&address)).unwrap().accept_relaxed();
+    let till = Till::new(Engine::new(store.open().await.unwrap()));
+    let serving = tokio::spawn({
+        let till = till.clone();
+        async move { till.serve(16).await }
+    });
+    till.wait_for_more(300).await;
+    tokio::task::spawn_blocking(disturb).await.unwrap();
+    till.wait_for_more(300).await;
+    till.close();
+    serving.await.unwrap();
+    till.sum().await
+}
+
+/// Waits until this node calls itself a primary.
+fn wait_for_primary(server: &RedisServer) {
+    let began = Instant::now();
+    while !server.command(&["ROLE"]).to_string().starts_with("master") {
+        assert!(began.elapsed() < testbed::TEST_TIMEOUT, "it does not take over");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The old primary stops taking writes until the new one has all of them.
+#[test]
+#[ignore = "engines: it starts six servers"]
+fn a_failover_that_is_asked_for_loses_nothing_under_load() {
+    block_on(async {
+        let cluster = Arc::new(cluster());
+        let disturbed = Arc::clone(&cluster);
+        let sum = sum_under_load(cluster.url(), move || {
+            for replica in disturbed.replicas() {
+                replica.command(&["CLUSTER", "FAILOVER"]);
+                wait_for_primary(replica);
+            }
+        });
+        let Sum { effects, answered, unknown, twice, lost } = sum.await;
+        println!(
+            "three times CLUSTER FAILOVER: {effects} effects, {answered} keys answered, {unknown} unknown"
+        );
+        assert_eq!((twice, lost), (Vec::new(), Vec::new()));
+    });
+}
+
+/// What had not reached the replica runs again; what is on the other primaries never does.
+#[test]
+#[ignore = "engines: it starts six servers"]
+fn a_primary_that_is_killed_under_load_loses_at_most_what_it_had_alone() {
+    block_on(async {
+        let cluster = Arc::new(cluster());
+        let disturbed = Arc::clone(&cluster);
+        let sum = sum_under_load(cluster.url(), move || {
+            disturbed.primaries()[0].kill();
+            wait_for_primary(&disturbed.replicas()[0]);
+        });
+        let Sum { effects, answered, unknown, twice, lost } = sum.await;
+        println!(
+            "a primary of a cluster killed: {effects} effects, {answered} keys answered, {unknown} unknown, {} had \
+             twice, {} lost",
+            twice.len(),
+            lost.len()
+        );
+        let is_its_own = |key: &str| {
+            let partition = asked(key).operation.digest().0[0];
+            let name = format!("x:{{{partition:02x}}}:r");
+            let slot = cluster.primaries()[1].command(&["CLUSTER", "KEYSLOT", &name]).number();
+            // The first third of all slots is its own.
+            slot < 5462
+        };
+        let of_lost = lost.iter().filter_map(|words| words.split(' ').next());
+        for key in twice.iter().map(String::as_str).chain(of_lost) {
+            assert!(is_its_own(key), "{key} is on a primary that lives");
+        }
+    });
 }

@@ -228,7 +228,9 @@ impl Durability {
                     .to_owned()
             }
             (_, Some("everysec")) => {
-                "a machine that dies loses the last second of records, sometimes two (appendfsync everysec)"
+                "a machine that dies loses the last second of records, sometimes two; so does a server that is \
+                 killed while its disk is slow, because it waits with its log and answers meanwhile (appendfsync \
+                 everysec)"
                     .to_owned()
             }
             (_, Some(other)) => {
