@@ -10,11 +10,12 @@ use onceward::{
     store::{
         BoxFuture, Census, Cursor, Inspect, KeptRoute, Living, Spool, Trail,
         postgres::{PostgresStore, Rebase, Rebased},
+        redis::RedisStore,
         sqlite::SqliteStore,
     },
 };
 
-use crate::config::{Guarantee, PostgresUrl, StoreUrl};
+use crate::config::{Guarantee, PostgresUrl, RedisUrl, StoreUrl};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -42,19 +43,25 @@ pub(crate) trait Records: Inspect + Trail + Spool {
     /// An operator said that the store's clock is right; returns what was suspected.
     fn trust_clock(&self) -> BoxFuture<'_, Result<Option<Suspicion>, StoreError>>;
 
-    /// Its outbox, for relays and operators.
-    fn queue(&self) -> Arc<dyn InspectQueue>;
-
-    /// What operators changed of a message.
-    fn message_trail(&self, id: MessageId) -> BoxFuture<'_, Result<Vec<MessageNote>, StoreError>>;
+    /// Its outbox, for relays and operators; `None`: it has none.
+    fn outbox(&self) -> Option<Arc<dyn Outbox>>;
 
     /// Whether there is room for new claims, as far as this process can see.
     fn check_room(&self) -> Result<(), StoreError>;
+
+    /// How records that it acknowledged can be lost, by what its server said when it was opened.
+    fn losses(&self) -> Vec<String>;
+}
+
+/// An outbox with everything that operators ask of one.
+pub(crate) trait Outbox: InspectQueue {
+    /// What operators changed of a message.
+    fn message_trail(&self, id: MessageId) -> BoxFuture<'_, Result<Vec<MessageNote>, StoreError>>;
 }
 
 /// The stores have these methods of their own.
 macro_rules! records {
-    ($($store:ty: $clock:expr, $trust:expr, $room:expr;)*) => {$(
+    ($($store:ty: $clock:expr, $trust:expr, $outbox:expr, $room:expr, $losses:expr;)*) => {$(
         impl Records for $store {
             fn census(&self) -> BoxFuture<'_, Result<Census, StoreError>> {
                 Box::pin(self.census())
@@ -84,19 +91,16 @@ macro_rules! records {
                 $trust(self)
             }
 
-            fn queue(&self) -> Arc<dyn InspectQueue> {
-                Arc::new(self.clone())
-            }
-
-            fn message_trail(
-                &self,
-                id: MessageId,
-            ) -> BoxFuture<'_, Result<Vec<MessageNote>, StoreError>> {
-                Box::pin(self.message_trail(id))
+            fn outbox(&self) -> Option<Arc<dyn Outbox>> {
+                $outbox(self)
             }
 
             fn check_room(&self) -> Result<(), StoreError> {
                 $room(self)
+            }
+
+            fn losses(&self) -> Vec<String> {
+                $losses(self)
             }
         }
     )*};
@@ -106,12 +110,49 @@ records! {
     SqliteStore:
         |it: &Self| Box::pin(ready(Ok(it.clock_suspicion()))),
         |it: &Self| Box::pin(ready(Ok(it.trust_clock()))),
-        Self::check_room;
+        own_outbox,
+        Self::check_room,
+        |_: &Self| Vec::new();
     // The server's disk is not seen from here; what it cannot write it refuses by itself.
     PostgresStore:
         |it| Box::pin(Self::clock_suspicion(it)),
         |it| Box::pin(Self::trust_clock(it)),
-        |_: &Self| Ok(());
+        own_outbox,
+        |_: &Self| Ok(()),
+        weaknesses;
+    // The same of its memory.
+    RedisStore:
+        |it| Box::pin(Self::clock_suspicion(it)),
+        |it| Box::pin(Self::trust_clock(it)),
+        |_: &Self| None,
+        |_: &Self| Ok(()),
+        |it: &Self| it.durability().losses();
+}
+
+/// The stores have these methods of their own.
+macro_rules! outboxes {
+    ($($store:ty)*) => {$(
+        impl Outbox for $store {
+            fn message_trail(
+                &self,
+                id: MessageId,
+            ) -> BoxFuture<'_, Result<Vec<MessageNote>, StoreError>> {
+                Box::pin(self.message_trail(id))
+            }
+        }
+    )*};
+}
+
+outboxes! { SqliteStore PostgresStore }
+
+/// In the same place as the records.
+fn own_outbox<S: Outbox + Clone>(store: &S) -> Option<Arc<dyn Outbox>> {
+    Some(Arc::new(store.clone()))
+}
+
+fn weaknesses(store: &PostgresStore) -> Vec<String> {
+    let promotes = store.address().is_promotable();
+    store.durability().map(|durability| durability.weaknesses(promotes)).unwrap_or_default()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +182,11 @@ pub(crate) async fn open(
             Ok(Arc::new(builder.open()?))
         }
         StoreUrl::Postgres(url) => postgres(url, keys, tables, guarantee).await,
+        // Operators may look at what a gateway accepted: they promise nobody anything.
+        StoreUrl::Redis(url) if tables == Tables::AsTheyAre => {
+            redis(url, keys, Guarantee::Relaxed).await
+        }
+        StoreUrl::Redis(url) => redis(url, keys, guarantee).await,
     }
 }
 
@@ -175,6 +221,20 @@ async fn postgres(
     }
     let builder = keys.into_iter().fold(builder, |builder, keys| builder.seal(keys));
     // Which server it was is not said by the error itself.
+    let opened = builder.open().await.map_err(|error| format!("{url}: {error}"))?;
+    Ok(Arc::new(opened))
+}
+
+async fn redis(
+    url: &RedisUrl,
+    keys: Option<Arc<Keyring>>,
+    guarantee: Guarantee,
+) -> Result<Arc<dyn Records>, BoxError> {
+    let mut builder = RedisStore::builder(url.with_password())?;
+    if guarantee == Guarantee::Relaxed {
+        builder = builder.accept_relaxed();
+    }
+    let builder = keys.into_iter().fold(builder, |builder, keys| builder.seal(keys));
     let opened = builder.open().await.map_err(|error| format!("{url}: {error}"))?;
     Ok(Arc::new(opened))
 }

@@ -1,6 +1,6 @@
 //! Messages of the outbox as operators see and change them. Of bodies, lists show sizes.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Extension, Router,
@@ -32,10 +32,18 @@ use super::{
     requests::{self, Reason},
     sinks,
 };
-use crate::observe::metrics::{OPERATOR_CHANGES, OperatorChange};
+use crate::{
+    observe::metrics::{OPERATOR_CHANGES, OperatorChange},
+    records::Outbox,
+};
 
 /// How long the outbox may take to say how it is, for a balancer or a supervisor.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What a store without an outbox says of messages.
+pub(crate) const NO_OUTBOX: &str = "this store has no outbox, so that there are no messages in it: Redis and Valkey have no transaction in which a \
+     service could enqueue a message together with its effect; keep the outbox in the database of the service, as \
+     postgres://… or sqlite://…, and ask there";
 
 pub(super) fn reading() -> Router<Repair> {
     Router::new()
@@ -106,7 +114,7 @@ struct RepairBody {
 async fn list(State(repair): State<Repair>, RawQuery(query): RawQuery) -> Answer {
     let wanted: MessageQuery = requests::of_query(&query.unwrap_or_default())?;
     let filter = wanted.filter()?;
-    let queue = repair.records.queue();
+    let queue = outbox(&repair)?;
     // A place that is none is the only thing that a store refuses here.
     let listed = bounded(async {
         match queue.list(&filter).await {
@@ -137,7 +145,7 @@ async fn body(State(repair): State<Repair>, Path(id): Path<String>) -> Answer {
 }
 
 async fn condition(State(repair): State<Repair>) -> Answer {
-    let queue = repair.records.queue();
+    let queue = outbox(&repair)?;
     Ok(done(&of_queue(&bounded(queue.condition()).await?)))
 }
 
@@ -166,7 +174,7 @@ async fn changed(
     };
     let (actor, reason) = (Some(operator.name.clone()), why.reason.0);
     let wanted = RepairMessage { id, sink, kind, actor, reason };
-    let queue = repair.records.queue();
+    let queue = outbox(&repair)?;
     match bounded(queue.repair(&wanted)).await? {
         Changed::Done => {
             log(kind, id, &wanted.sink, &operator);
@@ -227,13 +235,21 @@ fn message_id(text: &str) -> Result<MessageId, Refusal> {
     MessageId::parse(text).ok_or_else(|| Refusal::malformed("the id of a message is a UUID"))
 }
 
+/// The outbox of this store, if it has one.
+pub(super) fn outbox(repair: &Repair) -> Result<Arc<dyn Outbox>, Refusal> {
+    repair
+        .records
+        .outbox()
+        .ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "no-outbox", NO_OUTBOX))
+}
+
 async fn shown(repair: &Repair, id: MessageId) -> Result<Vec<ShownMessage>, Refusal> {
-    bounded(repair.records.queue().show(id)).await
+    bounded(outbox(repair)?.show(id)).await
 }
 
 /// Whether the outbox answers, and lets relays go on.
 pub(super) async fn ping(repair: &Repair) -> Result<(), String> {
-    let queue = repair.records.queue();
+    let queue = outbox(repair).map_err(|refusal| refusal.detail.into_owned())?;
     match timeout(PING_TIMEOUT, queue.condition()).await {
         Ok(Ok(QueueCondition { alarm: None, .. })) => Ok(()),
         Ok(Ok(QueueCondition { alarm: Some(alarm), .. })) => Err(alarm),
@@ -246,7 +262,7 @@ pub(super) async fn ping(repair: &Repair) -> Result<(), String> {
 
 async fn whole(repair: &Repair, id: MessageId) -> Result<Value, Refusal> {
     let shown = shown(repair, id).await?;
-    let trail = bounded(repair.records.message_trail(id)).await?;
+    let trail = bounded(outbox(repair)?.message_trail(id)).await?;
     let trail: Vec<Value> = trail.iter().map(note).collect();
     let Some(ShownMessage { message, .. }) = shown.first() else {
         return match trail.is_empty() {

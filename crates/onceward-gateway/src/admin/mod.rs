@@ -38,6 +38,7 @@ use refusal::Refusal;
 use requests::ListQuery;
 
 pub(crate) use access::{ACTOR, Access, Operator};
+pub(crate) use messages::NO_OUTBOX;
 pub(crate) use relay::RelayAdmin;
 pub(crate) use repair::{InEffect, Repair};
 
@@ -205,7 +206,7 @@ async fn metrics(State(admin): State<Admin>) -> Response {
 }
 
 async fn capabilities(State(admin): State<Admin>) -> Response {
-    done(&check::capabilities(&admin.gateway.config()))
+    done(&check::capabilities(&admin.gateway.config(), &admin.gateway.store().losses()))
 }
 
 async fn config(State(admin): State<Admin>) -> Answer {

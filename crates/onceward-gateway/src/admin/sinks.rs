@@ -15,6 +15,7 @@ use super::{
     Answer,
     access::Operator,
     done,
+    messages::outbox,
     refusal::Refusal,
     repair::{Repair, bounded, count},
     requests::{self, Reason},
@@ -51,7 +52,7 @@ pub(super) async fn remove(
     let RemoveBody { sink, reason } = requests::read(&body)?;
     let name =
         SinkName::new(&sink).map_err(|error| Refusal::malformed(format!("`sink`: {error}")))?;
-    let queue = repair.records.queue();
+    let queue = outbox(&repair)?;
     let condition = bounded(queue.condition()).await?;
     let found = condition.sinks.iter().find(|known| known.name == name).ok_or_else(unknown)?;
     if !relays(found).is_empty() {

@@ -25,7 +25,7 @@ use crate::config::{PostgresUrl, StoreUrl};
 /// The records live beside the tables of the application, so that an effect and its record commit
 /// together. A store does the same by itself when a process opens it, except with `without_migrations`:
 /// then run this command before you start a new version. It does all or nothing, older processes may be
-/// running meanwhile, and a second run changes nothing.
+/// running meanwhile, and a second run changes nothing. In Redis and Valkey there is nothing to make.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -36,7 +36,7 @@ Examples:
   onceward migrate --store sqlite://shop.db --accept-loss 'the disk was replaced'")]
 pub(crate) struct Options {
     /// Where the records are: `sqlite://<file>` or `postgres://<user>@<host>/<database>`, with
-    /// `?dialect=wire` for another engine that speaks PostgreSQL's protocol. Without it, the environment
+    /// `?dialect=wire` for another engine that speaks PostgreSQL's protocol, or `redis://<host>`. Without it, the environment
     /// variable `ONCEWARD_STORE` names it, so that no list of processes shows a password.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
@@ -75,14 +75,21 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 
 async fn migrate(store: &StoreUrl, options: &Options) -> Result<ExitCode, BoxError> {
     match store {
-        StoreUrl::Sqlite(_) if options.print => {
+        StoreUrl::Sqlite(_) | StoreUrl::Redis(_) if options.print => {
             Err("only tables in PostgreSQL have scripts of their own; leave --print out".into())
         }
         StoreUrl::Sqlite(file) => in_file(file, options),
-        StoreUrl::Postgres(_) if options.accept_loss.is_some() => {
+        StoreUrl::Postgres(_) | StoreUrl::Redis(_) if options.accept_loss.is_some() => {
             Err("only a SQLite file counts its commits; leave --accept-loss out".into())
         }
         StoreUrl::Postgres(url) => on_server(url, options).await,
+        StoreUrl::Redis(url) => {
+            writeln!(
+                io::stdout(),
+                "{url}: nothing to do: records in Redis and Valkey need no tables"
+            )?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 

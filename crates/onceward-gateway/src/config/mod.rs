@@ -29,6 +29,7 @@ pub(crate) use {
         options::Route,
         postgres::PostgresUrl,
         process::Config,
+        redis::RedisUrl,
         sinks::Sink,
         table::{Described, Group, Reference, Shown},
     },
@@ -42,6 +43,8 @@ pub(crate) enum StoreUrl {
     Sqlite(PathBuf),
     /// `postgres://<user>@<host>/<database>`
     Postgres(PostgresUrl),
+    /// `redis://<user>@<host>`
+    Redis(RedisUrl),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -67,6 +67,7 @@ impl fmt::Display for StoreUrl {
         match self {
             Self::Sqlite(file) => write!(formatter, "sqlite://{}", file.display()),
             Self::Postgres(url) => write!(formatter, "{url}"),
+            Self::Redis(url) => write!(formatter, "{url}"),
         }
     }
 }
@@ -111,6 +112,7 @@ impl Config {
         match &self.store {
             StoreUrl::Sqlite(_) => true,
             StoreUrl::Postgres(_) => self.guarantee == Guarantee::Strict,
+            StoreUrl::Redis(_) => false,
         }
     }
 

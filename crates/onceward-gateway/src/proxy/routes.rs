@@ -72,6 +72,9 @@ impl Routes {
             .peer_memory(peer_memory(&config), |parts| deliver::origin(&parts.extensions).address);
         let root = keys.cloned().into_iter().fold(root, IdempotencyBuilder::fingerprint_keys);
         let root = root.build()?;
+        if !config.is_strict() {
+            root.tell_losses(store.losses());
+        }
         // The answers to the gateway's own questions count for no client.
         let (peer_share, memory) = (config.peer_share, root.memory_of(None));
         let plan = |route: &Route| -> Result<Planned, BoxError> {

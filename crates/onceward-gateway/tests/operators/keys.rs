@@ -334,7 +334,7 @@ fn wrong_places_are_told_in_words() {
     for (arguments, word) in [
         (&["list"][..], "--admin"),
         (&["list", "--store", "sqlite://none.db"], "none.db"),
-        (&["list", "--store", "redis://x"], "sqlite"),
+        (&["list", "--store", "mysql://x"], "redis"),
         (&["list", "--config", "none.toml"], "no such file"),
         (&["list", "--admin", "http://127.0.0.1:1"], "is the gateway running"),
         (&["list", "--admin", "127.0.0.1:1"], "http://"),

@@ -55,6 +55,9 @@ pub(super) struct LayerState {
     /// The routes around the layers that take no keys.
     #[cfg(feature = "axum")]
     pub(super) uncovered: Mutex<Vec<super::axum::status::Uncovered>>,
+    /// How the store may lose what it acknowledged.
+    #[cfg(feature = "axum")]
+    pub(super) losses: Mutex<Vec<String>>,
     /// The options of the operations that ran here and have a resolver.
     resolved: Mutex<HashMap<OperationName, Arc<Options>>>,
 }
@@ -194,6 +197,8 @@ impl LayerState {
             routes: Mutex::default(),
             #[cfg(feature = "axum")]
             uncovered: Mutex::default(),
+            #[cfg(feature = "axum")]
+            losses: Mutex::default(),
             resolved: Mutex::default(),
         }
     }

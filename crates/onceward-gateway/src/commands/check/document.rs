@@ -32,8 +32,8 @@ pub(crate) fn config_document(config: &Config) -> Value {
     document.into()
 }
 
-/// What is promised, and on what it rests.
-pub(crate) fn capabilities(config: &Config) -> Value {
+/// What is promised, on what it rests, and how records that were acknowledged can be lost all the same.
+pub(crate) fn capabilities(config: &Config, losses: &[String]) -> Value {
     let promised = |route: &Route| {
         let names = [
             "match",
@@ -52,6 +52,7 @@ pub(crate) fn capabilities(config: &Config) -> Value {
     let routes = config.routes.iter().filter(|route| route.takes_keys()).map(promised);
     json!({
         "store": if config.is_strict() { "strict" } else { "relaxed" },
+        "losses": losses,
         "encryption": config.encryption.is_some(),
         "routes": routes.collect::<Vec<_>>(),
     })

@@ -17,11 +17,10 @@ use tokio::{
     time::timeout,
 };
 
-use super::{BoxError, port::Port};
+use super::{BoxError, port::Port, records::DemoRecords};
 
 pub(super) const NAMES: [&str; 2] = ["A", "B"];
 pub(super) const OPERATION: &str = "charge.create";
-const RECORDS: &str = "onceward.db";
 const CONFIGURATION: &str = "onceward.toml";
 const START: Duration = Duration::from_secs(15);
 /// How long it may take to stop; it has a patience of its own, which is shorter.
@@ -50,14 +49,19 @@ impl Doors {
 
 pub(super) struct Gateways {
     pub(super) doors: Doors,
+    pub(super) records: DemoRecords,
     both: [Gateway; 2],
     directory: PathBuf,
 }
 
 impl Gateways {
-    pub(super) async fn start(directory: &Path, upstream: SocketAddr) -> Result<Self, BoxError> {
+    pub(super) async fn start(
+        directory: &Path,
+        upstream: SocketAddr,
+        records: DemoRecords,
+    ) -> Result<Self, BoxError> {
         let file = directory.join(CONFIGURATION);
-        fs::write(&file, configuration(upstream))
+        fs::write(&file, configuration(upstream, &records))
             .map_err(|error| format!("{} cannot be written: {error}", file.display()))?;
         let both = tokio::join!(Gateway::start(NAMES[0], &file), Gateway::start(NAMES[1], &file));
         let both = match both {
@@ -70,15 +74,11 @@ impl Gateways {
             (Err(error), Err(_)) => return Err(error),
         };
         let doors = Doors::new(both.iter().map(|gateway| gateway.address));
-        Ok(Self { doors, both, directory: directory.to_owned() })
+        Ok(Self { doors, records, both, directory: directory.to_owned() })
     }
 
     pub(super) fn configuration(&self) -> PathBuf {
         self.directory.join(CONFIGURATION)
-    }
-
-    pub(super) fn records(&self) -> PathBuf {
-        self.directory.join(RECORDS)
     }
 
     pub(super) fn address(&self, number: usize) -> SocketAddr {
@@ -233,11 +233,12 @@ async fn listen_to(mut lines: Lines<BufReader<ChildStderr>>) -> Vec<String> {
     output
 }
 
-fn configuration(upstream: SocketAddr) -> String {
+fn configuration(upstream: SocketAddr, records: &DemoRecords) -> String {
+    let store = records.options();
     format!(
         r#"# Both gateways of `onceward demo` have this configuration.
 upstream = "http://{upstream}"
-store = "sqlite://{RECORDS}"
+{store}
 
 [[route]]
 match = "POST /charges"

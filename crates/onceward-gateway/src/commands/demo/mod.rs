@@ -8,6 +8,7 @@ mod ledger;
 mod network;
 mod port;
 mod reconciled;
+mod records;
 mod screen;
 mod service;
 mod storm;
@@ -41,7 +42,7 @@ const STOPPED: &str =
 ///
 /// Starts a sample payments API that recognises no repeats, and two gateways (`onceward serve`)
 /// before it, on free ports of this computer, their records in one SQLite file in a temporary
-/// directory. Clients tap "Pay" and lose answers, time out, tap twice and restart, on real sockets.
+/// directory or on a Redis server. Clients tap "Pay" and lose answers, time out, tap twice and restart, on real sockets.
 /// The API is slow, unready or away at times, or breaks off; half-way one gateway is killed with
 /// SIGKILL and started again. At the end the demo counts every charge; anything but one for each tap
 /// makes the command fail. Then everything stays up for you to try, until Ctrl-C.
@@ -51,7 +52,9 @@ Examples:
   onceward demo                watch it, then try it with curl
   onceward demo --once         watch it and leave nothing behind
   onceward demo --unprotected  what happens without Onceward
-  onceward demo --once --json  the numbers for a program")]
+  onceward demo --once --json  the numbers for a program
+  onceward demo --store redis://127.0.0.1:6379
+                               the same with the records on a Redis or Valkey server")]
 pub(crate) struct Options {
     /// Stops after the summary instead of serving on.
     #[arg(long)]
@@ -69,6 +72,10 @@ pub(crate) struct Options {
     /// `--once`.
     #[arg(long)]
     unprotected: bool,
+    /// Keeps the records on this Redis or Valkey server, under a prefix of the demo's own, and removes them at the
+    /// end [default: a SQLite file in a temporary directory].
+    #[arg(long, value_name = "URL", conflicts_with = "unprotected")]
+    store: Option<String>,
     /// Prints the numbers as JSON; what is for people goes to standard error.
     #[arg(long)]
     json: bool,
@@ -86,7 +93,7 @@ async fn show(options: &Options) -> Result<ExitCode, BoxError> {
         protected: !options.unprotected,
     };
     // Not to be left half-way: it takes a moment, and an interruption is noticed after it.
-    let mut service = Service::start(setting).await?;
+    let mut service = Service::start(setting, options.store.as_deref()).await?;
     let played = play(options, setting, &mut service, &mut screen, stopped).await;
     // Whatever has happened: no gateway and no file stays.
     let complaints = service.stop().await;
@@ -131,7 +138,8 @@ async fn play(
                 );
             }
             let asked = service.upstream.ledger.asked();
-            let reconciled = Reconciled::read(&gateways.records(), &asked, &kill).await?;
+            let reconciled =
+                Reconciled::read(&*gateways.records.open().await?, &asked, &kill).await?;
             Some(KillReport { kill, reconciled })
         }
         _ => None,
@@ -162,8 +170,9 @@ fn open(screen: &mut Screen, service: &Service, options: &Options) -> io::Result
     let title = match &service.gateways {
         Some(gateways) => {
             let (a, b) = (gateways.address(0), gateways.address(1));
+            let kind = gateways.records.kind();
             format!(
-                "{api}, and two gateways before it on\none SQLite store: A on http://{a}, B on http://{b}."
+                "{api}, and two gateways before it on\n{kind}: A on http://{a}, B on http://{b}."
             )
         }
         None => format!("{api}, WITHOUT Onceward."),

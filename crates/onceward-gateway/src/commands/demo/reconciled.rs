@@ -1,18 +1,13 @@
 //! Which outcomes stayed unknown until a gateway asked the upstream, by the store's own trail.
 
-use std::{
-    path::Path,
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
-use onceward::{
-    Digest,
-    store::{NoteKind, Trail as _, sqlite::SqliteStore},
-};
+use onceward::{Digest, store::NoteKind};
 use serde::Serialize;
 use uuid::Uuid;
 
 use super::{BoxError, kill::Kill, ledger::Asked};
+use crate::records::Records;
 
 /// How many outcomes were open, and ended because a gateway asked the upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -25,17 +20,16 @@ pub(super) struct Reconciled {
 
 impl Reconciled {
     pub(super) async fn read(
-        records: &Path,
+        records: &dyn Records,
         asked: &[Asked],
         kill: &Kill,
     ) -> Result<Self, BoxError> {
-        let store = SqliteStore::open(records)?;
         let mut reconciled = Self::default();
         for asked in asked {
             let (operation, execution) =
                 asked.execution.split_once('.').ok_or("an execution without an operation")?;
             let operation: Digest = operation.parse().map_err(|_| "no reference")?;
-            let trail = store.trail(&operation).await?;
+            let trail = records.trail(&operation).await?;
             let is_resolved = trail.iter().any(|entry| {
                 entry.note.kind == NoteKind::Resolve
                     && entry.note.execution.to_string() == execution

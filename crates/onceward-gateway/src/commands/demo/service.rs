@@ -9,6 +9,7 @@ use super::{
     BoxError,
     gateways::{Doors, Gateways},
     ledger::Ledger,
+    records::DemoRecords,
     summary::Setting,
     upstream::Upstream,
 };
@@ -25,7 +26,7 @@ pub(super) struct Service {
 
 impl Service {
     /// Serves on free ports of this computer, with records in a directory of their own.
-    pub(super) async fn start(setting: Setting) -> Result<Self, BoxError> {
+    pub(super) async fn start(setting: Setting, store: Option<&str>) -> Result<Self, BoxError> {
         let directory = tempfile::Builder::new()
             .prefix("onceward-demo-")
             .tempdir()
@@ -33,7 +34,18 @@ impl Service {
         let upstream = Upstream::start()
             .map_err(|error| format!("no port of 127.0.0.1 can be had: {error}"))?;
         let gateways = match setting.protected {
-            true => Some(Gateways::start(directory.path(), upstream.address).await?),
+            true => {
+                let records = DemoRecords::choose(store, directory.path())?;
+                records.check().await?;
+                let started = Gateways::start(directory.path(), upstream.address, records.clone());
+                match started.await {
+                    Ok(gateways) => Some(gateways),
+                    Err(error) => {
+                        records.remove().await;
+                        return Err(error);
+                    }
+                }
+            }
             false => None,
         };
         Ok(Self { upstream, gateways, directory })
@@ -70,11 +82,16 @@ impl Service {
         let _ = timeout(SHUTDOWN_TIMEOUT, all_quiet).await;
     }
 
-    /// Lets the gateways settle what runs and leave; then the upstream goes, and every file.
+    /// Lets the gateways settle what runs and leave; then the upstream goes, every file, and every key.
     pub(super) async fn stop(self) -> Vec<String> {
         let Self { upstream, gateways, directory } = self;
         let complaints = match gateways {
-            Some(gateways) => gateways.stop().await,
+            Some(gateways) => {
+                let records = gateways.records.clone();
+                let mut complaints = gateways.stop().await;
+                complaints.extend(records.remove().await);
+                complaints
+            }
             None => Vec::new(),
         };
         drop((upstream, directory));

@@ -17,7 +17,7 @@ pub(super) fn show(screen: &mut Screen, gateways: &Gateways) -> io::Result<()> {
     let title = format!("Now you: http://{a} and http://{b} are up until you press Ctrl-C.");
     screen.line(screen.strong(&title))?;
     screen.line(format_args!("Their configuration: {}", gateways.configuration().display()))?;
-    screen.line(format_args!("Their records:       {}", gateways.records().display()))?;
+    screen.line(format_args!("Their records:       {}", gateways.records))?;
     let key = Uuid::new_v4().to_string();
     let header = format!("-H 'X-Api-Key: {CALLER}'");
     let pay = |server, cents: u32| {

@@ -15,7 +15,8 @@ pub(super) struct Promise {
 }
 
 impl Promise {
-    pub(super) fn of(route: &Route) -> Self {
+    /// `is_strict`: the store keeps what it acknowledges.
+    pub(super) fn of(route: &Route, is_strict: bool) -> Self {
         if route.key == KeyRule::Off {
             let why = "key = \"off\": it takes no keys, so that every retry runs".to_owned();
             return Self { tier: "none", promise: "at least once", why };
@@ -40,6 +41,9 @@ impl Promise {
             return Self { tier: "none", promise: "at least once", why };
         }
         why += &format!("; answers are kept for {}", show_duration(route.retain));
+        if !is_strict {
+            why += "; the store is relaxed: a retry whose record was lost runs again";
+        }
         if route.key == KeyRule::Optional {
             why += "; all of this only for requests that have a key";
         }

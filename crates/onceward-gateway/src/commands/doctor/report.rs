@@ -41,13 +41,14 @@ impl Report {
     }
 
     pub(super) fn document(&self) -> Value {
+        let is_strict = self.config.is_strict();
         json!({
             "file": self.file,
             "valid": true,
             "healthy": self.is_healthy(),
             "check": self.config.notes.iter().map(mistake_document).collect::<Vec<_>>(),
             "store": store_document(&self.config, self.store.as_ref()),
-            "routes": self.config.routes.iter().map(route_document).collect::<Vec<_>>(),
+            "routes": self.config.routes.iter().map(|route| route_document(route, is_strict)).collect::<Vec<_>>(),
             "findings": self.findings,
         })
     }
@@ -57,8 +58,8 @@ impl Report {
     }
 }
 
-fn route_document(route: &Route) -> Value {
-    let Promise { tier, promise, why } = Promise::of(route);
+fn route_document(route: &Route, is_strict: bool) -> Value {
+    let Promise { tier, promise, why } = Promise::of(route, is_strict);
     let (matched, name) = (route.match_text(), &route.name);
     json!({ "match": matched, "name": name, "tier": tier, "promise": promise, "why": why })
 }
@@ -113,6 +114,20 @@ fn promised_document(promised: &Promised) -> Value {
             "dead_rows": server.condition.dead_rows,
             "services": server.condition.services,
         }),
+        Promised::Redis(server) => json!({
+            "server": server.kind,
+            "server_version": server.version,
+            "is_cluster": server.is_cluster,
+            "primaries": server.primaries,
+            "maxmemory": server.max_memory,
+            "used_memory": server.used_memory,
+            "maxmemory_policy": server.max_memory_policy,
+            "appendonly": server.appends,
+            "appendfsync": server.append_fsync,
+            "replicas": server.replicas,
+            "min_replicas_to_write": server.min_replicas,
+            "losses": server.losses(),
+        }),
         Promised::Unseen => json!({ "dialect": "wire" }),
     }
 }
@@ -126,6 +141,11 @@ impl fmt::Display for Report {
         let counts = Severity::ALL.map(|severity| counted(self.count(severity), severity.as_str()));
         writeln!(formatter, "{}: {}", self.file, counts.join(", "))?;
         writeln!(formatter, "\n{:8} {}", "store", self.store_line())?;
+        if let Some(StoreFindings { promised: Promised::Redis(server), .. }) = &self.store {
+            for loss in server.losses() {
+                writeln!(formatter, "  {:6} {loss}", "loss")?;
+            }
+        }
         let notes = &self.config.notes;
         let warnings = notes.iter().filter(|note| note.severity == Mistaken::Warning).count();
         if warnings > 0 {
@@ -133,7 +153,7 @@ impl fmt::Display for Report {
             writeln!(formatter, "{:8} {warnings}; run: onceward check {}", "check", self.file)?;
         }
         for route in &self.config.routes {
-            let Promise { tier, promise, why } = Promise::of(route);
+            let Promise { tier, promise, why } = Promise::of(route, self.config.is_strict());
             let name = route.name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
             writeln!(formatter, "\n{:8} {}{name}", "route", route.match_text())?;
             let tier =
@@ -184,6 +204,22 @@ fn promised_line(promised: &Promised) -> String {
             };
             let fsync = if server.durability.fsync { "on" } else { "off" };
             format!("PostgreSQL {}, fsync={fsync}, {standbys}", server.durability.version)
+        }
+        Promised::Redis(server) => {
+            let kind = if server.kind == "valkey" { "Valkey" } else { "Redis" };
+            let log = match (server.appends, server.append_fsync.as_deref()) {
+                (Some(true), Some(fsync)) => format!("appendfsync={fsync}"),
+                (Some(true), None) => "appendonly=yes".to_owned(),
+                (Some(false), _) => "appendonly=no".to_owned(),
+                (None, _) => "no word of its log".to_owned(),
+            };
+            let replicas =
+                counted(usize::try_from(server.replicas).unwrap_or(usize::MAX), "replica");
+            let primaries = match server.is_cluster {
+                true => format!(", cluster of {} primaries", server.primaries),
+                false => String::new(),
+            };
+            format!("{kind} {}{primaries}, {log}, {replicas}", server.version)
         }
         Promised::Unseen => "as configured; the server cannot be asked".to_owned(),
     }

@@ -55,7 +55,7 @@ impl AdminClient {
             }
             (None, None, None) => Err("say where: --admin http://127.0.0.1:8081 (a running \
                                        gateway), --config onceward.toml, or --store \
-                                       sqlite://onceward.db"
+                                       sqlite://onceward.db, postgres://… or redis://…"
                 .into()),
         }
     }

@@ -76,7 +76,7 @@ pub(crate) struct StoreLocation {
     /// The store of this configuration, and how long its routes keep things.
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// This store, as `sqlite://onceward.db` or `postgres://user@host/database`.
+    /// This store, as `sqlite://onceward.db`, `postgres://user@host/database` or `redis://host`.
     #[arg(long, value_name = "URL")]
     pub(super) store: Option<String>,
     /// With --store: flags alone started its gateway, without a configuration, so the built-in times count.

@@ -16,7 +16,7 @@ use super::{
     terminal::{self, BoxError},
 };
 use crate::{
-    admin::{Access, InEffect, RelayAdmin, Repair},
+    admin::{Access, InEffect, NO_OUTBOX, RelayAdmin, Repair},
     config::{Config, Sink},
     descriptors::Descriptors,
     observe::{self, HasMetrics, Observing, tell, traces},
@@ -104,7 +104,7 @@ async fn relay(config: Config, observing: &Observing) -> Result<(), BoxError> {
 /// The relay of the library, with what the configuration says.
 fn assembled(config: &Config, store: &dyn Records) -> Result<Relay, BoxError> {
     let terms = &config.relay;
-    let mut builder = Relay::builder(store.queue())
+    let mut builder = Relay::builder(store.outbox().ok_or(NO_OUTBOX)?)
         .lease(terms.lease)
         .retain(terms.retain)
         .drain(terms.drain)

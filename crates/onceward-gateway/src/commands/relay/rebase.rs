@@ -10,6 +10,7 @@ use clap::{ArgGroup, Args};
 use onceward::store::postgres::{Rebase, Rebased};
 
 use crate::{
+    admin::NO_OUTBOX,
     commands::{
         arguments::load_or_explain,
         keys::user,
@@ -60,6 +61,9 @@ impl RebaseOptions {
                 (config.store, config.guarantee)
             }
         };
+        if let StoreUrl::Redis(_) = &store {
+            return Err(NO_OUTBOX.into());
+        }
         let StoreUrl::Postgres(url) = &store else {
             return Err("an outbox in a file needs no rebase: its messages and the places of its sinks are in one \
                         file; if the file is older than its mark: onceward migrate --accept-loss; nothing was \

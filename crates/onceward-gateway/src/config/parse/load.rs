@@ -72,14 +72,19 @@ fn read(
     let directory = sources.directory();
     let whole = sources.whole();
     let has_requests = ["upstream", "route", "defaults"].iter().any(|option| section.has(option));
+    let has_sinks = section.has("sink");
     let serves = match purpose {
         Purpose::Serve => true,
         Purpose::Relay => has_requests,
-        Purpose::Any => has_requests || !section.has("sink"),
+        Purpose::Any => has_requests || !has_sinks,
     };
     let mut reader = Reader::new(section, mistakes);
     let options = ProcessOptions::read(&mut reader);
     let addresses = Addresses::of(&options, &directory, &whole, serves, reader.mistakes);
+    if let Some(StoreUrl::Redis(_)) = addresses.store {
+        let relays = has_sinks || purpose == Purpose::Relay;
+        store::check_redis(&options, relays, &whole, reader.mistakes);
+    }
     let relay = sinks::relay(&mut reader);
     let sinks = sinks::sinks(&mut reader, relay.as_ref(), &sources.environment);
     let tls_section = reader.table("tls");
@@ -232,6 +237,7 @@ fn commits(store: Option<&StoreUrl>, is_plain: bool) -> Commits {
         Some(StoreUrl::Postgres(url)) if url.is_relative() => Commits::NoFunctions,
         Some(StoreUrl::Postgres(_)) if !is_plain => Commits::WithoutAnswer,
         Some(StoreUrl::Postgres(_)) | None => Commits::Whole,
+        Some(StoreUrl::Redis(_)) => Commits::NoTransactions,
     }
 }
 

@@ -84,7 +84,8 @@ pub(crate) struct Overrides {
     /// Where requests go, as `http://127.0.0.1:3000`.
     #[arg(long, value_name = "URL")]
     pub(crate) upstream: Option<String>,
-    /// Where the records are; `sqlite://onceward.db` if it is said nowhere.
+    /// Where the records are: a file, `postgres://…`, or `redis://…` with guarantee = "relaxed";
+    /// `sqlite://onceward.db` if it is said nowhere.
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
     /// To whom a key belongs; may be given several times: `jwt:<claim>`, `cert:subject`,

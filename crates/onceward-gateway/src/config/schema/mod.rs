@@ -12,6 +12,7 @@ pub(super) mod origins;
 pub(super) mod pattern;
 pub(super) mod postgres;
 pub(super) mod process;
+pub(super) mod redis;
 pub(super) mod routes;
 pub(super) mod scope;
 pub(super) mod sections;

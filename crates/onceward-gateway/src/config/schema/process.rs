@@ -67,7 +67,9 @@ options! {
             /// Where the records are. It must survive restarts: without its records every retry would run again. A
             /// file of this machine, or a PostgreSQL server, as
             /// `"postgres://user:password@host1,host2/database?sslmode=verify-full"`. With `dialect=wire` behind the `?` it
-            /// is an engine that speaks PostgreSQL's protocol: CockroachDB, YugabyteDB.
+            /// is an engine that speaks PostgreSQL's protocol: CockroachDB, YugabyteDB. With guarantee = "relaxed" also a
+            /// Redis or Valkey server: `"redis://user:password@host:6379?prefix=shop"`, rediss:// with TLS,
+            /// `"redis+cluster://host1,host2"`, `"redis+sentinel://host1,host2?service=name"`; valkey:// is the same.
             store: String = text("\"sqlite://onceward.db\""), default limits::DEFAULT_STORE, at_restart;
             /// The names of operations and of the parts of a scope are part of what identifies a key. If they change
             /// while there are records of before, the gateway does not start, because completed keys would run
@@ -78,7 +80,8 @@ options! {
 
     plain {
         "Promises" {
-            /// strict: the store must keep what it acknowledges, also through a power cut. relaxed: it need not.
+            /// strict: the store must keep what it acknowledges, also through a power cut. relaxed: it need not; Redis
+            /// and Valkey cannot.
             guarantee: Guarantee = choice(&Guarantee::WORDS), default Guarantee::Strict;
             /// What becomes of a POST, PATCH, PUT or DELETE that has a key and matches no route. pass: it goes on
             /// without protection, its answer says `Onceward-Unprotected: no-route`, and it is counted. refuse: 404

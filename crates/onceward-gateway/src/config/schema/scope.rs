@@ -186,6 +186,8 @@ pub(crate) enum Commits {
     WithoutAnswer,
     /// The server has no functions that the service could call.
     NoFunctions,
+    /// The server has no transactions that the service could write in.
+    NoTransactions,
     /// The records are where no other program writes.
     No,
 }

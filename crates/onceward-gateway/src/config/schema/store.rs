@@ -2,17 +2,22 @@
 
 use std::path::{Path, PathBuf};
 
-use super::postgres::{PostgresUrl, UrlMistake};
+use super::{
+    postgres::{PostgresUrl, UrlMistake},
+    process::ProcessOptions,
+    redis::{self, RedisUrl},
+};
 use crate::config::{
-    SourceLocation, StoreUrl,
+    Guarantee, SourceLocation, StoreUrl,
     diagnostics::mistake::{Mistakes, nearest},
 };
 
 /// What stores are called that others have.
-const LATER: [&str; 3] = ["redis", "rediss", "mysql"];
+const LATER: [&str; 2] = ["mysql", "mariadb"];
 
 const EXAMPLE: &str = "name a file as \"sqlite://onceward.db\", or a server as \
-                       \"postgres://user:password@host:5432/database\"";
+                       \"postgres://user:password@host:5432/database\" or, if records may be lost, \
+                       \"redis://user:password@host:6379\"";
 
 /// What the gateway does not have on such a server.
 const RELATIVE: &str = "`store` says `dialect=wire`: what the server keeps cannot be asked, and guarantee = \"strict\" \
@@ -31,7 +36,7 @@ pub(crate) fn url(
             match &store {
                 StoreUrl::Sqlite(file) => warn_of_missing_directory(file, place, mistakes),
                 StoreUrl::Postgres(url) if url.is_relative() => mistakes.note(place, RELATIVE),
-                StoreUrl::Postgres(_) => {}
+                StoreUrl::Postgres(_) | StoreUrl::Redis(_) => {}
             }
             Some(store)
         }
@@ -39,6 +44,33 @@ pub(crate) fn url(
             mistakes.error(place, message, help);
             None
         }
+    }
+}
+
+/// What goes with a Redis or Valkey server, and what does not.
+pub(crate) fn check_redis(
+    options: &ProcessOptions,
+    relays: bool,
+    whole: &SourceLocation,
+    mistakes: &mut Mistakes,
+) {
+    let store = options.store.given().map_or(whole, |store| &store.place);
+    if relays {
+        let message = "`store` is a Redis or Valkey server, which has no outbox: there are no messages to deliver";
+        let help = "keep the outbox where the service commits, store = \"postgres://…\" or \
+                    \"sqlite://…\", in a file of its own for onceward relay; and leave [[sink]] out here";
+        mistakes.error(store, message, help);
+    } else if options.guarantee.value_or(Guarantee::Strict) == Some(Guarantee::Strict) {
+        let place = options.guarantee.given().map_or(store, |guarantee| &guarantee.place);
+        let usual =
+            if options.guarantee.is_missing() { ", which counts if nothing is said," } else { "" };
+        let message = format!(
+            "guarantee = \"strict\"{usual} does not go with a Redis or Valkey server: it may lose a record that it \
+             acknowledged, and a retry of that operation then runs again"
+        );
+        let help = "write guarantee = \"relaxed\", or set ONCEWARD_GUARANTEE=relaxed, if that is acceptable (onceward \
+                    doctor says what can be lost); else store = \"postgres://…\" or \"sqlite://…\"";
+        mistakes.error(place, message, help);
     }
 }
 
@@ -60,13 +92,15 @@ impl StoreUrl {
         let Some((scheme, rest)) = text.split_once("://") else {
             return refuse("`store` has no scheme", EXAMPLE);
         };
+        let known = ["sqlite", "postgres", "postgresql"];
         match scheme {
             "sqlite" => sqlite(rest, directory).map(Self::Sqlite),
             "postgres" | "postgresql" => PostgresUrl::parse(text).map(Self::Postgres),
+            scheme if redis::SCHEMES.contains(&scheme) => RedisUrl::parse(text).map(Self::Redis),
             later if LATER.contains(&later) => {
-                refuse("this version has no such `store`: only sqlite and postgres", EXAMPLE)
+                refuse("this version has no such `store`: only sqlite, postgres and redis", EXAMPLE)
             }
-            other => match nearest(other, ["sqlite", "postgres", "postgresql"]) {
+            other => match nearest(other, known.into_iter().chain(redis::SCHEMES)) {
                 Some(near) => {
                     refuse("`store` is of an unknown kind", &format!("did you mean \"{near}://\"?"))
                 }

@@ -78,6 +78,14 @@ fn check_store(
                         given";
             mistakes.error(place, message, help);
         }
+        Commits::NoTransactions => {
+            let message = "`effect = \"transactional\"` has nothing to commit in: Redis and Valkey have no \
+                           transaction in which the service could write its effect, and the record of it";
+            let help = "write store = \"postgres://…\" with the database of the service; else effect = \
+                        \"external\" (never run twice), or \"repeatable\" if the service honours the key \
+                        that it is given";
+            mistakes.error(place, message, help);
+        }
         Commits::No => {
             let message = "`effect = \"transactional\"` needs a store that the service behind the \
                            gateway can commit to in its own transaction, and the gateway's SQLite \

@@ -75,7 +75,7 @@ fn requests_do_not_go_in_circles() {
 fn a_store_is_a_file_that_stays() {
     for (store, message, help) in [
         ("onceward.db", "`store` has no scheme", "sqlite://onceward.db"),
-        ("redis://h/0", "this version has no such `store`", "sqlite://onceward.db"),
+        ("mysql://h/0", "this version has no such `store`", "sqlite://onceward.db"),
         ("postgress://h/d", "`store` is of an unknown kind", "did you mean \"postgres://\"?"),
         ("postgres://h", "`store` names no database", "@host:5432/database"),
         ("postgres://h/d?sslmod=require", "unknown option `sslmod`", "did you mean `sslmode`?"),

@@ -67,7 +67,8 @@ fn what_cannot_be_relayed_is_said_at_once() {
         (&["--sink", "a=http://x/", "--topics", "b=order.*"], "no --sink that is called \"b\""),
         (&["--sink", "a=http://x/", "--sink", "a=http://y/"], "two sinks are called \"a\""),
         (&["--sink", "a=x"], "argument --sink: error: `url` has no scheme"),
-        (&["--sink", "a=http://x/", "--store", "redis://h"], "only sqlite and postgres"),
+        (&["--sink", "a=http://x/", "--store", "redis://h"], "has no outbox"),
+        (&["--sink", "a=http://x/", "--store", "mysql://h"], "only sqlite, postgres and redis"),
         (&["rebase", "--store", "sqlite://onceward.db", "--reason", "x"], "needs no rebase"),
     ] {
         let finished = shop.finished(&[&["relay"], arguments].concat());

@@ -108,6 +108,20 @@ impl Idempotency {
         let route = Uncovered { label: label.to_owned(), methods: methods.to_vec() };
         lock(&self.shared().uncovered).push(route);
     }
+
+    /// Tells in [`capabilities`](Self::capabilities) how the store may lose what it acknowledged, as it says
+    /// itself: `RedisStore::durability`, then `losses`. The store is called relaxed there.
+    ///
+    /// ```
+    /// # use onceward::{*, server::*, protocol::*, store::memory::MemoryStore};
+    /// # let scope = |_: &http::request::Parts| Ok::<_, &str>(Scope::global());
+    /// let idempotency = Idempotency::builder(MemoryStore::not_durable(), scope).build()?;
+    /// idempotency.tell_losses(["a process that ends loses every record".to_owned()]);
+    /// # Ok::<(), OptionsError>(())
+    /// ```
+    pub fn tell_losses(&self, losses: impl IntoIterator<Item = String>) {
+        lock(&self.shared().losses).extend(losses);
+    }
 }
 
 /// A route that takes no keys.
@@ -214,7 +228,11 @@ fn capabilities(idempotency: &Idempotency) -> Value {
         .collect();
     let uncovered = lock(&shared.uncovered);
     all.extend(uncovered.iter().map(|route| capability(Some(&route.label), &route.methods, None)));
-    json!({ "routes": all })
+    let losses = lock(&shared.losses);
+    match losses.is_empty() {
+        true => json!({ "routes": all }),
+        false => json!({ "store": "relaxed", "losses": *losses, "routes": all }),
+    }
 }
 
 /// Without options no layer covers the route.

@@ -85,6 +85,18 @@ impl Keys {
         self.named(0, b'C', &[], &[])
     }
 
+    /// What all keys match that begin with this prefix, and no others.
+    pub(super) fn pattern(&self) -> String {
+        let mut pattern = String::new();
+        for letter in self.prefix.chars() {
+            if "*?[]\\".contains(letter) {
+                pattern.push('\\');
+            }
+            pattern.push(letter);
+        }
+        pattern + ":{*"
+    }
+
     /// The channel on which processes tell each other what has ended.
     pub(super) fn channel(&self) -> String {
         format!("{}:wake", self.prefix)
@@ -125,6 +137,7 @@ mod tests {
         assert_eq!(record.strip_prefix(b"shop:{a7}:r"), Some(&[0xa7; 31][..]));
         assert_eq!(digest(partition(&id), member(&id)), Some(id));
         assert_eq!(digest(1, b"short"), None);
+        assert_eq!(Keys::new("a*b").pattern(), r"a\*b:{*");
         let fence = Fence::from_random([3; 16]);
         assert_eq!(keys.chunks(&id, fence).len(), record.len() + 16);
     }

@@ -29,6 +29,7 @@ mod error;
 mod keys;
 mod link;
 mod list;
+mod operate;
 mod routes;
 mod rows;
 mod scripts;

@@ -29,6 +29,7 @@ pub(super) struct Scripts {
     pub(super) sweep: Script,
     pub(super) put_chunk: Script,
     pub(super) keep_route: Script,
+    pub(super) rights: Script,
 }
 
 /// What ends, renews or deletes works also when there is no memory left for claims.
@@ -44,6 +45,7 @@ impl Scripts {
             sweep: Script::new(ALLOW_OOM, include_str!("sweep.lua")),
             put_chunk: Script::new(DENY_OOM, include_str!("put_chunk.lua")),
             keep_route: Script::new(DENY_OOM, include_str!("keep_route.lua")),
+            rights: Script::new(ALLOW_OOM, include_str!("rights.lua")),
         }
     }
 }
@@ -100,6 +102,21 @@ impl Script {
             }
         };
         check_copies(&answers[1..], wait)?;
+        Ok(answers.swap_remove(0))
+    }
+
+    /// Runs it for a partition, and tells what kept it from running.
+    pub(super) async fn ask_whole(
+        &self,
+        servers: &Servers,
+        (partition, line): (u8, Line),
+        fill: impl FnOnce(&mut Cmd),
+    ) -> Result<Value, Trouble> {
+        let sha = self.sha(servers, partition, line).await?;
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(sha);
+        fill(&mut command);
+        let mut answers = self.ask(servers, (partition, line), Question::One(&command)).await?;
         Ok(answers.swap_remove(0))
     }
 

@@ -28,7 +28,9 @@ pub(super) fn examine(
             StoreUrl::Postgres(_) => {
                 format!("onceward relay rebase --config {file} --reason \"…\"")
             }
-            StoreUrl::Sqlite(_) => "do what it says; onceward migrate --help".to_owned(),
+            StoreUrl::Sqlite(_) | StoreUrl::Redis(_) => {
+                "do what it says; onceward migrate --help".to_owned()
+            }
         };
         let means = "no relay delivers anything until it is mended; nothing is lost";
         findings.problem("outbox-alarm", "outbox", texts(alarm.clone(), means, mend));

@@ -3,6 +3,7 @@
 mod messages;
 mod names;
 mod postgres;
+mod redis;
 mod sqlite;
 
 use std::{
@@ -50,6 +51,7 @@ pub(super) struct StoreFindings {
 pub(super) enum Promised {
     Sqlite(onceward::store::sqlite::Durability),
     Postgres(postgres::Server),
+    Redis(onceward::store::redis::Durability),
     /// An engine that speaks PostgreSQL's protocol, and says nothing.
     Unseen,
 }
@@ -106,6 +108,7 @@ async fn look_into(config: &Config, file: &Path, findings: &mut Findings) -> Opt
             sqlite::examine(path, config, keys, findings).await
         }
         StoreUrl::Postgres(url) => postgres::examine(url, config, keys, findings).await,
+        StoreUrl::Redis(url) => redis::examine(url, config, keys, findings).await,
     }?;
     check_clock(seen.census.last_write, now, findings);
     if let Some(condition) = &seen.outbox {
@@ -149,7 +152,10 @@ async fn ask(store: &dyn Records, promised: Promised) -> Result<StoreFindings, S
         oldest_unknown: oldest(store, Status::Unknown).await?,
         oldest_in_progress: oldest(store, Status::InProgress).await?,
         unreadable: unreadable(store).await?,
-        outbox: store.queue().condition().await.ok(),
+        outbox: match store.outbox() {
+            Some(outbox) => outbox.condition().await.ok(),
+            None => None,
+        },
     })
 }
 
@@ -215,6 +221,22 @@ fn check_clock(last_write: Option<Timestamp>, now: Duration, findings: &mut Find
             "correct the clock (timedatectl set-ntp true), then restart the gateway",
         );
         findings.problem("clock-behind", "clock", texts);
+    }
+}
+
+/// The server's clock counts; this machine's is for tokens and logs.
+fn check_clocks(server_time: Timestamp, findings: &mut Findings) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let micros = u64::try_from(server_time.unix_micros()).unwrap_or_default();
+    let apart = Duration::from_micros(micros).abs_diff(now);
+    if apart > MARGIN {
+        let texts = texts(
+            format!("the clocks of the server and of this machine differ by {}", ago(apart)),
+            "leases and retentions are counted by the server's alone; tokens and dates in the log are \
+             not",
+            "correct the one that is wrong (timedatectl set-ntp true)",
+        );
+        findings.warning("clocks-differ", "clock", texts);
     }
 }
 

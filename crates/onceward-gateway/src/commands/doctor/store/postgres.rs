@@ -1,9 +1,6 @@
 //! Looks at a PostgreSQL server: whether it can be used, what it promises, how its tables are.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::sync::Arc;
 
 use onceward::{
     Effect,
@@ -11,12 +8,9 @@ use onceward::{
     store::postgres::{Condition, Durability, OpenError, PostgresStore},
 };
 
-use super::{MARGIN, Promised, StoreFindings, look};
+use super::{Promised, StoreFindings, check_clocks, look};
 use crate::{
-    commands::doctor::{
-        finding::{Findings, texts},
-        report::ago,
-    },
+    commands::doctor::finding::{Findings, texts},
     config::{Config, Guarantee, PostgresUrl},
 };
 
@@ -78,7 +72,7 @@ pub(super) async fn examine(
     check_rights(&condition, config, findings);
     check_names(&condition, findings);
     check_tables(&condition, findings);
-    check_clock(&condition, findings);
+    check_clocks(condition.server_time, findings);
     look(config, &store, Promised::Postgres(Server { durability, condition, is_strict }), findings)
         .await
 }
@@ -236,21 +230,5 @@ fn check_tables(condition: &Condition, findings: &mut Findings) {
              onceward.record",
         );
         findings.warning("store-bloat", "store", texts);
-    }
-}
-
-/// The server's clock counts; this machine's is for tokens and logs.
-fn check_clock(condition: &Condition, findings: &mut Findings) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let micros = u64::try_from(condition.server_time.unix_micros()).unwrap_or_default();
-    let apart = Duration::from_micros(micros).abs_diff(now);
-    if apart > MARGIN {
-        let texts = texts(
-            format!("the clocks of the server and of this machine differ by {}", ago(apart)),
-            "leases and retentions are counted by the server's alone; tokens and dates in the log are \
-             not",
-            "correct the one that is wrong (timedatectl set-ntp true)",
-        );
-        findings.warning("clocks-differ", "clock", texts);
     }
 }
