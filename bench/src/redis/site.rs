@@ -25,8 +25,6 @@ pub(crate) enum Sync {
 }
 
 impl Sync {
-    pub(crate) const ALL: [Self; 2] = [Self::Always, Self::EverySecond];
-
     /// As the server's setting `appendfsync` calls it.
     pub(crate) fn word(self) -> &'static str {
         match self {

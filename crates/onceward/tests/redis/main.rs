@@ -9,3 +9,4 @@ mod open;
 mod store;
 mod support;
 mod topologies;
+mod trips;
