@@ -33,7 +33,7 @@ use site::{Site, Sync};
 /// is Markdown on standard output; a missed figure is not an error.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-    cargo xtask bench redis                                   about 4 minutes\n  \
+    cargo xtask bench redis                                   about 6 minutes\n  \
     cargo xtask bench redis --only pairs,trips                without memory and gateway\n  \
     cargo xtask bench redis --rounds 1 --seconds 0.5 --records 1k\n                                                            \
     does it work? half a minute\n  \
@@ -44,11 +44,11 @@ pub(crate) struct Arguments {
     only: Option<Vec<Part>>,
 
     /// How often everybody gets a turn; medians count
-    #[arg(long, value_name = "COUNT", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "COUNT", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
 
     /// How long each turn takes, without its warm-up
-    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     seconds: Duration,
 
     /// How many records are written to see how much memory one takes
