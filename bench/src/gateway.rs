@@ -3,14 +3,17 @@
 mod bare;
 mod beside;
 mod client;
-mod exchange;
+pub(crate) mod exchange;
 pub(crate) mod install;
 mod peers;
 mod result;
 mod subjects;
 mod upstream;
 
-pub(crate) use subjects::gateway_program;
+pub(crate) use peers::{EXPRESS_ALWAYS, EXPRESS_EVERYSEC};
+pub(crate) use subjects::{
+    ON_POSTGRES, ON_REDIS_ALWAYS, ON_REDIS_EVERYSEC, ON_SQLITE, gateway_program,
+};
 
 use std::{
     path::{Path, PathBuf},
@@ -33,8 +36,8 @@ use exchange::Kind;
 use result::{Report, Turn};
 use subjects::{Name, Subject};
 
-pub(crate) use beside::on_both_stores;
-pub(crate) use result::Line;
+pub(crate) use beside::{BesideRedis, Urls, on_both_stores, on_redis};
+pub(crate) use result::{Line, ratio};
 
 pub(crate) use bare::{BareArguments, be_the_bare_proxy};
 pub(crate) use upstream::{UpstreamArguments, be_the_upstream};

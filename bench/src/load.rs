@@ -67,6 +67,12 @@ impl Work {
         request(self.operation(number), self.terms)
     }
 
+    /// The same, with a fingerprint that all requests for this operation share.
+    pub(crate) fn request_again(&self, number: u64) -> Request {
+        let fingerprints = Fingerprint::from_parts(1, [7; 32]).into();
+        Request { fingerprints, ..self.request(number) }
+    }
+
     /// The end of a claim, with an answer.
     pub(crate) fn settlement(&self, claim: &Claim) -> Settlement {
         claim.settle(Ending::Succeeded(answer()), fence())

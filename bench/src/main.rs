@@ -9,6 +9,7 @@
 //! and look-ups. `postgres.rs` is the plan of the fifth: `postgres/turns.rs` is who is measured beside
 //! `pgbench`, `postgres/site.rs` the server. `retry.rs` is the sixth: what a decision and the retrying layer cost.
 //! `messages.rs` is the seventh, of the outbox and its relay: `messages/own.rs` is our own, `messages/peers.rs` the others.
+//! `redis.rs` is the eighth: `redis/turns.rs` measures the store beside `redis/bare.rs`, which sends the same commands.
 
 mod append_log;
 mod gateway;
@@ -24,6 +25,7 @@ mod options;
 mod pairs;
 mod postgres;
 mod progress;
+mod redis;
 mod reopen;
 mod report;
 mod requests;
@@ -62,6 +64,7 @@ enum Benchmark {
     Gateway(gateway::Arguments),
     Postgres(postgres::Arguments),
     Messages(messages::Arguments),
+    Redis(redis::Arguments),
     Retry(retry::Arguments),
     #[command(hide = true)]
     GatewayUpstream(gateway::UpstreamArguments),
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Benchmark::Gateway(arguments) => gateway::run(&arguments),
         Benchmark::Postgres(arguments) => postgres::run(&arguments),
         Benchmark::Messages(arguments) => messages::run(&arguments),
+        Benchmark::Redis(arguments) => redis::run(&arguments),
         Benchmark::Retry(arguments) => retry::run(&arguments),
         Benchmark::GatewayUpstream(arguments) => gateway::be_the_upstream(&arguments),
         Benchmark::GatewayBare(arguments) => gateway::be_the_bare_proxy(&arguments),

@@ -55,7 +55,7 @@ pub use self::pgbouncer::{PgBouncer, pgbouncer_version};
 pub use self::port::free_address;
 pub use self::process::{Output, Process, cpu_time_with_ended};
 pub use self::redis::{
-    RedisCluster, RedisInstallation, RedisReply, RedisSentinels, RedisServer, redis,
+    RedisCluster, RedisInstallation, RedisReply, RedisSentinels, RedisServer, RedisWatch, redis,
 };
 #[cfg(feature = "http")]
 pub use self::reply::Reply;

@@ -3,6 +3,7 @@
 mod cluster;
 mod installation;
 mod sentinels;
+mod watch;
 mod wire;
 
 use std::env;
@@ -17,6 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 pub use self::cluster::RedisCluster;
 pub use self::installation::RedisInstallation;
 pub use self::sentinels::RedisSentinels;
+pub use self::watch::RedisWatch;
 pub use self::wire::RedisReply;
 
 use crate::REDIS;
@@ -175,6 +177,11 @@ impl RedisServer {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The server's program.
+    pub fn installation(&self) -> &RedisInstallation {
+        &self.installation
+    }
+
     /// The port on 127.0.0.1; it stays the same through restarts.
     pub fn port(&self) -> u16 {
         self.port
@@ -207,6 +214,15 @@ impl RedisServer {
     /// With the server's words.
     pub fn try_command(&self, words: &[&str]) -> Result<RedisReply, Trouble> {
         wire::ask(self.port, words)
+    }
+
+    /// Begins to see what clients ask it.
+    ///
+    /// # Errors
+    ///
+    /// When the server does not allow it.
+    pub fn watch(&self) -> Result<RedisWatch, Trouble> {
+        RedisWatch::start(self.port)
     }
 
     /// `kill -9`.

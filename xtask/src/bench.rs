@@ -16,6 +16,7 @@ use crate::failure::Failure;
                   gateway   measures `onceward serve` beside other proxies\n  \
                   operators measures lists and look-ups\n  \
                   postgres  measures the PostgreSQL store beside pgbench\n  \
+                  redis     measures the Redis store beside a bare loop\n  \
                   retry     measures the retry decision and the retrying layer\n  \
                   messages  measures the outbox and its relay beside other queues\n\n\
                   Examples:\n  cargo xtask bench store          with the usual settings\n  \
@@ -47,7 +48,7 @@ impl Arguments {
         let mut more = self.benchmark.iter().skip(1);
         let starts_it = |name: &String| match name.as_str() {
             "gateway" | "operators" => true,
-            "postgres" => self.has_part("gateway"),
+            "postgres" | "redis" => self.has_part("gateway"),
             _ => false,
         };
         self.benchmark.first().is_some_and(starts_it)
@@ -96,6 +97,8 @@ mod tests {
             (&["postgres", "--only", "pairs,gateway"], true),
             (&["postgres", "--only=pairs", "--rounds", "1"], false),
             (&["postgres", "--only", "pairs"], false),
+            (&["redis", "--rounds", "1"], true),
+            (&["redis", "--only", "pairs,trips"], false),
             (&["store", "--quick"], false),
         ] {
             let line = Line::try_parse_from([&["bench"], line].concat()).unwrap();

@@ -34,6 +34,8 @@ const EXPRESS: [(&str, &str); 3] = [
 /// As they are called in a report.
 pub(crate) const RESTATE_WORDS: &str = "Restate ingress";
 pub(crate) const EXPRESS_WORDS: &str = "express-idempotency + Redis";
+pub(crate) const EXPRESS_ALWAYS: &str = "express-idempotency + Redis, always";
+pub(crate) const EXPRESS_EVERYSEC: &str = "express-idempotency + Redis, everysec";
 
 /// A service behind Restate's ingress. Restate has as many threads as it likes.
 pub(crate) async fn restate(directory: &Path) -> Result<Subject, Failure> {
@@ -102,14 +104,25 @@ async fn post(to: SocketAddr, path: &str, document: &str) -> Result<String, Fail
 
 /// A service with the middleware in its own process, and a Redis that syncs every write.
 pub(crate) fn express(directory: &Path) -> Result<Subject, Failure> {
+    express_with(directory, "always", EXPRESS_WORDS)
+}
+
+/// The same with a Redis that syncs by another rule.
+pub(crate) fn express_with(
+    directory: &Path,
+    sync: &str,
+    words: &'static str,
+) -> Result<Subject, Failure> {
     let redis_version = install::from_distribution("redis-server", "redis-server", "--version")?;
     let packages = install::from_npm(&EXPRESS)?;
-    let home = home(directory, "express")?;
+    let home = home(directory, &format!("express-{sync}"))?;
     let address = free_address()?;
     let mut command = Command::new("redis-server");
     command
         .args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", ""])
-        .args(["--appendonly", "yes", "--appendfsync", "always", "--daemonize", "no"]);
+        .args(["--appendonly", "yes", "--appendfsync", sync, "--daemonize", "no"])
+        // A log that is rewritten in somebody's turn would spoil it.
+        .args(["--auto-aof-rewrite-percentage", "0"]);
     let redis = Process::start(command.current_dir(&home))?;
     redis.wait_until_it_accepts(address)?;
     let script = include_str!("peers/express.mjs");
@@ -119,7 +132,7 @@ pub(crate) fn express(directory: &Path) -> Result<Subject, Failure> {
     let counter = service.stdout.wait_for_word("count on ")?.parse()?;
     Ok(Subject {
         name: Name::Express,
-        words: EXPRESS_WORDS,
+        words,
         version: Some(format!("{}, {redis_version}", versions(&EXPRESS))),
         address: listening,
         path: PATH,

@@ -203,13 +203,16 @@ impl Report {
         ]
     }
 
-    /// The median of the rounds' ratios.
     fn ratio(&self, above: (&str, Kind), below: (&str, Kind)) -> Option<f64> {
-        let line =
-            |(words, kind)| self.lines.iter().find(|line| (line.words, line.kind) == (words, kind));
-        let rounds = line(above)?.turns.iter().zip(&line(below)?.turns);
-        median(rounds.map(|(above, below)| above.rate / below.rate))
+        ratio(&self.lines, above, below)
     }
+}
+
+/// The median of the rounds' ratios.
+pub(crate) fn ratio(lines: &[Line], above: (&str, Kind), below: (&str, Kind)) -> Option<f64> {
+    let line = |(words, kind)| lines.iter().find(|line| (line.words, line.kind) == (words, kind));
+    let rounds = line(above)?.turns.iter().zip(&line(below)?.turns);
+    median(rounds.map(|(above, below)| above.rate / below.rate))
 }
 
 #[cfg(test)]

@@ -30,6 +30,8 @@ pub(crate) const NGINX_FILE: &str = "nginx, a file";
 pub(crate) const ONCEWARD: &str = "**onceward serve**";
 pub(crate) const ON_SQLITE: &str = "onceward on SQLite";
 pub(crate) const ON_POSTGRES: &str = "onceward on PostgreSQL";
+pub(crate) const ON_REDIS_ALWAYS: &str = "onceward on Redis, always";
+pub(crate) const ON_REDIS_EVERYSEC: &str = "onceward on Redis, everysec";
 pub(crate) const UNCOUNTED: &str = "onceward, nothing counted";
 pub(crate) const LOGGED: &str = "onceward, requests logged";
 pub(crate) const TRACED: &str = "onceward, traced";
@@ -156,6 +158,20 @@ pub(crate) fn onceward_on_postgres(
 ) -> Result<Subject, Failure> {
     let how = Gateway { name: Name::Onceward, words: ON_POSTGRES, file: "on-postgres" };
     how.start_on(url, directory, upstream, Command::new(program).arg("serve"))
+}
+
+/// The gateway, with its records in a Redis: it may lose some, and somebody has said that this is acceptable.
+pub(crate) fn onceward_on_redis(
+    directory: &Path,
+    program: &Path,
+    upstream: SocketAddr,
+    words: &'static str,
+    url: &str,
+) -> Result<Subject, Failure> {
+    let how = Gateway { name: Name::Onceward, words, file: "on-redis" };
+    let mut command = Command::new(program);
+    command.arg("serve").env("ONCEWARD_GUARANTEE", "relaxed");
+    how.start_on(url, directory, upstream, &mut command)
 }
 
 /// The gateway with less and with more telemetry than it has by itself.

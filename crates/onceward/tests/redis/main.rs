@@ -17,3 +17,4 @@ mod store;
 mod support;
 mod till;
 mod topologies;
+mod trips;
