@@ -135,10 +135,7 @@ async fn open_redis(address: &str) -> Result<RedisStore, OpenError> {
     let began = Instant::now();
     loop {
         match RedisStore::builder(address)?.accept_relaxed().open().await {
-            // It is away, or went away between two questions.
-            Err(OpenError::Unreachable(_) | OpenError::Failed(_))
-                if began.elapsed() < REDIS_PATIENCE =>
-            {
+            Err(OpenError::Unreachable(_)) if began.elapsed() < REDIS_PATIENCE => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             opened => return opened,

@@ -27,6 +27,7 @@ fn a_server_that_reads_its_log_says_so_and_has_everything_afterwards() {
         let settled = engine.settle(claim, paid()).await;
         assert!(matches!(settled, Ok(Settled::Stored { .. })), "{settled:?}");
         let (began, mut heard) = (Instant::now(), Vec::new());
+        server.kill();
         let starting = tokio::task::spawn_blocking(move || {
             server.restart();
             server

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use onceward::{Engine, conformance::block_on, store::redis::RedisStore};
+use onceward::{
+    Engine,
+    conformance::block_on,
+    store::redis::{OpenError, RedisStore},
+};
 
 use crate::{
     proxy::{Proxy, Spoil},
@@ -68,4 +72,24 @@ fn the_same_where_changes_wait_for_a_replica() {
     let (server, _) = private(&[]);
     let _replica = server.replica(&[]).unwrap();
     block_on(every_place(server.port(), true));
+}
+
+/// Whoever starts a service while its server is away, or goes away, tries again; a wrong setting is something else.
+#[test]
+fn a_server_that_goes_away_while_a_store_is_opened_is_called_unreachable() {
+    block_on(async {
+        let (server, _) = private(&[]);
+        let mut failed = 0;
+        for place in 0..PLACES {
+            let proxy = Proxy::before(server.port()).await;
+            let address = with_prefix(&format!("redis://127.0.0.1:{}", proxy.port()));
+            proxy.spoil(Spoil::Question, place, PLACES);
+            let opened = RedisStore::builder(&address).unwrap().accept_relaxed().open().await;
+            if let Err(error) = opened {
+                assert!(matches!(error, OpenError::Unreachable(_)), "at {place}: {error:?}");
+                failed += 1;
+            }
+        }
+        assert!((2..PLACES).contains(&failed), "at {failed} places");
+    });
 }

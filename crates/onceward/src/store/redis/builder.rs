@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use onceward_core::Seal;
+use onceward_core::{Seal, StoreError};
 
 use super::{
     Address, Durability, OpenError, RedisStore,
@@ -138,7 +138,10 @@ impl RedisStoreBuilder {
         }
         let store = RedisStore::start(servers, self.codec, durability);
         // The server's clock is trusted as it is now.
-        store.look_at_clock().await.map_err(|error| OpenError::Failed(error.to_string()))?;
+        store.look_at_clock().await.map_err(|error| match error {
+            StoreError::Unavailable(words) => OpenError::Unreachable(words),
+            other => OpenError::Failed(other.to_string()),
+        })?;
         Ok(store)
     }
 
