@@ -106,7 +106,9 @@ fn the_documented_user_may_do_everything_and_what_is_missing_is_named() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gateway_serves_as_the_documented_user() {
     let (server, upstream) = (server(&[]), Upstream::any());
-    let store = make_user(&server, &documented_user());
+    // What is asked and may be refused is not to hide what must not be.
+    let words = [documented_user(), vec!["+config|get".to_owned()]].concat();
+    let store = make_user(&server, &words);
     let gateway = plan(&upstream, &store, "").start();
     let large = serde_json::json!({ "size": 300_000 });
     for key in ["k", "large"] {

@@ -6,6 +6,7 @@ mod conformance;
 mod failures;
 mod memory;
 mod open;
+mod operate;
 mod store;
 mod support;
 mod topologies;

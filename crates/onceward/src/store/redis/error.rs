@@ -12,13 +12,10 @@ use crate::telemetry;
 /// No message holds a password.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() {
 /// use onceward::store::redis::{OpenError, RedisStore};
 ///
-/// let error = RedisStore::builder("redis://localhost?prefx=shop").unwrap_err();
-/// assert!(matches!(error, OpenError::Address { .. }));
-/// # }
+/// let mistaken = RedisStore::builder("redis://localhost?prefx=shop").map(drop);
+/// assert!(matches!(mistaken, Err(OpenError::Address { .. })));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -1,8 +1,9 @@
 //! A proposed change and the columns it becomes; a row and what it means: the same in every SQL store.
 
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+use onceward_core::{Change, Note};
 use onceward_core::{
-    Change, Digest, Fence, Found, Note, Started, State, StoreError, Stored, Timestamp, Ttl,
-    Unreadable,
+    Digest, Fence, Found, Started, State, StoreError, Stored, Timestamp, Ttl, Unreadable,
     wire::{self, WireError},
 };
 

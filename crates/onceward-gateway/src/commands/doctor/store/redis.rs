@@ -261,11 +261,14 @@ mod tests {
         })
     }
 
+    /// A setting, and the finding that it makes.
+    type Weakness = (fn(&mut Durability), &'static str, Severity);
+
     #[test]
     fn every_setting_that_can_lose_records_has_its_name() {
         let failover = ("store-failover", Severity::Note);
         assert_eq!(all(&server(|_| {})), [failover]);
-        let changes: [(fn(&mut Durability), &'static str, Severity); 8] = [
+        let changes: [Weakness; 8] = [
             (
                 |it| it.max_memory_policy = Some("allkeys-lru".into()),
                 "store-evicts",
