@@ -102,6 +102,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     measure(arguments, &runtime, &sites, &mut report)?;
     if let Some(program) = gateway {
         Machine::at(directory.path())?;
+        // The gateway does not start on records that it would call otherwise.
+        sites.iter().try_for_each(Site::clear)?;
         let database = database();
         let urls = Urls {
             always: sites[0].server.url(),

@@ -150,7 +150,7 @@ pub(crate) const SUITES: [Suite; 18] = [
         against: |workspace| {
             let sqlite = sqlite_version(workspace);
             let words = format!("service processes, kill -9, SQLite {sqlite}");
-            with_redis(words, servers::redis(workspace))
+            with_redis(&words, servers::redis(workspace))
         },
         load: Load::Waits,
         usual: ALL,
@@ -430,14 +430,14 @@ fn strace(workspace: &Workspace) -> Against {
     match tools::strace() {
         Ok(version) => {
             let sqlite = sqlite_version(workspace);
-            with_redis(format!("{version}, SQLite {sqlite}"), servers::redis(workspace))
+            with_redis(&format!("{version}, SQLite {sqlite}"), servers::redis(workspace))
         }
         Err(reason) => Against::Absent { engine: "strace", reason },
     }
 }
 
 /// Adds a server for the tests that take one; without it they are left out, and say so.
-fn with_redis(words: String, redis: Against) -> Against {
+fn with_redis(words: &str, redis: Against) -> Against {
     match redis {
         Against::Servers(servers) => {
             let words = format!("{words}, {}", servers.words);
