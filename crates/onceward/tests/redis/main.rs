@@ -1,6 +1,7 @@
 //! The Redis store: on servers of the crate `testbed`, one module for each of its sides.
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::print_stdout, reason = "tests say what they have counted")]
 
 mod answers;
 mod conformance;
