@@ -33,7 +33,7 @@ use site::{Site, Sync};
 /// is Markdown on standard output; a missed figure is not an error.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-    cargo xtask bench redis                                   about 6 minutes\n  \
+    cargo xtask bench redis                                   about 5 minutes\n  \
     cargo xtask bench redis --only pairs,trips                without memory and gateway\n  \
     cargo xtask bench redis --rounds 1 --seconds 0.5 --records 1k\n                                                            \
     does it work? half a minute\n  \
