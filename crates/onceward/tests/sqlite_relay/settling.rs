@@ -216,6 +216,20 @@ async fn an_outbox_that_cannot_be_used_ends_the_relay_and_one_that_is_away_does_
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_outbox_that_is_mended_just_after_it_refused_is_asked_once_more() {
+    // The alarm that the refusal speaks of is over when the relay asks for it.
+    let mut opened = 0;
+    let queue = Between::over(Arc::new(filled(1)), move |call| {
+        opened += usize::from(call == Call::Open);
+        if call == Call::Open && opened == 1 { Fault::Unusable } else { Fault::None }
+    });
+    let sink = Recorder::accepting();
+    let running = start(relay(&queue, &sink).build().unwrap());
+    until("all are there", async || sink.accepted().len() == 50).await;
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_dead_letter_is_sent_again_while_its_lane_is_idle() {
     let memory = MemoryQueue::new();
     let dead = memory.put(event("order-7", 0));

@@ -139,15 +139,21 @@ impl RelayRun {
         plan: &Arc<SinkPlan>,
         mut stop: watch::Receiver<bool>,
     ) -> Result<Option<Arc<SinkRun>>, RelayError> {
+        let mut was_refused = false;
         loop {
             let opened = self.queue.open_sink(&plan.name, plan.from);
             let opened = self.ask(QueueCall::Open, opened);
             match crashpoint!("relay.open", opened.await, injected()) {
                 Ok(id) => return Ok(Some(Arc::new(SinkRun::new(plan, id)))),
                 Err(error) if error.is_definite() && !self.is_alarmed().await => {
-                    return Err(RelayError { sink: plan.name.clone(), error });
+                    // An operator may have mended it between the two questions: it is asked once more.
+                    if was_refused {
+                        return Err(RelayError { sink: plan.name.clone(), error });
+                    }
+                    was_refused = true;
+                    continue;
                 }
-                Err(_) => {}
+                Err(_) => was_refused = false,
             }
             tokio::select! {
                 () = sleep(TROUBLE) => {}
