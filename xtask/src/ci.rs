@@ -43,12 +43,13 @@ enum Action {
 pub(crate) const FORMATTING: &str = "fmt --all --check";
 pub(crate) const LINTS: &str = "clippy --workspace --all-targets --all-features -- -D warnings";
 
-/// What users may take alone: nothing, the client, the relay, the layer without axum, transactions on either
+/// What users may take alone: nothing, the client, the relay, records in Redis, the layer without axum, transactions on either
 /// database without the layer.
-const FEATURE_SETS: [&str; 6] = [
+const FEATURE_SETS: [&str; 7] = [
     "",
     "--features client",
     "--features relay",
+    "--features redis",
     "--features tower",
     "--features postgres,sqlx",
     "--features sqlite,sqlx",
