@@ -94,7 +94,7 @@ pub enum Bug {
 
 /// Runs until its work is done, its standard input ends, or it is killed.
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    // It ends with whoever started it, also when that is killed.
+    // It ends with the test that started it, also when that is killed.
     std::thread::spawn(|| {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         std::process::exit(1);

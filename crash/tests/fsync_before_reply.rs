@@ -47,7 +47,7 @@ impl Traced {
         };
         let directory = TempDir::new().unwrap();
         let (trace, program) = (directory.path().join("trace"), directory.path().join("server"));
-        // The tracer is a grandchild, so that whoever kills the server kills the server.
+        // The tracer is a grandchild, so that a test that kills its child kills the server.
         let text = format!(
             "#!/bin/sh\nexec strace -D -f -y -s 20000 -o '{}' {options} '{}' \"$@\"\n",
             trace.display(),

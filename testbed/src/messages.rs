@@ -25,7 +25,7 @@ pub struct MessageHistory {
 /// What should not be, with the body of the message.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Complaint {
-    /// It was committed, and nobody applied it.
+    /// It was committed, and no consumer applied it.
     Lost(String),
     /// It was applied more than once.
     Twice(String),

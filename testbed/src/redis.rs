@@ -75,7 +75,7 @@ pub struct RedisServer {
     child: Mutex<Option<Child>>,
 }
 
-/// What every server is told; a test's own settings come after them and win.
+/// Settings of every server; a test's own come after them and win.
 const SETTINGS: [(&str, &str); 6] = [
     ("bind", "127.0.0.1"),
     ("save", ""),
@@ -98,7 +98,7 @@ impl RedisServer {
         Self::start_in(Home::new()?, installation, settings)
     }
 
-    /// The same with its files on a disk, for whoever measures how fast it is.
+    /// The same with its files on a disk, for benchmarks.
     ///
     /// # Errors
     ///

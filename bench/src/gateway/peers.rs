@@ -121,7 +121,7 @@ pub(crate) fn express_with(
     command
         .args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--save", ""])
         .args(["--appendonly", "yes", "--appendfsync", sync, "--daemonize", "no"])
-        // A log that is rewritten in somebody's turn would spoil it.
+        // A server that rewrites its log during a turn would spoil that turn.
         .args(["--auto-aof-rewrite-percentage", "0"]);
     let redis = Process::start(command.current_dir(&home))?;
     redis.wait_until_it_accepts(address)?;

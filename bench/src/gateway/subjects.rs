@@ -160,7 +160,7 @@ pub(crate) fn onceward_on_postgres(
     how.start_on(url, directory, upstream, Command::new(program).arg("serve"))
 }
 
-/// The gateway, with its records in a Redis: it may lose some, and somebody has said that this is acceptable.
+/// The gateway, with its records in a Redis: it may lose some, and the configuration says that this is acceptable.
 pub(crate) fn onceward_on_redis(
     directory: &Path,
     program: &Path,

@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 
 use crate::{Failure, measure::Usage};
 
-/// What every server is told beside its rule for syncs: nothing is rewritten while somebody is measured.
+/// Settings of every server beside its rule for syncs: no server rewrites its log during a turn.
 pub(crate) const SETTINGS: [(&str, &str); 2] =
     [("auto-aof-rewrite-percentage", "0"), ("maxmemory-policy", "noeviction")];
 

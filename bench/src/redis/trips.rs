@@ -1,4 +1,4 @@
-//! How many commands go to the server for a request: each is a round trip that somebody waits for.
+//! How many commands go to the server for a request: each is a round trip that the client waits for.
 
 use onceward::{Ending, Engine, Verdict, protocol::Claim};
 use testbed::{RedisServer, RedisWatch};

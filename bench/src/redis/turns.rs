@@ -25,7 +25,7 @@ pub(crate) const IN_FLIGHT: [usize; 3] = [1, 16, 128];
 /// How long everybody works before a turn counts, so that all connections are made and scripts known.
 pub(crate) const WARM_UP: Duration = Duration::from_millis(500);
 
-/// How long the machine is watched while nobody works.
+/// How long the machine is watched while no subject works.
 const WATCH: Duration = Duration::from_millis(500);
 
 /// What one side did in one turn.
@@ -61,7 +61,7 @@ pub(crate) struct Pairs {
     pub(crate) rows: Vec<Row>,
     /// How many bytes are sent for a claim and for a completion.
     pub(crate) bytes: [usize; 2],
-    /// Which share of the cores others used while nobody took a turn.
+    /// Which share of the cores other programs used between turns.
     pub(crate) others: Option<f64>,
 }
 

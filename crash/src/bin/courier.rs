@@ -1,4 +1,4 @@
-//! A shop that enqueues, a relay or a consumer with a ledger, whichever it is told to be.
+//! A shop that enqueues, a relay or a consumer with a ledger, as its arguments say.
 
 use std::process::ExitCode;
 

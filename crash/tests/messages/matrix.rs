@@ -97,7 +97,7 @@ fn recorded(engine: Engine) -> Vec<(Role, String)> {
     points
 }
 
-/// On a bench that another run has left, if there is one. What breaks in the bench is told with the step.
+/// On a bench that another run has left, if there is one. What breaks in the bench is reported with the step.
 fn run_or_tell(engine: Engine, benches: &Mutex<Vec<Bench>>, step: &Step) -> Vec<String> {
     let spare = benches.lock().unwrap().pop();
     let run = || {
@@ -138,7 +138,7 @@ pub(crate) fn outcome(
     (deaths, bench.complaints())
 }
 
-/// Orders, then delivers. Whoever dies at a crash point is started again without it.
+/// Orders, then delivers. A process that dies at a crash point is started again without it.
 fn go(bench: &Bench, extras: &[(Role, Extra); 3]) -> Result<u32, String> {
     let [(_, produce), (_, relay), (_, consume)] = extras;
     let mut relay = relay.clone();

@@ -8,7 +8,7 @@ use super::sources::points_in_the_sources;
 const FOLDERS: [&str; 3] =
     ["crates/onceward/src/outbox/", "crates/onceward/src/inbox/", "crash/src/messages/"];
 
-/// Those that were recorded are those that are written down: none was renamed, and none is passed by nobody.
+/// Those that were recorded are those that are written down: none was renamed, and each is passed by some process.
 pub(crate) fn are_all_passed(passed: &[String]) {
     let names = passed.iter().filter_map(|point| Some(point.split_once('#')?.0));
     let passed: BTreeSet<&str> = names.collect();

@@ -182,7 +182,7 @@ pub(crate) async fn open(
             Ok(Arc::new(builder.open()?))
         }
         StoreUrl::Postgres(url) => postgres(url, keys, tables, guarantee).await,
-        // Operators may look at what a gateway accepted: they promise nobody anything.
+        // Operators may look at what a gateway accepted: they promise clients nothing.
         StoreUrl::Redis(url) if tables == Tables::AsTheyAre => {
             redis(url, keys, Guarantee::Relaxed).await
         }

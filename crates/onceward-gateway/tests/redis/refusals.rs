@@ -56,7 +56,7 @@ fn effects_that_need_a_commit_and_messages_are_refused() {
     }
 }
 
-/// A server that throws records away, one that lets nobody in, and one that is not there.
+/// A server that throws records away, one that refuses this user, and one that is not there.
 #[test]
 fn servers_that_cannot_keep_records_are_refused() {
     let upstream = Upstream::any();

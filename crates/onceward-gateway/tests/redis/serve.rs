@@ -47,7 +47,7 @@ async fn a_duplicate_at_another_gateway_waits_for_the_first() {
     assert_eq!(upstream.count_of("k").await, 1);
 }
 
-/// `kill -9` while the upstream works: nobody runs it again, and its outcome is unknown once the lease is over.
+/// `kill -9` while the upstream works: no gateway runs it again, and its outcome is unknown once the lease is over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_killed_gateway_leaves_is_unknown_and_not_run_again() {
     let (upstream, store) = (Upstream::any(), place());

@@ -1,4 +1,4 @@
-//! A place on a server that nobody else uses, and gateways with their records there.
+//! A place on a server that no other test uses, and gateways with their records there.
 
 use serde_json::json;
 use testbed::{RedisInstallation, RedisServer};

@@ -217,7 +217,7 @@ async fn storm(failovers: usize, asks_inbox: bool) -> Vec<Complaint> {
     let rows = |text: &str| pair.primary.sql(&format!("\\connect {}\n{text}", database.name()));
     let behind = "SELECT count(*) FROM orders WHERE NOT EXISTS (
         SELECT FROM ledger WHERE body = producer || '/' || number)";
-    // What is lost is told by the checker, with its name.
+    // The checker names what is lost.
     for _ in 0..600 {
         if rows(behind).lines().last() == Some("0") {
             break;

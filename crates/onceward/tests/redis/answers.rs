@@ -1,4 +1,4 @@
-//! What the server says instead of an answer: while it starts, while a script of somebody else runs, and when a person
+//! What the server says instead of an answer: while it starts, while a script of another client runs, and when a person
 //! has deleted everything.
 
 use std::sync::Arc;
@@ -48,7 +48,7 @@ fn a_server_that_reads_its_log_says_so_and_has_everything_afterwards() {
 }
 
 #[test]
-fn a_script_of_somebody_else_that_does_not_end_is_named_and_ended_by_its_own_means() {
+fn a_script_of_another_client_that_does_not_end_is_named_and_ended_by_its_own_means() {
     block_on(async {
         let (server, bench) = private(&[("busy-reply-threshold", "50")]);
         let engine = Engine::new(bench.open().await);
@@ -67,7 +67,7 @@ fn a_script_of_somebody_else_that_does_not_end_is_named_and_ended_by_its_own_mea
             }
         };
         assert!(
-            refused.contains("BUSY") && refused.contains("script of somebody else"),
+            refused.contains("BUSY") && refused.contains("script of another client"),
             "{refused}"
         );
         // The settlement goes on by itself while it cannot be stored.

@@ -74,7 +74,7 @@ fn the_same_where_changes_wait_for_a_replica() {
     block_on(every_place(server.port(), true));
 }
 
-/// Whoever starts a service while its server is away, or goes away, tries again; a wrong setting is something else.
+/// An operator who starts a service while its server is away, or goes away, tries again; a wrong setting is something else.
 #[test]
 fn a_server_that_goes_away_while_a_store_is_opened_is_called_unreachable() {
     block_on(async {

@@ -132,7 +132,7 @@ fn with_the_link_cut_a_failover_loses_every_acknowledged_claim_since() {
     });
 }
 
-/// The old primary is not dead, only cut off: until somebody stops it, both take claims.
+/// The old primary is not dead, only cut off: until an operator stops it, both take claims.
 #[test]
 fn a_primary_that_is_cut_off_and_its_successor_both_run_the_same_keys() {
     block_on(async {

@@ -21,7 +21,7 @@ use crate::{
     support::{private, with_prefix},
 };
 
-/// A claim that nobody has made yet.
+/// A claim that no request has made yet.
 fn proposal() -> Change {
     let sample = Sample::new(Effect::External);
     let execution = Execution::from_bytes([7; 16]);

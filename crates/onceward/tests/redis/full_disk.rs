@@ -74,7 +74,7 @@ async fn fill_up(fsync: &str, mend: fn(&RedisServer)) -> Option<String> {
 #[test]
 fn a_log_that_cannot_be_synced_ends_the_server_before_it_answers() {
     block_on(async {
-        // It has ended itself, and somebody starts it again.
+        // It has ended itself, and an operator starts it again.
         let words = fill_up("always", RedisServer::restart).await;
         assert!(words.is_none_or(|words| words.contains("does not answer")), "nobody is there");
     });

@@ -202,7 +202,7 @@ fn listen(store: &RedisStore) -> (Arc<OnEnded>, mpsc::UnboundedReceiver<Digest>)
     (heard, receiver)
 }
 
-/// Says that somebody waits and that it has ended, until that is heard: both stores must have begun to
+/// Says that a request waits and that it has ended, until that is heard: both stores must have begun to
 /// listen.
 async fn until_heard(
     waits: &RedisStore,
@@ -232,7 +232,7 @@ async fn what_is_awaited_is_heard_in_other_processes_and_again_after_a_restart()
     let (heard, mut told) = listen(&store);
     until_heard(&store, &other, &mut told, Digest([1; 32])).await;
     while told.try_recv().is_ok() {}
-    // Nobody waits for this one.
+    // No caller waits for this one.
     other.wake().unwrap().ended(&Digest([2; 32]));
     until_heard(&store, &other, &mut told, Digest([3; 32])).await;
     server.restart();

@@ -24,7 +24,7 @@ pub(crate) enum Spoil {
     HalfAnAnswer,
 }
 
-/// Listens on a port of its own and passes on what it hears, until it is told otherwise.
+/// Listens on a port of its own and passes on what it hears, until the test says otherwise.
 #[derive(Clone)]
 pub(crate) struct Proxy {
     address: SocketAddr,
@@ -36,7 +36,7 @@ struct Shared {
     /// What is spoilt, how many of the kind are passed on before, and how many are spoilt.
     plan: Mutex<Option<(Spoil, usize, usize)>>,
     spoilt: AtomicUsize,
-    /// Nothing passes any more, and nobody is told.
+    /// Nothing passes any more, and neither side learns it.
     silent: AtomicBool,
 }
 
@@ -104,7 +104,7 @@ async fn pass_on(client: TcpStream, server: TcpStream, shared: Arc<Shared>) {
     }
 }
 
-/// One question or answer is one packet here: whoever asks waits for the answer before it asks again.
+/// One question or answer is one packet here: the client waits for the answer before it asks again.
 async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Shared, spoils: &[Spoil]) {
     let mut bytes = vec![0; 64 << 10];
     while let Ok(length @ 1..) = from.read(&mut bytes).await {

@@ -43,7 +43,7 @@ impl Redis {
     }
 }
 
-/// An address with a prefix that nobody else has.
+/// An address with a prefix that no other test has.
 pub(crate) fn with_prefix(address: &str) -> String {
     let mark = if address.contains('?') { '&' } else { '?' };
     format!("{address}{mark}prefix=onceward-test-{:012x}", fastrand::u64(..1 << 48))

@@ -39,7 +39,7 @@ pub(crate) struct Till {
 struct Observed {
     /// How often the effect of a key was had, by the key.
     effects: Mutex<HashMap<String, u32>>,
-    /// Every answer that somebody was given, by the key.
+    /// Every answer that a caller got, by the key.
     answers: Mutex<HashMap<String, Vec<String>>>,
     unknown: AtomicUsize,
     count: AtomicUsize,
@@ -105,7 +105,7 @@ impl Till {
                 self.answered(key, text(replay.outcome));
                 true
             }
-            // Honest: whoever did it has not said in time how it ended.
+            // Honest: the run that did it has not said in time how it ended.
             Ok(Verdict::Unknown(_)) => {
                 self.observed.unknown.fetch_add(1, Ordering::SeqCst);
                 true
@@ -131,7 +131,7 @@ impl Till {
         }
     }
 
-    /// Nobody asks anything new from now on.
+    /// No caller asks anything new from now on.
     pub(crate) fn close(&self) {
         self.observed.closed.store(true, Ordering::SeqCst);
     }

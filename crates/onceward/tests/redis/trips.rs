@@ -1,4 +1,4 @@
-//! How often a request asks the server: each command is a round trip that somebody waits for.
+//! How often a request asks the server: each command is a round trip that the client waits for.
 
 use onceward::{
     Effect, Verdict,

@@ -56,7 +56,7 @@ impl RedisUrl {
         &self.whole
     }
 
-    /// The same server for keys that are nobody else's: their names begin as those of this address do, and go on
+    /// The same server for keys that no other installation has: their names begin as those of this address do, and go on
     /// with this.
     pub(crate) fn apart(&self, name: &str) -> Result<Self, UrlMistake> {
         let (place, query) = self.whole.split_once('?').unwrap_or((&self.whole, ""));

@@ -1,4 +1,4 @@
-//! `docs/messages.md`, followed by somebody who has never seen it.
+//! `docs/messages.md`, followed by a newcomer.
 
 use std::fs;
 

@@ -62,7 +62,7 @@ pub(crate) use sqlx::{depth, sqlx_commit_error};
 
 use super::{
     Census,
-    sql::{codec::Codec, recent::RecentRecords},
+    sql::{codec::Codec, purge, recent::RecentRecords},
 };
 use crate::clock::Suspicion;
 use barrier::Barrier;
@@ -321,15 +321,8 @@ impl Inspect for PostgresStore {
         note: &'a Note,
     ) -> StoreFuture<'a, Purge> {
         Box::pin(async move {
-            let found = self.read(id).await?;
-            match &found {
-                Found::Record(stored) if stored.record.fence == expected => {
-                    if let Some(refusal) = stored.refuses_purge() {
-                        return Ok(refusal);
-                    }
-                }
-                Found::Unreadable { fence, .. } if *fence == expected => {}
-                _ => return Ok(Purge::Conflict(found)),
+            if let Some(refusal) = purge::refusal(self.read(id).await?, expected) {
+                return Ok(refusal);
             }
             let by = Uuid::from_bytes(*note.execution.as_bytes());
             let link = self.inner.rare_writes.link().await?;

@@ -135,7 +135,7 @@ fn info(login: &Login, database: i64) -> RedisConnectionInfo {
 async fn stream(how: &ConnectOptions, host: &str, port: u16) -> Result<Box<dyn Stream>, Trouble> {
     let unreachable = |error: std::io::Error| Trouble::new(Why::Unreachable, error.to_string());
     let plain = TcpStream::connect((host, port)).await.map_err(unreachable)?;
-    // A change is one small packet, and somebody waits for it.
+    // A change is one small packet, and a client waits for it.
     plain.set_nodelay(true).map_err(unreachable)?;
     let Some(tls) = &how.tls else { return Ok(Box::new(plain)) };
     let name = ServerName::try_from(host.to_owned())

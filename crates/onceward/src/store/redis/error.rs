@@ -35,7 +35,7 @@ pub enum OpenError {
     NotAllowed(String),
     /// The server is none that can keep records: too old, a replica, or one that throws data away when it is full.
     Unfit(String),
-    /// The server may lose what it acknowledged, and nobody said that this is acceptable.
+    /// The server may lose what it acknowledged, and the operator did not say that this is acceptable.
     Relaxed(String),
     /// Something else went wrong.
     Failed(String),
@@ -215,7 +215,7 @@ fn meaning(code: &str, detail: &str) -> (Why, &'static str) {
         ),
         "LOADING" => (Why::Passing, "it reads its data after a start"),
         "MASTERDOWN" => (Why::Passing, "the link to its primary is down"),
-        "BUSY" => (Why::Passing, "a script of somebody else runs for too long"),
+        "BUSY" => (Why::Passing, "a script of another client runs for too long"),
         "NOREPLICAS" => {
             (Why::Passing, "fewer replicas are connected than min-replicas-to-write asks for")
         }

@@ -5,7 +5,7 @@
 //! - The store's clock is the server's. Records are read and written on primaries only.
 //! - A connection that breaks is opened anew, after a failover to the server that takes writes then: name sentinels or
 //!   a cluster in the address.
-//! - Replication is asynchronous. Whoever opens the store says that a lost record is acceptable:
+//! - Replication is asynchronous. The caller that opens the store says that a lost record is acceptable:
 //!   [`accept_relaxed`](RedisStoreBuilder::accept_relaxed). What can be lost: [`Durability::losses`].
 //!
 //! Needs Redis 7 or later, or Valkey.
@@ -53,7 +53,7 @@ pub use builder::RedisStoreBuilder;
 pub use condition::Durability;
 pub use error::OpenError;
 
-use super::sql::codec::Codec;
+use super::sql::{codec::Codec, purge};
 use crate::clock::Suspicion;
 use error::{Trouble, Why};
 use keys::{Keys, member, partition};
@@ -130,7 +130,7 @@ impl RedisStore {
         let mut pipeline = Pipeline::with_capacity(5);
         let wait = servers.how.wait;
         if wait.is_asked() {
-            // Whoever writes waits for what others wrote before.
+            // The writer of the mark waits for what others wrote before.
             pipeline.cmd("SET").arg(self.keys().mark(partition(id))).arg(0);
         }
         // In this order: what is read was written before the clock showed this.
@@ -210,15 +210,8 @@ impl Inspect for RedisStore {
         note: &'a Note,
     ) -> StoreFuture<'a, Purge> {
         Box::pin(async move {
-            let found = self.read(id).await?;
-            match &found {
-                Found::Record(stored) if stored.record.fence == expected => {
-                    if let Some(refusal) = stored.refuses_purge() {
-                        return Ok(refusal);
-                    }
-                }
-                Found::Unreadable { fence, .. } if *fence == expected => {}
-                _ => return Ok(Purge::Conflict(found)),
+            if let Some(refusal) = purge::refusal(self.read(id).await?, expected) {
+                return Ok(refusal);
             }
             match self.delete(id, expected, note).await? {
                 Value::Int(1) => Ok(Purge::Purged),

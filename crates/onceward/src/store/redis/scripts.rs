@@ -145,7 +145,7 @@ impl Script {
     }
 }
 
-/// Whoever waits for copies waits on the connection on which it has written.
+/// A change waits for its copies on the connection on which it was written.
 pub(super) fn waiting(command: Cmd, wait: Wait) -> Pipeline {
     let mut pipeline = Pipeline::new();
     pipeline.add_command(command);

@@ -48,7 +48,7 @@ pub(super) struct Servers {
 /// Who has which partition.
 struct Map {
     nodes: Vec<Arc<Node>>,
-    /// A place in `nodes` for each partition; behind their end: nobody is known.
+    /// A place in `nodes` for each partition; behind their end: no node is known.
     of: [u16; PARTITIONS],
 }
 
@@ -210,7 +210,7 @@ impl Servers {
         found.map_or_else(|| Arc::new(Node::new(&self.how, host, port)), Arc::clone)
     }
 
-    /// Finds out anew who has what, unless somebody else has done so meanwhile.
+    /// Finds out anew which node has what, unless another caller has done so meanwhile.
     async fn read_map(&self, began: Instant, first: Option<&str>) -> Result<(), Trouble> {
         if self.how.address.kind == Kind::Server {
             return Ok(());

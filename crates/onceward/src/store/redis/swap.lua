@@ -27,7 +27,7 @@ local expected, member, head = ARGV[1], ARGV[2], ARGV[3]
 local state, ttl, retain = string.byte(head, 2), tonumber(ARGV[5]), tonumber(ARGV[6])
 local flags = tonumber(ARGV[9])
 if flags >= 4 then
-    -- A conflict tells what others wrote: whoever waits for replicas waits for that too.
+    -- A conflict tells what others wrote: a caller that waits for replicas waits for that too.
     redis.call('SET', KEYS[#KEYS], now)
     flags = flags - 4
 end

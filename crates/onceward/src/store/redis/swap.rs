@@ -1,4 +1,4 @@
-//! One change: what the script is told, and what its answer means.
+//! One change: the arguments of its script, and what the answer means.
 
 use onceward_core::{Change, Digest, State, StoreError, StoredBody, Swap, Timestamp, Ttl};
 use redis::{Cmd, Value};

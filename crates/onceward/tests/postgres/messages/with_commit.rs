@@ -127,7 +127,7 @@ fn a_message_that_is_refused_undoes_the_effect() {
     });
 }
 
-/// Whoever stops waiting gets both or neither.
+/// A caller that stops waiting gets both or neither.
 #[test]
 fn a_commit_that_nobody_waits_for_is_whole() {
     block_on(async {
